@@ -12,7 +12,7 @@ _SAME = """
     attribute began bill body certificate clients count_column count_unit cpu_index executor function function_key
     function_ms gaps grpc_port hedge_after_ms history horizon_s host instance instances lineage log_filter markdown
     markets name out pace policies port queries ready_fd ready_file region replicas_in_clear running scale service site
-    slo_ms state time_column tls_cert tls_client_ca tls_key trace_requests
+    slo_ms stage_ca stage_key stages_in_clear state time_column tls_cert tls_client_ca tls_key trace_requests
 """
 FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {
     "at_s": "--at",
@@ -21,6 +21,8 @@ FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {
     "max_disk_gib": "--max-disk",
     "replicas": "--replica",
     "services": "SERVICE",
+    "stages_here": "--stage",
+    "stages_at": "--stage-at",
     "start_s": "--start",
     "tags": "--tag",
     "train_s": "--train",

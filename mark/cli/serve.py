@@ -17,7 +17,7 @@ from mark.launch.server import ServerOptions, run_server
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Serve a model, or all of a pipeline, on this machine within its latency promise: admit what can be answered "
+        "Serve a model, or a pipeline, on this machine within its latency promise: admit what can be answered "
         "in time, batch it, send the rest to functions. Speaks the Open Inference Protocol v2 and SageMaker's "
         "/invocations. "
         "Ends on SIGTERM, when all that was accepted is answered."
@@ -61,6 +61,29 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--to-measure", action="store_true", help="for `mark profile --on`: needs no profile, refuses nothing as late"
     )
+    stages = parser.add_argument_group("stages of a pipeline, on several machines")
+    stages.add_argument(
+        "--stage",
+        dest="stages_here",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="serve only this stage, as a model of its own; may be repeated (default: all, behind one endpoint)",
+    )
+    stages.add_argument(
+        "--stage-at",
+        dest="stages_at",
+        type=_stage_at,
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="this stage is served at http://host:port, also of a gateway; may be repeated (default: here)",
+    )
+    stages.add_argument("--stage-key", type=Path, metavar="FILE", help="holds the key that these stages ask for")
+    stages.add_argument(
+        "--stage-ca", type=Path, metavar="FILE", help="the authority that signed their certificates, PEM"
+    )
+    stages.add_argument("--stages-in-clear", action="store_true", help="http to other machines: the network is private")
     over = parser.add_argument_group("overflow")
     add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
@@ -78,3 +101,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         run_server(options)
     return 0
+
+
+def _stage_at(text: str) -> tuple[str, str]:
+    name, equals, url = text.partition("=")
+    if not name or not equals or not url:
+        raise argparse.ArgumentTypeError(f"must be NAME=URL, not {text!r}")
+    return name, url

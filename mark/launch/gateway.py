@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mark.domain.errors import BadInput
-from mark.launch.listener import ListenOptions, OverflowOptions, key_from
+from mark.launch.listener import ListenOptions, OverflowOptions, key_from, trusting
 from mark.rules.admission import NEVER_S
 from mark.serving import server_process
 from mark.serving.gateway.forwarding import Forwarding
@@ -68,7 +67,7 @@ def run_gateway(options: GatewayOptions) -> None:
             hedge_after_s=options.hedge_after_ms / 1e3 if options.hedge_after_ms is not None else NEVER_S,
             routing=options.routing,
         ),
-        reach=Reach(tls=_trusting(options.replica_ca) if options.replica_ca is not None else None),
+        reach=Reach(tls=trusting(options.replica_ca) if options.replica_ca is not None else None),
         replica_key=key_from(options.replica_key) if options.replica_key is not None else None,
         in_clear=options.replicas_in_clear,
         keep_credentials=auth is None,
@@ -99,11 +98,3 @@ def _by_functions(options: GatewayOptions) -> ByFunctions | None:
     if options.slo_ms is None:
         raise BadInput("must be said with `function`", "slo_ms")
     return ByFunctions(functions, options.function_model, options.slo_ms / 1e3)
-
-
-def _trusting(path: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=path)
-    except OSError as error:
-        why = getattr(error, "reason", None) or error.strerror or "not PEM"
-        raise BadInput(f"no certificates of an authority ({why})", str(path)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -120,3 +121,12 @@ def key_from(path: Path) -> str:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("holds one key, printable and without a space, and nothing else", str(path))
     return key
+
+
+def trusting(path: Path) -> ssl.SSLContext:
+    """What trusts the authority whose certificates a file holds, PEM. Raises BadInput."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror or "not PEM"
+        raise BadInput(f"no certificates of an authority ({why})", str(path)) from None

@@ -1,8 +1,11 @@
-"""A server of a whole pipeline from options and its file: each stage a model with workers of its own, one endpoint."""
+"""A server of a pipeline from options and its file: of all of it, of some stages, or of what calls stages elsewhere.
+
+Each stage that is served here is a model with workers of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile
 from mark.domain.slo import Slo
+from mark.launch.listener import key_from, trusting
 from mark.launch.server import ServerOptions, listen, on_instances, own_profile, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import pinned
@@ -17,6 +21,9 @@ from mark.models.versions import Versions
 from mark.pipelines.trace_file import open_driver
 from mark.profiling.version_profiles import service_profiles
 from mark.serving.conductor.graph import StageGraph, parts
+from mark.serving.conductor.remote_stage import StageAddress
+from mark.serving.frontend.auth import is_loopback
+from mark.serving.overflow.http_client import Address, Reach
 from mark.serving.server_process import PipelineServing, Serving
 
 
@@ -37,7 +44,9 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     for option, given in (("function", options.function), ("to_measure", options.to_measure)):
         if given:
             raise BadInput("is of a model by itself: a pipeline's stages do not take it", option, given)
-    driver = _driver(config)
+    addresses = _addresses(options, config)
+    apart = _apart(options, config)
+    driver = None if apart else _driver(config)
     services = [
         pinned(replace(config.service(stage), profile_file=options.profile or config.profile_file))
         for stage in config.stages
@@ -50,15 +59,19 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     profiled = len(known) == len(single_s)
     graph = None if config.pipeline is None else StageGraph(config.pipeline)
     rt_max_s = config.slo.rt_max_s
-    stages = {}
-    if graph is not None and profiled and (query_s := graph.query_s(tuple(known))) > rt_max_s:
+    stages: dict[str, Serving | StageAddress] = {}
+    all_here = not apart and not addresses  # else stages run on other machines, of whatever type
+    if all_here and graph is not None and profiled and (query_s := graph.query_s(tuple(known))) > rt_max_s:
         what = f"a query takes {query_s * 1e3:.1f} ms at least, RT_max is {rt_max_s * 1e3:g} ms"
         raise Infeasible(f"{config.source}: {what}")
     shares = parts(known if profiled else [1.0] * len(single_s), graph)
     for stage, service, learns, one_s, part in zip(config.stages, services, learn, single_s, shares, strict=True):
         slo = Slo(max(part * rt_max_s, one_s or 0.0), config.slo.attainment)
-        own = replace(options, workers=options.workers or stage.workers)
-        stages[stage.name] = serving_of(own, replace(service, slo=slo), learn=learns)
+        if stage.name in addresses:
+            stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s)
+        elif not apart or stage.name in options.stages_here:
+            own = replace(options, workers=options.workers or stage.workers)
+            stages[stage.name] = serving_of(own, replace(service, slo=slo), learn=learns)
     return Serving(
         name=config.name,
         versions=Versions({"1": (config.driver or config.source, 1.0)}),
@@ -66,9 +79,49 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         rt_max_s=rt_max_s,
         drain_s=options.drain_s,
         linger_s=options.linger_s,
-        pipeline=PipelineServing(stages, config.pipeline, driver),
-        feedback=config.feedback,
+        pipeline=PipelineServing(stages, None if apart else config.pipeline, driver),
+        feedback=None if apart else config.feedback,
     )
+
+
+def _apart(options: ServerOptions, config: PipelineConfig) -> bool:
+    """Are only some stages served here, each as a model of its own?"""
+    for number, name in enumerate(options.stages_here):
+        _check_name(config, name, "stages_here", options.stages_here[:number])
+    if len(options.stages_here) > 1 and options.grpc_port is not None:
+        raise BadInput("speaks of one model: with it goes one stage", "grpc_port", options.grpc_port)
+    return bool(options.stages_here)
+
+
+def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, StageAddress]:
+    """Of the stages that are served elsewhere, still with all of RT_max."""
+    if not options.stages_at:
+        for option, given in (("stage_key", options.stage_key), ("stage_ca", options.stage_ca)):
+            if given is not None:
+                raise BadInput("is for stages elsewhere, `stages_at`", option, str(given))
+        return {}
+    if options.stages_here:
+        raise BadInput("is of what takes queries through the stages: `stages_here` serves some of them", "stages_at")
+    key = None if options.stage_key is None else key_from(options.stage_key)
+    reach = Reach(tls=None if options.stage_ca is None else trusting(options.stage_ca))
+    found: dict[str, StageAddress] = {}
+    for name, url in options.stages_at:
+        _check_name(config, name, "stages_at", found)
+        try:
+            address = Address.of(url)
+        except BadInput:
+            raise BadInput("must be NAME=http://host:port or NAME=https://host:port", "stages_at", url) from None
+        if not (address.tls or options.stages_in_clear or is_loopback(address.host)):
+            raise BadInput("would be reached in clear: https, or `stages_in_clear`", "stages_at", url)
+        found[name] = StageAddress(address, config.slo.rt_max_s, key, reach)
+    return found
+
+
+def _check_name(config: PipelineConfig, name: str, option: str, before: Collection[str]) -> None:
+    if name not in config.names:
+        raise BadInput(f"no stage of {config.source}", option, name, known=config.names)
+    if name in before:
+        raise BadInput("a stage twice", option, name)
 
 
 def _driver(config: PipelineConfig) -> PipelineDriver | None:

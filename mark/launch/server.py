@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -35,7 +35,8 @@ class ServerOptions(ListenOptions, OverflowOptions):
 
     `workers` None: the profile's number, else 1. `instance` None: the only type with a profile of the model. With
     `pace` answers take as long as on `instance`. `to_measure`: no profile is needed, no request is refused as late, and
-    none goes to a function.
+    none goes to a function. Of a pipeline: `stages_here` are those served here, each as a model of its own; `stages_at`
+    holds names of stages with the addresses where they are served. With neither all of it is served here.
     """
 
     service: str
@@ -56,6 +57,11 @@ class ServerOptions(ListenOptions, OverflowOptions):
     watch_interruptions: bool = False
     log_requests: bool = False
     trace_requests: bool = False
+    stages_here: Sequence[str] = ()
+    stages_at: Sequence[tuple[str, str]] = ()
+    stage_key: Path | None = None
+    stage_ca: Path | None = None
+    stages_in_clear: bool = False
 
 
 def run_server(options: ServerOptions) -> None:
@@ -63,6 +69,9 @@ def run_server(options: ServerOptions) -> None:
 
     Raises BadInput for options, files and models that cannot be used, RuntimeError when no worker could be kept.
     """
+    for option, given in (("stages_here", options.stages_here), ("stages_at", options.stages_at)):
+        if given:
+            raise BadInput("is of a pipeline, and this is a model by itself", option, options.service)
     service = pinned(load_service(options.service))
     listen(options, lambda: serving_of(options, service))
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 # A call that accepts this is answered with decoded results (`mark.models.results`); no client may ask for it.
 RESULTS = "application/vnd.mark.results"
+# The protocol of calls whose items are such values: from a conductor to a stage, and no client may send one.
+BY_VALUE = "results"
 
 
 @dataclass(slots=True)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
 
-from mark.models.call import RESULTS, Call, Reply
+from mark.models.call import BY_VALUE, RESULTS, Call, Reply
 from mark.models.model import Model
 from mark.models.tensors import BadCall, fitted_item
 
-# Of calls whose items are values, which no client may send.
-PROTOCOL = "results"
+PROTOCOL = BY_VALUE
+# As numpy says them: what comes over a network names no other type, and none that numpy would have to parse.
+_DTYPE = re.compile(r"[<>|=]?[biufc][0-9]{1,2}")
+_MOST_AXES = 64  # numpy's
 
 
 def call_with(item: Any) -> Call:
@@ -28,11 +31,13 @@ def call_with(item: Any) -> Call:
 
 
 def decode(call: Call, model: Model) -> tuple[list[Any], None]:
-    """The items of such a call. Raises BadCall for a malformed one, and for an item that does not fit the model."""
+    """The item of such a call, in a list. Raises BadCall for a malformed one, and for an item that does not fit."""
     try:
         items = _values(call.body, call.json_bytes)
     except ValueError as error:
         raise BadCall(str(error)) from None
+    if len(items) != 1:  # as many as its bouncer counted
+        raise BadCall(f"a call of a stage has one item, not {len(items)}")
     return [fitted_item(item, model.inputs) for item in items] if model.inputs else items, None
 
 
@@ -55,7 +60,7 @@ def _values(body: bytes | memoryview, json_bytes: int | None) -> list[Any]:
     try:
         packed = json.loads(bytes(view[:json_bytes]))
         values, rest = _unpacked(packed, view[json_bytes:])
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, OverflowError, TypeError, RecursionError) as error:
         raise ValueError(f"malformed results: {error!r}") from None
     if len(rest) or not isinstance(values, list):
         raise ValueError("malformed results: bytes are left, or there is no list")
@@ -99,14 +104,15 @@ def _unpacked(packed: Any, rest: memoryview) -> tuple[Any, memoryview]:
     if "dict" in packed:
         named = {}
         for name, each in packed["dict"]:
-            named[name], rest = _unpacked(each, rest)
+            named[_text(name)], rest = _unpacked(each, rest)
         return named, rest
     if "bytes" in packed:
         size = _size(packed["bytes"], rest)
         return bytes(rest[:size]), rest[size:]
-    dtype, shape = np.dtype(packed["dtype"]), packed["shape"]
-    if dtype.kind not in "biufc" or min(shape, default=0) < 0:
+    named, shape = packed["dtype"], packed["shape"]
+    if not _DTYPE.fullmatch(named) or len(shape) > _MOST_AXES or min(shape, default=0) < 0:
         raise ValueError("malformed results: no array of numbers")
+    dtype = np.dtype(named)
     size = _size(dtype.itemsize * math.prod(shape), rest)
     return np.frombuffer(rest[:size], dtype).reshape(shape)[()], rest[size:]
 

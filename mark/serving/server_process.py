@@ -17,7 +17,7 @@ import resource
 import signal
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from mark.serving.backend.request import Request
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
+from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
 from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog
@@ -70,14 +71,21 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 @dataclass(frozen=True, slots=True)
 class PipelineServing:
-    """The stages of a pipeline, in order, and what takes queries through them: one of `graph` and `driver`.
+    """The stages of a pipeline, in order, and what takes queries through them: one of `graph` and `driver`, or neither,
+    and each stage is a model of its own.
 
-    `stages` has each as if it were served by itself, under its name, with `rt_max_s` its part of the pipeline's.
+    `stages` has each by its name as if it were served by itself, with `rt_max_s` its part of the pipeline's. For what
+    takes queries through them it may be where a stage is served.
     """
 
-    stages: Mapping[str, Serving]
+    stages: Mapping[str, Serving | StageAddress]
     graph: Pipeline | None = None
     driver: PipelineDriver | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Is each stage a model of its own?"""
+        return self.graph is None and self.driver is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +151,7 @@ class ModelServer:
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self._workers: list[Workers] = []
+        self._remote: list[RemoteStage] = []
         self._first_ready = asyncio.Event()
         self._tls_context: ssl.SSLContext | None = None
         self._failure: str | None = None
@@ -151,21 +160,20 @@ class ModelServer:
         self._feedback = None if serving.feedback is None else _collector(serving.name, serving.feedback, self._loop)
         self.metrics.feedback = self._feedback
         self._served = None if tracer is None else tracer.served
-        if serving.pipeline is None:
-            versions = [self._serve(version, reference) for version, reference in serving.versions.references.items()]
+        self._tracer, self._observer = tracer, _observer(listener, tracer, self._feedback)
+        pipeline = serving.pipeline
+        if pipeline is not None and pipeline.apart:
+            first, *others = [(name, stage) for name, stage in pipeline.stages.items() if isinstance(stage, Serving)]
+            self.server = self._apart(*first, [self._apart(*other) for other in others])
+        elif pipeline is not None:
+            versions = [self._conduct(pipeline, version) for version in serving.versions.references]
+            self.server = self._server(serving.name, serving, versions)
         else:
-            versions = [self._conduct(serving.pipeline, version) for version in serving.versions.references]
-        self.server = Server(
-            serving.name,
-            versions,
-            serving.versions,
-            serving.rt_max_s,
-            self.metrics,
-            _observer(listener, tracer, self._feedback),
-            tracer=tracer,
-            limits=listener.limits,
-            feedback=None if self._feedback is None else FeedbackDoor(self._feedback),
-        )
+            versions = [
+                self._serve(serving, version, reference, ModelMetrics(serving.name, version))
+                for version, reference in serving.versions.references.items()
+            ]
+            self.server = self._server(serving.name, serving, versions)
         admit = listener.auth.admit if listener.auth is not None else None
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
@@ -174,13 +182,40 @@ class ModelServer:
         self.grpc = _grpc_listener(self.server, listener)
         self._background: set[asyncio.Task[None]] = set()
 
-    def _serve(self, version: str, reference: str) -> ServedVersion:
-        metrics = ModelMetrics(self._serving.name, version)
+    def _server(
+        self,
+        name: str,
+        serving: Serving,
+        versions: Sequence[ServedVersion],
+        *,
+        stage: bool = False,
+        beside: Sequence[Server] = (),
+    ) -> Server:
+        return Server(
+            name,
+            versions,
+            serving.versions,
+            serving.rt_max_s,
+            self.metrics,
+            self._observer,
+            tracer=self._tracer,
+            limits=self._listener.limits,
+            feedback=None if self._feedback is None else FeedbackDoor(self._feedback),
+            stage=stage,
+            beside=beside,
+        )
 
+    def _apart(self, name: str, stage: Serving, beside: Sequence[Server] = ()) -> Server:
+        """A stage as a model of its own, under its name."""
+        ((version, reference),) = stage.versions.references.items()
+        served = self._serve(stage, version, reference, ModelMetrics(self._serving.name, version, name))
+        return self._server(name, stage, [served], stage=True, beside=beside)
+
+    def _serve(self, serving: Serving, version: str, reference: str, metrics: ModelMetrics) -> ServedVersion:
         def said(known: dict[str, Any]) -> None:
             served.metadata = orjson.dumps(known)
 
-        served = ServedVersion(version, self._replica(self._serving, version, reference, metrics, said))
+        served = ServedVersion(version, self._replica(serving, version, reference, metrics, said))
         return served
 
     def _conduct(self, pipeline: PipelineServing, version: str) -> ServedVersion:
@@ -198,10 +233,16 @@ class ModelServer:
 
         stages = []
         for number, (name, stage) in enumerate(pipeline.stages.items()):
-            ((own_version, reference),) = stage.versions.references.items()
             metrics = ModelMetrics(serving.name, version, name)
-            replica = self._replica(stage, own_version, reference, metrics, partial(said, number))
-            stages.append(ConductedStage(name, replica, stage.rt_max_s))
+            backend: Replica | RemoteStage
+            if isinstance(stage, StageAddress):
+                self.metrics.models.append(metrics)
+                backend = RemoteStage(name, stage, metrics, self._loop, became_ready=self._see_ready)
+                self._remote.append(backend)
+            else:
+                ((own_version, reference),) = stage.versions.references.items()
+                backend = self._replica(stage, own_version, reference, metrics, partial(said, number))
+            stages.append(ConductedStage(name, backend, stage.rt_max_s))
         conductor = Conductor(
             stages,
             whole,
@@ -265,8 +306,7 @@ class ModelServer:
             said(known)
             log.info("worker %d of %s, version %s, is ready after %.2f s", worker, serving.name, version, seconds)
             replica.worker_ready(worker)
-            if self.server.ready:
-                self._first_ready.set()
+            self._see_ready()
 
         def failed(reason: str) -> None:
             self._failure = reason
@@ -297,8 +337,12 @@ class ModelServer:
         self._workers.append(workers)
         return replica
 
+    def _see_ready(self) -> None:
+        if self.server.ready:
+            self._first_ready.set()
+
     async def start(self) -> int:
-        """Listen, start the workers, wait until they are warm. The port bound.
+        """Listen, start the workers, wait until they are warm and stages elsewhere are ready. The port bound.
 
         Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
         """
@@ -315,6 +359,8 @@ class ModelServer:
             log.info("gRPC listens on %s:%d", listener.host, port)
         for workers in self._workers:
             workers.start()
+        for remote in self._remote:
+            remote.start()
         waits = [asyncio.ensure_future(event.wait()) for event in (self._first_ready, self.stop)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -356,13 +402,15 @@ class ModelServer:
     async def drain(self) -> str | None:
         """Stop as the module says. Returns why it had to, if that was a failure."""
         serving = self._serving
-        self.server.draining = True
+        servers = (self.server, *self.server.beside)
+        for server in servers:
+            server.draining = True
         if serving.linger_s > 0.0 and self._failure is None:
             await asyncio.sleep(serving.linger_s)
         await self.http.let_in()
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
-        await asyncio.gather(*(one.backend.drain(until_s) for one in self.server.served))
+        await asyncio.gather(*(one.backend.drain(until_s) for server in servers for one in server.served))
         # A client that sends just now on a connection that it kept must get a refusal, and not a reset.
         limits = self._listener.limits
         quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
@@ -377,6 +425,8 @@ class ModelServer:
             self._listener.keys.close()
         for task in self._background:
             task.cancel()
+        for remote in self._remote:
+            remote.close()
         await asyncio.gather(*(workers.stop(5.0) for workers in self._workers))
         if self.grpc is not None:
             await self.grpc.close(5.0)

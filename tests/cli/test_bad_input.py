@@ -250,3 +250,19 @@ def test_a_testbeds_file_that_is_none_is_bad_input(verb: str, content: str, tmp_
     (tmp_path / "daemon.json").write_text(content)
     services = ["inception-v3"] if verb == "up" else []
     refused(["testbed", verb, *services, "--state", str(tmp_path)], "daemon.json", capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--stage", "a"), "--stage: is of a pipeline, and this is a model by itself: inception-v3"),
+        (("--stage-at", "a=http://127.0.0.1:1"), "--stage-at: is of a pipeline"),
+    ],
+)
+def test_a_model_by_itself_has_no_stages(options: tuple[str, ...], said: str, capsys: Captured) -> None:
+    refused(["serve", "inception-v3", *options], said, capsys)
+
+
+def test_a_stage_elsewhere_has_a_name_and_an_address(capsys: Captured) -> None:
+    said = "argument --stage-at: must be NAME=URL, not 'http://127.0.0.1:1'"
+    refused(["serve", "inception-v3", "--stage-at", "http://127.0.0.1:1"], said, capsys)

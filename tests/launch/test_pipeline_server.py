@@ -12,6 +12,7 @@ from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.launch.pipeline_server import pipeline_serving_of
 from mark.launch.server import ServerOptions
+from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.server_process import Serving
 
 HEAD = '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.99\n{more}\n'
@@ -74,6 +75,42 @@ def test_workers_are_the_option_s_the_stage_s_or_one(tmp_path: Path) -> None:
         assert {name: stage.workers for name, stage in found.stages.items()} == wanted
 
 
+def test_a_stage_is_served_apart_or_asked_where_it_is(tmp_path: Path) -> None:
+    """Its part of RT_max is the same on every machine that has the same file and profile."""
+    apart = serving(tmp_path, more='profile = "p.csv"', stages_here=["b"])
+    assert apart.pipeline is not None
+    assert (rt_max_ms(apart), apart.pipeline.apart) == ({"b": 75.0}, True)
+    (tmp_path / "key").write_text("a-key-of-the-stages")
+    at = [("b", "http://127.0.0.1:8081")]
+    found = serving(tmp_path, more='profile = "p.csv"', stages_at=at, stage_key=tmp_path / "key").pipeline
+    assert found is not None
+    assert ({name: type(stage) for name, stage in found.stages.items()}, found.apart) == (
+        {"a": Serving, "b": StageAddress},
+        False,
+    )
+    there = found.stages["b"]
+    assert isinstance(there, StageAddress)
+    assert (there.address.url, there.key) == (at[0][1], "a-key-of-the-stages")
+    assert there.rt_max_s == pytest.approx(0.075)
+    assert "a-key" not in repr(there)
+
+
+def test_stages_elsewhere_run_on_other_machines(tmp_path: Path) -> None:
+    """So that what they would take on this one is no reason to refuse."""
+    slow = PROFILE.replace("m:B,c7i.large,1,6", "m:B,c7i.large,1,200")
+    with pytest.raises(Infeasible):
+        serving(tmp_path, more='profile = "p.csv"', profile=slow)
+    for options in ({"stages_here": ["a"]}, {"stages_at": [("b", "http://127.0.0.1:8081")]}):
+        assert serving(tmp_path, more='profile = "p.csv"', profile=slow, **options).pipeline is not None
+
+
+def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path) -> None:
+    more = "pipeline = 'nobody:respond'"
+    stages = "[stage.a]\nmodel = 'm:A'\n[feedback]\nlog = 'said'\n"
+    found = serving(tmp_path, stages, more, stages_here=["a"])
+    assert (found.feedback, found.pipeline and found.pipeline.driver) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("stages", "more", "options", "error", "says"),
     [
@@ -82,6 +119,15 @@ def test_workers_are_the_option_s_the_stage_s_or_one(tmp_path: Path) -> None:
         (CHAIN, "", {"to_measure": True}, BadInput, "to_measure: is of a model by itself"),
         (CHAIN, 'profile = "p.csv"', {"instance": "p2.xlarge"}, BadInput, "no profile of m:A on it"),
         ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'nobody:respond'", {}, BadInput, "no module nobody"),
+        (CHAIN, "", {"stages_here": ["c"]}, BadInput, "stages_here: no stage of .*p.toml: c"),
+        (CHAIN, "", {"stages_here": ["a", "a"]}, BadInput, "stages_here: a stage twice: a"),
+        (CHAIN, "", {"stages_here": ["a", "b"], "grpc_port": 1}, BadInput, "grpc_port: speaks of one model"),
+        (CHAIN, "", {"stages_here": ["a"], "stages_at": [("b", "http://[::1]:1")]}, BadInput, "stages_at: is of what"),
+        (CHAIN, "", {"stages_at": [("c", "http://[::1]:1")]}, BadInput, "stages_at: no stage of .*p.toml: c"),
+        (CHAIN, "", {"stages_at": [("a", "http://[::1]:1")] * 2}, BadInput, "stages_at: a stage twice: a"),
+        (CHAIN, "", {"stages_at": [("a", "http://[::1]")]}, BadInput, "stages_at: must be NAME=http://host:port"),
+        (CHAIN, "", {"stages_at": [("a", "http://10.0.0.1:1")]}, BadInput, "stages_at: would be reached in clear"),
+        (CHAIN, "", {"stage_key": Path("key")}, BadInput, "stage_key: is for stages elsewhere"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(

@@ -75,11 +75,15 @@ def test_calls_with_and_without_raw_results_share_a_batch() -> None:
         (b'[{"dtype": "<f4", "shape": [-1]}]', b"four"),
         (b'[{"dtype": "O", "shape": [1]}]', b"12345678"),
         (b'[{"dtype": "no", "shape": [1]}]', b""),
+        (b'[{"dtype": "(,)f4", "shape": [1]}]', b"1234"),
+        (b'[{"dtype": 1, "shape": [1]}]', b"1234"),
+        (b'[{"dtype": "<f4", "shape": [0, 1000000000000000000000]}]', b""),
+        (b'[{"dict": [[1, 2]]}]', b""),
         (b'[{"dict": 1}]', b""),
     ],
 )
 def test_malformed_results_are_a_value_error(head: bytes, rest: bytes) -> None:
-    with pytest.raises(ValueError, match=r"malformed|JSON|Expecting"):
+    with pytest.raises(ValueError, match=r"malformed|JSON|Expecting|dimension"):
         results_of(Reply(200, RESULTS, head + rest, len(head)))
 
 
@@ -112,3 +116,10 @@ def test_a_value_goes_into_a_model_as_it_was_and_must_fit() -> None:
 def test_a_malformed_value_is_refused(body: bytes) -> None:
     (reply,) = answer(MODEL, [Call(PROTOCOL, RESULTS, body, len(body), RESULTS)])
     assert reply.status == 400
+
+
+def test_a_call_has_one_item() -> None:
+    """As many as its bouncer counted."""
+    for body in (b"[]", b"[1, 2]"):
+        (reply,) = answer(MODEL, [Call(PROTOCOL, RESULTS, body, len(body), RESULTS)])
+        assert reply.status == 400

@@ -108,6 +108,11 @@ class Replica:
         else:
             self._refuse(request, self.bouncer.reason)
 
+    @property
+    def least_s(self) -> float:
+        """What a request of one item takes at least, in seconds."""
+        return self.bouncer.least_s
+
     def retry_after_s(self) -> float:
         """When a request that is refused now should be sent again."""
         return self.bouncer.retry_after_s(self._now())

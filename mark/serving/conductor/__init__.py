@@ -1,1 +1,1 @@
-"""What takes queries through the stages of a pipeline: one backend, made of a replica for each stage."""
+"""What takes queries through the stages of a pipeline: one backend, with another one for each stage behind it."""

@@ -1,9 +1,9 @@
 """Several models behind one endpoint: a backend that takes each query through the stages of a pipeline.
 
 What may begin, what is dropped and that there is one answer is decided by `mark.serving.conductor.query`; here is what
-it takes to do so: a replica for each stage, timers, and the driver, if there is one. Everything runs on one event loop.
-A call of a stage is a request of that stage's replica, which batches, retries what a worker was lost with, and refuses
-what it cannot do in time, as for any model.
+it takes to do so: a backend for each stage, timers, and the driver, if there is one. Everything runs on one event loop.
+A call of a stage is a request of a replica, which batches, retries what a worker was lost with, and refuses what it
+cannot do in time, as for any model: in this process, or behind an address (`mark.serving.conductor.remote_stage`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -30,7 +30,6 @@ from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
-from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import INSTANCE, NOBODY, Attempt, Request
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.query import FAILED, LATE, REFUSED, UNUSED, GraphProgress, QueryProgress
@@ -38,8 +37,21 @@ from mark.serving.conductor.query import FAILED, LATE, REFUSED, UNUSED, GraphPro
 _LOG = logging.getLogger("mark.serving")
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
 # Statuses that are no model's.
-_REFUSED = frozenset((413, 429, 503, 504))
+_REFUSED = frozenset((413, 429, 502, 503, 504))
 _NOT_PLAIN = "an item is nested too deeply, or no plain value"
+
+
+class StageBackend(Backend, Protocol):
+    """What answers the calls of a stage: a replica here (`mark.serving.backend.replica`), or a server elsewhere
+    (`mark.serving.conductor.remote_stage`)."""
+
+    @property
+    def metrics(self) -> ModelMetrics: ...
+
+    @property
+    def least_s(self) -> float:
+        """What a call takes at least, as far as is known, in seconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,7 @@ class ConductedStage:
     """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max."""
 
     name: str
-    replica: Replica
+    backend: StageBackend
     rt_max_s: float
 
 
@@ -76,7 +88,7 @@ class _Run:
 
 
 class Conductor:
-    """The backend that is a pipeline: offers each stage's calls to its replica, and answers every query exactly once.
+    """The backend that is a pipeline: offers each stage its calls, and answers every query exactly once.
 
     What comes next is said by `graph` or `driver`, one of them. A query whose deadline passes is answered then, and
     nothing more is begun for it. Times of stages are learned, and can be wrong: where queries were dropped because of
@@ -106,7 +118,7 @@ class Conductor:
         self.stages, self.metrics = stages, metrics
         metrics.refresh = self._refresh
         self._names = tuple(stage.name for stage in stages)
-        self._replicas = tuple(stage.replica for stage in stages)
+        self._backends = tuple(stage.backend for stage in stages)
         self._graph, self._driver, self._loop, self._now = graph, driver, loop, now
         self._model = Model()
         self._model.name, self._model.version = name, version
@@ -124,11 +136,11 @@ class Conductor:
     @property
     def ready(self) -> bool:
         """Would a query be served: is every stage ready?"""
-        return not self._draining and all(replica.ready for replica in self._replicas)
+        return not self._draining and all(backend.ready for backend in self._backends)
 
     def retry_after_s(self) -> float:
         """When a query that is refused now should be sent again."""
-        return max(replica.retry_after_s() for replica in self._replicas)
+        return max(backend.retry_after_s() for backend in self._backends)
 
     def offer(self, request: Request) -> None:
         """Begin with its stages, or refuse it: at once."""
@@ -186,29 +198,29 @@ class Conductor:
             await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
         for run in tuple(self._runs):
             self.end(run, refusal(DRAINING), NOBODY)
-        # What replicas still have belongs to no query any more.
+        # What stages still have belongs to no query any more.
         now_s = self._now()
-        await asyncio.gather(*(replica.drain(now_s) for replica in self._replicas))
+        await asyncio.gather(*(backend.drain(now_s) for backend in self._backends))
 
     # Calls of stages
 
     def needed_s(self) -> Sequence[float]:
         """Of each stage the least time from its call to the query's answer. What a driver does then is unknown."""
-        least_s = tuple([replica.bouncer.least_s for replica in self._replicas])
+        least_s = tuple([backend.least_s for backend in self._backends])
         return least_s if self._graph is None else self._graph.needed_s(least_s)
 
     def call(self, run: _Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told, probes: bool) -> None:
-        """Offer a call that has begun to the stage's replica, which has until so long before the query's deadline
+        """Offer a call that has begun to what answers the stage, which has until so long before the query's deadline
         that what comes behind it takes at least."""
-        replica, request = self._replicas[stage], run.request
-        if probes:  # by the replica's own promise: it serves what it thinks too slow now and then
+        backend, request = self._backends[stage], run.request
+        if probes:  # by the stage's own promise: it serves what it thinks too slow now and then
             deadline_s = now_s + self.stages[stage].rt_max_s
         else:
-            deadline_s = run.progress.deadline_s - (needed_s - replica.bouncer.least_s)
+            deadline_s = run.progress.deadline_s - (needed_s - backend.least_s)
         answer = partial(self._replied, run, stage, told, run.progress.answers == 0)
         attempt = Attempt(call, 1, now_s, deadline_s, answer, request.id)
         attempt.key, attempt.of = request.key, request
-        replica.offer(attempt)
+        backend.offer(attempt)
 
     def too_late(self, stage: int) -> Reply:
         """What a query is told whose call of the stage was dropped."""
@@ -378,7 +390,7 @@ class Conductor:
 
     def _refresh(self) -> None:
         self.metrics.running = len(self._runs)
-        self.metrics.workers_ready = min(stage.replica.metrics.workers_ready for stage in self.stages)
+        self.metrics.workers_ready = min(stage.backend.metrics.workers_ready for stage in self.stages)
 
 
 class _GraphItem:

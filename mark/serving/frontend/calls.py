@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import orjson
 
-from mark.models.call import RESULTS, Call
+from mark.models.call import BY_VALUE, RESULTS, Call
 from mark.models.compression import Refused, inflated
 from mark.serving.frontend.connection import Exchange
 
@@ -23,6 +23,16 @@ def oip_call(exchange: Exchange, most_bytes: int) -> Call:
             raise Refused(400, "inference-header-content-length is not within the body")
         json_bytes = int(length)
     return Call("oip", _text(headers.get(b"content-type", b"")), body, json_bytes)
+
+
+def stage_call(exchange: Exchange, most_bytes: int) -> Call:
+    """Of a stage: by its conductor (`mark.models.results.call_with`), or as of any model. Raises Refused."""
+    call = oip_call(exchange, most_bytes)
+    if call.content_type != RESULTS:
+        return call
+    if call.json_bytes is None:
+        raise Refused(400, "inference-header-content-length is missing")
+    return Call(BY_VALUE, RESULTS, call.body, call.json_bytes, RESULTS)
 
 
 def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:

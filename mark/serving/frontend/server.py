@@ -25,7 +25,7 @@ from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
 from mark.serving.backend.told_prices import ToldPrices
 from mark.serving.frontend import pages
-from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call
+from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call, stage_call
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.limits import HttpLimits
@@ -60,7 +60,8 @@ class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
     `ready` is a condition beside the workers' (false while draining). `answered` is called with every answer (logs,
-    traces), `tracer` begins what traces say. `feedback` is where clients say how good answers were, None: nowhere.
+    traces), `tracer` begins what traces say. `feedback` is where clients say how good answers were, None: nowhere. The
+    model of a `stage` takes calls of a conductor, too. Other models may be `beside` it, each with a server of its own.
     """
 
     def __init__(
@@ -75,11 +76,15 @@ class Server:
         tracer: Tracer | None = None,
         limits: HttpLimits | None = None,
         feedback: FeedbackDoor | None = None,
+        stage: bool = False,
+        beside: Sequence[Server] = (),
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
         self._versions, self._tracer, self._feedback = versions, tracer, feedback
         self._most_bytes = (limits or HttpLimits()).body_bytes
+        self._read: Callable[[Exchange, int], Call] = stage_call if stage else oip_call
+        self.beside = beside
         self.served, self.answered = served, answered
         self.told_prices = ToldPrices()
         self._by_version = {one.version: one for one in served}
@@ -87,17 +92,17 @@ class Server:
         # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
         self._described: tuple[bytes, dict[str, bytes]] = b"", {}
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
-        self._routes: dict[bytes, Callable[[Exchange], None]] = {}
+        self.routes: dict[bytes, Callable[[Exchange], None]] = {}
         self._add_routes()
 
     def handle(self, exchange: Exchange) -> None:
         """Answer the exchange, now or later."""
-        route = self._routes.get(exchange.path)
+        route = self.routes.get(exchange.path)
         if route is None:
             path = exchange.path
             if path != b"/":
                 path = unquote_to_bytes(path).rstrip(b"/")
-            route = self._routes.get(path)
+            route = self.routes.get(path)
             if route is None:
                 self._not_found(exchange)
                 return
@@ -105,8 +110,8 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Would a request be served?"""
-        return not self.draining and all(one.backend.ready for one in self._by_version.values())
+        """Would a request be served, for whichever model?"""
+        return self.model_ready(None) and all(other.model_ready(None) for other in self.beside)
 
     @property
     def versions(self) -> Sequence[str]:
@@ -128,6 +133,8 @@ class Server:
                 if not ready:
                     state, reason = "UNAVAILABLE", "draining" if self.draining else "no worker is ready"
                 found.append({"name": self.name, "version": version, "state": state, "reason": reason})
+        for other in self.beside:
+            found += other.repository_index(only_ready)
         return found
 
     def model_metadata(self, version: str | None) -> dict[str, Any]:
@@ -180,7 +187,7 @@ class Server:
     # Routes
 
     def _add_routes(self) -> None:
-        routes, model = self._routes, f"/v2/models/{self.name}"
+        routes, model = self.routes, f"/v2/models/{self.name}"
         get = self._only_by
         routes[b"/v2"] = get(b"GET", self._server_metadata)
         routes[b"/v2/health/live"] = get(b"GET", self._live)
@@ -196,9 +203,14 @@ class Server:
             base = (model if version is None else f"{model}/versions/{version}").encode()
             routes[base] = get(b"GET", partial(self._model_metadata, version))
             routes[base + b"/ready"] = get(b"GET", partial(self._model_ready, version))
-            routes[base + b"/infer"] = get(b"POST", partial(self._called, oip_call, version))
+            routes[base + b"/infer"] = get(b"POST", partial(self._called, self._read, version))
             if self._feedback is not None:
                 routes[base + b"/feedback"] = get(b"POST", partial(self._feedback.post, version))
+        for other in self.beside:
+            routes.update({path: route for path, route in other.routes.items() if path.startswith(b"/v2/models/")})
+        if self.beside:  # these are of one model, and name none
+            for path in (b"/", b"/docs", b"/openapi.json", b"/invocations"):
+                del routes[path]
 
     def _only_by(self, method: bytes, route: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         also = b"HEAD" if method == b"GET" else method
@@ -297,8 +309,9 @@ class Server:
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
 
     def _not_found(self, exchange: Exchange) -> None:
-        path = exchange.path[:200].decode("latin-1")
-        self._refuse(exchange, 404, f"nothing at {path}; the model here is {self.name}")
+        path, names = exchange.path[:200].decode("latin-1"), [self.name, *(other.name for other in self.beside)]
+        here = f"the model here is {self.name}" if len(names) == 1 else "the models here are " + ", ".join(names)
+        self._refuse(exchange, 404, f"nothing at {path}; {here}")
 
     def _refuse(self, exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
         reply = error_reply(status, what)

@@ -8,6 +8,7 @@ ends it.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ HOP_BY_HOP = frozenset(
 )  # fmt: skip
 # Why a request failed; with no byte of an answer before it is most likely the fate of a kept connection.
 CLOSED = "closed the connection"
+_JSON_BYTES = re.compile(rb"(?:^|\n)inference-header-content-length: ([0-9]{1,18})\r\n")
 _NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the listener says these
 
 
@@ -88,6 +90,12 @@ class Answer:
 
     def __init__(self, status: int, content_type: bytes, headers: bytes, body: bytes) -> None:
         self.status, self.content_type, self.headers, self.body = status, content_type, headers, body
+
+    @property
+    def json_bytes(self) -> int | None:
+        """How much of the body is JSON, where the server says that bytes follow it."""
+        length = _JSON_BYTES.search(self.headers)
+        return None if length is None else int(length[1])
 
 
 class Asker(Protocol[T_contra]):

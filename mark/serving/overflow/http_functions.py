@@ -17,7 +17,6 @@ from mark.serving.overflow.http_client import CLOSED, Address, Answer, ClientCon
 
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
-_LENGTH = re.compile(rb"(?:^|\n)inference-header-content-length: ([0-9]{1,18})\r\n")
 _AFTER = re.compile(rb"(?:^|\n)retry-after: ([0-9]{1,9})\r\n")
 
 Waiting = asyncio.Future[Answer]
@@ -84,8 +83,7 @@ class HttpFunctions:
             raise Unsuitable(f"{self._url}: status {status}")
         if status not in _OF_THE_MODEL:
             raise FunctionsFailed(f"{self._url}: status {status}")
-        length = _LENGTH.search(answer.headers)
-        return Reply(status, answer.content_type.decode("latin-1"), answer.body, int(length[1]) if length else None)
+        return Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
 
     async def _asked(self, data: bytes) -> Answer:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,7 @@
-"""A conductor with real replicas whose models are in this process: what queries are answered, and that once."""
+"""A conductor with real replicas whose models are in this process: what queries are answered, and that once.
+
+Nearly all of it holds whether a stage is a replica here or a server elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import gc
 import json
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,16 +23,22 @@ from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.models.items import items_in
+from mark.models.versions import Versions
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import INSTANCE, NOBODY, Request
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
+from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
+from mark.serving.frontend.server import ServedVersion, Server
+from mark.serving.overflow.http_client import Address
+from tests.serving.direct_line import DirectLine
 from tests.serving.place import Pool
 
 RT_MAX_S = 5.0
 Predict = Callable[[list[Any]], Any]
+CastOf = Callable[..., "Cast"]
 
 
 class Cast:
@@ -42,6 +52,7 @@ class Cast:
         pipeline: Pipeline | None = None,
         takes_s: Mapping[str, float] | None = None,
         most_batch: int = 8,
+        elsewhere: bool = False,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -55,7 +66,7 @@ class Cast:
             self.pools[name] = Pool(replica, model)
             replica.attach(self.pools[name])
             replica.worker_ready(0)
-            stages.append(ConductedStage(name, replica, RT_MAX_S))
+            stages.append(ConductedStage(name, _far(name, replica) if elsewhere else replica, RT_MAX_S))
         self.conductor = Conductor(
             stages,
             ModelMetrics("p", "1", ""),
@@ -100,10 +111,30 @@ class Cast:
         while not self.pools[stage].waiting:
             await asyncio.sleep(0)
 
+    async def is_ready(self) -> None:
+        while not self.conductor.ready:
+            await asyncio.sleep(0)
+
     def said(self, identity: str) -> dict[str, str]:
         """What became of each stage."""
         parts = [part.partition("=") for part in self.stages[identity].split(";") if part]
         return {name: what.partition("/")[2] for name, _, what in parts}
+
+
+def _far(name: str, replica: Replica) -> RemoteStage:
+    """The replica behind a server of its own, and an address."""
+    server = Server(name, [ServedVersion("1", replica)], Versions({"1": ("m:M", 1.0)}), RT_MAX_S, Metrics(), stage=True)
+    at = StageAddress(Address.of("http://stage:1"), RT_MAX_S)
+    loop = asyncio.get_running_loop()
+    stage = RemoteStage(name, at, ModelMetrics("p", "1", name), loop, line=partial(DirectLine, server))
+    stage.look()
+    return stage
+
+
+@pytest.fixture(params=[False, True], ids=["here", "elsewhere"])
+def cast_of(request: pytest.FixtureRequest) -> CastOf:
+    """Makes a conductor whose stages are replicas here, or servers behind addresses: the same holds of both."""
+    return partial(Cast, elsewhere=request.param)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -125,9 +156,9 @@ async def cascade(query: dict[str, Any], models: mark.StageModels) -> Any:
     return low if low < 10 else await models.high(low)
 
 
-def test_a_driver_takes_queries_through_its_stages() -> None:
+def test_a_driver_takes_queries_through_its_stages(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         assert await cast.ask({"x": 1}) == (200, 2, INSTANCE)
         assert await cast.ask({"x": 20}) == (200, 121, INSTANCE)
         assert (cast.said("r1"), cast.said("r2")) == ({"low": ""}, {"low": "", "high": ""})
@@ -135,9 +166,9 @@ def test_a_driver_takes_queries_through_its_stages() -> None:
     run(main)
 
 
-def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver() -> None:
+def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         tensor = {"name": "x", "shape": [2], "datatype": "INT64", "data": [1, 20]}
         status, body, _ = await cast.ask({"inputs": [tensor]}, protocol="oip")
         assert (status, body["model_name"], body["outputs"][0]["data"]) == (200, "p", [2, 121])
@@ -145,7 +176,7 @@ def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver() ->
     run(main)
 
 
-def test_calls_that_are_begun_together_share_a_batch_and_values_keep_their_types() -> None:
+def test_calls_that_are_begun_together_share_a_batch_and_values_keep_their_types(cast_of: CastOf) -> None:
     @mark.pipeline
     async def gathered(query: Any, models: mark.StageModels) -> Any:
         got = await asyncio.gather(*(models.twice(np.array(each, dtype=np.float32)) for each in query["many"]))
@@ -159,7 +190,7 @@ def test_calls_that_are_begun_together_share_a_batch_and_values_keep_their_types
             batches.append(len(batch))
             return [2 * item for item in batch]
 
-        cast = Cast({"twice": twice}, driver=gathered)
+        cast = cast_of({"twice": twice}, driver=gathered)
         assert await cast.ask({"many": [[1.0], [2.0, 3.0]]}) == (200, [[2.0], [4.0, 6.0]], INSTANCE)
         assert batches == [2]
 
@@ -173,7 +204,7 @@ def graph(**stages: tuple[tuple[str, ...], Join]) -> Pipeline:
 ALL_OF = Join()
 
 
-def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name() -> None:
+def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF), c=(("a",), ALL_OF), d=(("b", "c"), ALL_OF))
         asked: list[Any] = []
@@ -182,7 +213,7 @@ def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name() -> None
             asked.extend(batch)
             return [item["b"] + item["c"] for item in batch]
 
-        cast = Cast({"a": plus(1), "b": plus(10), "c": plus(100), "d": last}, pipeline=pipeline)
+        cast = cast_of({"a": plus(1), "b": plus(10), "c": plus(100), "d": last}, pipeline=pipeline)
         assert await cast.ask(0) == (200, 112, INSTANCE)
         assert asked == [{"b": 11, "c": 101}]
         # Several queries in one request.
@@ -191,33 +222,37 @@ def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name() -> None
     run(main)
 
 
-def test_what_several_last_stages_say_is_by_name() -> None:
+def test_what_several_last_stages_say_is_by_name(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF))
-        assert await Cast({"a": plus(1), "b": plus(2)}, pipeline=pipeline).ask(0) == (200, {"a": 1, "b": 2}, INSTANCE)
+        assert await cast_of({"a": plus(1), "b": plus(2)}, pipeline=pipeline).ask(0) == (
+            200,
+            {"a": 1, "b": 2},
+            INSTANCE,
+        )
 
     run(main)
 
 
-def test_a_join_goes_on_with_the_first_and_the_other_is_unused() -> None:
+def test_a_join_goes_on_with_the_first_and_the_other_is_unused(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), FIRST))
-        cast = Cast({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
+        cast = cast_of({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         cast.pools["a"].held = True
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
         assert cast.said("r1") == {"a": "unused", "b": "", "c": ""}
         cast.pools["a"].release()
         # One that fails is done without, whichever of them it is.
-        cast = Cast({"a": raises, "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
+        cast = cast_of({"a": raises, "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
 
     run(main)
 
 
-def test_a_join_waits_for_its_time_after_enough_have_answered() -> None:
+def test_a_join_waits_for_its_time_after_enough_have_answered(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), Join(1, 0.02)))
-        cast = Cast({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
+        cast = cast_of({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         cast.pools["a"].held = True
         began_s = cast.conductor._now()
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
@@ -234,12 +269,12 @@ def echo(batch: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("join", [FIRST, Join(1, 0.5)])
-def test_what_comes_for_a_finished_item_changes_nothing(join: Join) -> None:
+def test_what_comes_for_a_finished_item_changes_nothing(cast_of: CastOf, join: Join) -> None:
     """Neither an answer that its join has gone on without, nor a timer that is set for it, finishes another item."""
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), join))
-        cast = Cast({"a": plus(1), "b": plus(2), "c": echo}, pipeline=pipeline, most_batch=1)
+        cast = cast_of({"a": plus(1), "b": plus(2), "c": echo}, pipeline=pipeline, most_batch=1)
         late, last = cast.pools["b"], cast.pools["c"]
         late.held, last.held = join == FIRST, True
         identity = cast.send({"instances": [0, 10]})
@@ -266,9 +301,9 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing() -> None:
+def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
         wanted = (400, {"error": "an item is nested too deeply, or no plain value"}, INSTANCE)
         assert await cast.ask(nested(600)) == wanted
         assert await cast.ask(0) == (200, 1, INSTANCE)
@@ -276,13 +311,13 @@ def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing() ->
     run(main)
 
 
-def test_what_a_stage_made_that_cannot_be_passed_on_is_an_error_at_once() -> None:
+def test_what_a_stage_made_that_cannot_be_passed_on_is_an_error_at_once(cast_of: CastOf) -> None:
     """Also at a depth at which its own server could just say it."""
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), ALL_OF))
         models: dict[str, Predict] = {"a": lambda batch: [nested(each) for each in batch], "b": echo}
-        cast = Cast(models | {"c": lambda batch: [0] * len(batch)}, pipeline=pipeline)
+        cast = cast_of(models | {"c": lambda batch: [0] * len(batch)}, pipeline=pipeline)
         answers = [await cast.ask(depth) for depth in range(400, 500, 2)]
         assert {status for status, *_ in answers} == {200, 500}
         said = {body["error"] for status, body, _ in answers if status == 500}
@@ -302,10 +337,10 @@ async def _passes_an_answer_on(query: Any, models: mark.StageModels) -> Any:
 
 @pytest.mark.parametrize(("respond", "status"), [(_passes_on, 400), (_passes_an_answer_on, 500)])
 def test_what_a_driver_passes_on_too_deeply_nested_is_the_client_s_fault_until_a_stage_has_answered(
-    respond: Any, status: int, caplog: pytest.LogCaptureFixture
+    cast_of: CastOf, respond: Any, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        cast = Cast({"bad": plus(1)}, driver=PipelineDriver(respond), most_queries=1)
+        cast = cast_of({"bad": plus(1)}, driver=PipelineDriver(respond), most_queries=1)
         said = {"error": "stage bad: an item is nested too deeply, or no plain value"}
         assert await cast.ask(nested(600)) == (status, said, INSTANCE)
         assert cast.said("r1") == {"bad": "failed"}
@@ -322,18 +357,18 @@ class Pair(mark.Model):
         return [item.tolist() for item in batch]
 
 
-def test_an_error_names_its_stage_and_whose_fault_it_is() -> None:
+def test_an_error_names_its_stage_and_whose_fault_it_is(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF))
-        cast = Cast({"a": plus(1), "b": raises}, pipeline=pipeline)
+        cast = cast_of({"a": plus(1), "b": raises}, pipeline=pipeline)
         status, body, made_by = await cast.ask(0)
         assert (status, body, made_by) == (500, {"error": "stage b: the model failed: ValueError"}, INSTANCE)
         assert cast.said("r1") == {"a": "", "b": "failed"}
         # What no stage has touched yet is the client's; what a stage has made is not.
-        status, body, _ = await Cast({"a": Pair(), "b": plus(1)}, pipeline=pipeline).ask([1.0])
+        status, body, _ = await cast_of({"a": Pair(), "b": plus(1)}, pipeline=pipeline).ask([1.0])
         assert status == 400
         assert body["error"].startswith("stage a: ")
-        status, body, _ = await Cast({"a": plus(1), "b": Pair()}, pipeline=pipeline).ask(1)
+        status, body, _ = await cast_of({"a": plus(1), "b": Pair()}, pipeline=pipeline).ask(1)
         assert status == 500
         assert body["error"].startswith("stage b: ")
         assert (await cast.ask({"instances": []}))[0] == 400
@@ -341,7 +376,7 @@ def test_an_error_names_its_stage_and_whose_fault_it_is() -> None:
     run(main)
 
 
-def test_a_driver_may_do_without_a_stage_that_failed() -> None:
+def test_a_driver_may_do_without_a_stage_that_failed(cast_of: CastOf) -> None:
     @mark.pipeline
     async def degrades(query: Any, models: mark.StageModels) -> Any:
         unread = models.bad(query)
@@ -351,7 +386,7 @@ def test_a_driver_may_do_without_a_stage_that_failed() -> None:
             return [failed.stage, failed.reply.status, unread.done()]
 
     async def main() -> None:
-        cast = Cast({"bad": raises}, driver=degrades)
+        cast = cast_of({"bad": raises}, driver=degrades)
         assert await cast.ask(0) == (200, ["bad", 500, True], INSTANCE)
 
     run(main)
@@ -392,15 +427,15 @@ async def _odd(query: Any, models: mark.StageModels) -> Any:
         (_odd, "the model's results cannot be encoded: TypeError"),
     ],
 )
-def test_a_driver_that_fails_costs_its_own_query_only(respond: Any, error: str) -> None:
+def test_a_driver_that_fails_costs_its_own_query_only(cast_of: CastOf, respond: Any, error: str) -> None:
     async def main() -> None:
-        cast = Cast({"bad": raises}, driver=PipelineDriver(respond))
+        cast = cast_of({"bad": raises}, driver=PipelineDriver(respond))
         assert await cast.ask(0) == (500, {"error": error}, INSTANCE)
 
     run(main)
 
 
-def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
+def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled(cast_of: CastOf) -> None:
     ended: list[BaseException] = []
 
     @mark.pipeline
@@ -412,7 +447,7 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
             raise
 
     async def main() -> None:
-        cast = Cast({"a": plus(1), "b": plus(2)}, driver=waits)
+        cast = cast_of({"a": plus(1), "b": plus(2)}, driver=waits)
         cast.pools["b"].held = True
         status, body, made_by = await cast.ask(0, allowed_s=0.5)
         assert (status, made_by) == (504, NOBODY)
@@ -427,13 +462,13 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
     run(main)
 
 
-def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too() -> None:
+def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too(cast_of: CastOf) -> None:
     @mark.pipeline
     async def sleeps(query: Any, models: mark.StageModels) -> Any:
         await asyncio.Event().wait()
 
     async def main() -> None:
-        answer = await Cast({"a": plus(1)}, driver=sleeps).ask(0, allowed_s=0.02)
+        answer = await cast_of({"a": plus(1)}, driver=sleeps).ask(0, allowed_s=0.02)
         assert answer[:2] == (504, {"error": "the deadline passed before it was answered"})
 
     run(main)
@@ -455,7 +490,7 @@ def test_what_cannot_be_in_time_is_dropped_before_it_costs_a_stage() -> None:
 
 
 @pytest.mark.parametrize("driven", [False, True])
-def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
+def test_times_that_are_wrong_are_found_out(cast_of: CastOf, driven: bool) -> None:
     """A stage that is thought too slow for every query serves one now and then, and what it takes is learned."""
 
     @mark.pipeline
@@ -464,7 +499,7 @@ def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
 
     async def main() -> None:
         pipeline = None if driven else graph(a=((), ALL_OF), b=(("a",), ALL_OF))
-        cast = Cast(
+        cast = cast_of(
             {"a": plus(1), "b": plus(1)},
             pipeline=pipeline,
             driver=chain if driven else None,
@@ -476,9 +511,9 @@ def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
     run(main)
 
 
-def test_a_stage_that_a_join_does_without_is_tried_again_too() -> None:
+def test_a_stage_that_a_join_does_without_is_tried_again_too(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast(
+        cast = cast_of(
             {"a": plus(1), "b": plus(2), "c": echo},
             pipeline=graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), FIRST)),
             takes_s={"b": 10 * RT_MAX_S},
@@ -492,7 +527,7 @@ def test_a_stage_that_a_join_does_without_is_tried_again_too() -> None:
 
 
 @pytest.mark.parametrize("driven", [False, True])
-def test_of_several_items_one_finds_out_alone(driven: bool) -> None:
+def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> None:
     """Whatever becomes of the others: a request whose other items are dropped would end before the second stage."""
 
     @mark.pipeline
@@ -501,7 +536,7 @@ def test_of_several_items_one_finds_out_alone(driven: bool) -> None:
 
     async def main() -> None:
         pipeline = None if driven else graph(a=((), ALL_OF), b=(("a",), ALL_OF))
-        cast = Cast(
+        cast = cast_of(
             {"a": plus(1), "b": plus(1)},
             pipeline=pipeline,
             driver=chain if driven else None,
@@ -512,7 +547,7 @@ def test_of_several_items_one_finds_out_alone(driven: bool) -> None:
         assert [(await cast.ask(asked))[0] for _ in range(2)] == [504, 504]
         assert len(cast.pools["b"].calls) == 1
         # The others follow it, where there is time.
-        cast = Cast({"a": plus(1), "b": plus(1)}, pipeline=pipeline, driver=chain if driven else None)
+        cast = cast_of({"a": plus(1), "b": plus(1)}, pipeline=pipeline, driver=chain if driven else None)
         await cast.ask(0, allowed_s=0.0015)
         assert await cast.ask(asked) == (200, {"predictions": [2, 3, 4]}, INSTANCE)
 
@@ -523,8 +558,8 @@ def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
     offered: list[Request] = []
 
     def stage(name: str, least_s: float) -> ConductedStage:
-        replica: Any = SimpleNamespace(bouncer=SimpleNamespace(least_s=least_s), offer=offered.append)
-        return ConductedStage(name, replica, RT_MAX_S)
+        backend: Any = SimpleNamespace(least_s=least_s, offer=offered.append)
+        return ConductedStage(name, backend, RT_MAX_S)
 
     async def main() -> None:
         conductor = Conductor(
@@ -545,14 +580,14 @@ def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
     run(main)
 
 
-def test_one_item_without_a_result_fails_its_request_once() -> None:
+def test_one_item_without_a_result_fails_its_request_once(cast_of: CastOf) -> None:
     async def main() -> None:
         def fails_on_two(batch: list[Any]) -> Any:
             if 2 in batch:
                 raise ValueError
             return batch
 
-        cast = Cast({"a": fails_on_two}, pipeline=graph(a=((), ALL_OF)))
+        cast = cast_of({"a": fails_on_two}, pipeline=graph(a=((), ALL_OF)))
         status, body, _ = await cast.ask({"instances": [1, 2, 3]})
         assert (status, body) == (500, {"error": "stage a: the model failed: ValueError"})
         assert await cast.ask(7) == (200, 7, INSTANCE)
@@ -560,11 +595,11 @@ def test_one_item_without_a_result_fails_its_request_once() -> None:
     run(main)
 
 
-def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes() -> None:
+def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = cast.pools["high"].held = True
-        assert cast.conductor.ready
+        await cast.is_ready()
         first = cast.send({"x": 20})
         draining = asyncio.ensure_future(cast.conductor.drain(cast.conductor._now() + 30.0))
         await cast.has("low")
@@ -580,9 +615,9 @@ def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes() -> None:
     run(main)
 
 
-def test_a_drain_that_is_over_leaves_no_query_without_an_answer() -> None:
+def test_a_drain_that_is_over_leaves_no_query_without_an_answer(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = True
         identity = cast.send({"x": 20})
         await cast.conductor.drain(cast.conductor._now() + 0.02)
@@ -592,25 +627,25 @@ def test_a_drain_that_is_over_leaves_no_query_without_an_answer() -> None:
     run(main)
 
 
-def test_more_than_it_may_have_under_way_is_refused() -> None:
+def test_more_than_it_may_have_under_way_is_refused(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
         cast.pools["a"].held = True
         first = cast.send(0)
         assert (await cast.ask(0))[0] == 429
         await cast.has("a")
         cast.pools["a"].release()
         assert await cast.answer(first) == (200, 1, INSTANCE)
-        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_held_bytes=4)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_held_bytes=4)
         assert (await cast.ask("long"))[0] == 429
         assert (await cast.ask(1))[0] == 200
 
     run(main)
 
 
-def test_the_items_of_requests_are_limited() -> None:
+def test_the_items_of_requests_are_limited(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=3, most_items=2)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=3, most_items=2)
         wanted = (413, {"error": "a request to a pipeline has 2 items at most, not 3"}, NOBODY)
         assert await cast.ask({"instances": [1, 2, 3]}) == wanted
         cast.pools["a"].held = True
@@ -622,13 +657,13 @@ def test_the_items_of_requests_are_limited() -> None:
         assert (await cast.answer(first))[0] == 200
         assert (await cast.ask({"instances": [1, 2]}))[0] == 200
         # More than there is room for at any time is not to be sent again.
-        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=2)
+        cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=2)
         assert (await cast.ask({"instances": [1, 2, 3]}))[0] == 413
 
     run(main)
 
 
-def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection() -> None:
+def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection(cast_of: CastOf) -> None:
     queries: list[weakref.ref[Any]] = []
 
     @mark.pipeline
@@ -637,7 +672,7 @@ def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection() -
         return await models.bad(query["x"])
 
     async def main() -> None:
-        cast = Cast({"bad": raises}, driver=fails)
+        cast = cast_of({"bad": raises}, driver=fails)
         tensor = {"name": "x", "shape": [1, 2], "datatype": "INT64", "data": [1, 20]}
         gc.disable()
         try:
@@ -650,12 +685,12 @@ def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection() -
     run(main)
 
 
-def test_numbers_are_of_the_whole_and_of_each_stage() -> None:
+def test_numbers_are_of_the_whole_and_of_each_stage(cast_of: CastOf) -> None:
     async def main() -> None:
-        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         await cast.ask({"x": 1})
         metrics = Metrics()
-        metrics.models = [cast.conductor.metrics, *(stage.replica.metrics for stage in cast.conductor.stages)]
+        metrics.models = [cast.conductor.metrics, *(stage.backend.metrics for stage in cast.conductor.stages)]
         page = metrics.page().decode()
         for stage, count in (("", 1), ("low", 1)):
             labels = f'answered_by="instance",code="200",model="p",stage="{stage}",version="1"'

@@ -6,15 +6,22 @@ import asyncio
 import json
 import os
 import signal
+import ssl
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+import trustme
 
 from mark.cli.main import main
-from tests.serving.test_server_process import served
+from tests.infra.testbed.real_processes import wait_for
+from tests.serving.test_server_process import address, served
 
 MODELS = """
 import time
@@ -35,6 +42,7 @@ async def two(query, models):
     half = await models.first(query["x"])
     return half if half < 100 else await models.second(half)
 """
+KEY = "a-key-of-the-stages"
 FILE = """
 [service]
 name = "p"
@@ -141,3 +149,112 @@ def _kill_one_of_each(pid: int) -> None:
             first.setdefault("second" if "add=1000" in arguments else "first", child.pid)
     for worker in first.values():
         os.kill(worker, signal.SIGKILL)
+
+
+def test_a_stage_elsewhere_is_asked_with_its_key_and_its_absence_is_said(folder: Path) -> None:
+    (folder / "keys").write_text(f"conductor:{KEY}\n")
+    (folder / "key").write_text(f"{KEY}\n")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate.private_key_pem.write_to_path(str(folder / "tls-key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "tls.pem"))
+    tls = ("--keys", "keys", "--tls-cert", "tls.pem", "--tls-key", "tls-key.pem")
+    with (
+        served(folder, "--stage", "second", *tls, service="p.toml") as (stage, at),
+        served(
+            folder, "--stage-at", f"second={at}", "--stage-key", "key", "--stage-ca", "ca.pem", service="p.toml"
+        ) as (process, url),
+        httpx.Client(base_url=url, trust_env=False) as client,
+    ):
+        answer = client.post("/invocations", json={"x": 200})
+        assert (answer.status_code, answer.json()) == (200, 1201)
+        assert [said.split("=")[0] for said in answer.headers["mark-stages"].split(";")] == ["first", "second"]
+        failed = client.post("/invocations", json={"x": 665})
+        assert (failed.status_code, failed.json()) == (500, {"error": "stage second: the model failed: ValueError"})
+        assert 'mark_requests_total{answered_by="instance",code="200",model="p",stage="second"' in (
+            client.get("/metrics").text
+        )
+        trusting = ssl.create_default_context(cafile=folder / "ca.pem")
+        with httpx.Client(base_url=at, verify=trusting, trust_env=False) as other:
+            assert other.get("/v2/models/second", headers={"x-api-key": KEY}).json()["name"] == "second"
+            assert other.get("/v2/models/second").status_code == 401
+        stage.kill()
+        wait_for(lambda: client.get("/v2/health/ready").status_code == 503, "it is not ready without the stage")
+        refused = client.post("/invocations", json={"x": 200})
+        assert (refused.status_code, refused.json()) == (503, {"error": "stage second: no replica is ready"})
+        assert client.post("/invocations", json={"x": 1}).json() == 2  # which does not need it
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@contextmanager
+def gateway(folder: Path, *replicas: str) -> Iterator[str]:
+    """Its address. Killed when the test leaves it."""
+    command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--probe-s", "0.2"]
+    process = subprocess.Popen(
+        [*command, *(f"--replica={url}" for url in replicas)], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield address(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_instances_workers_and_conductors_are_killed_and_every_query_is_answered_once(folder: Path) -> None:
+    """Two instances of a stage behind a gateway, two conductors behind another; one of each is killed under load.
+
+    Queries come as a clock says, whatever becomes of those before them.
+    """
+    write(folder, slo_ms=20_000, s=0.002)
+    with ExitStack() as started:
+
+        def serve(*options: str) -> tuple[subprocess.Popen[str], str]:
+            return started.enter_context(served(folder, *options, "--workers", "2", service="p.toml"))
+
+        stages = [serve("--stage", "second") for _ in range(2)]
+        second = started.enter_context(gateway(folder, *(url for _, url in stages)))
+        conductors = [serve("--stage-at", f"second={second}") for _ in range(2)]
+        front = started.enter_context(gateway(folder, *(url for _, url in conductors)))
+        kills = {
+            100: lambda: stages[0][0].kill(),
+            200: lambda: _kill_one_of_each(stages[1][0].pid),
+            300: lambda: conductors[0][0].kill(),
+        }
+        answers = asyncio.run(_by_the_clock(front, 400, 0.02, kills))
+        for process, _ in (conductors[1], stages[1]):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+    assert sorted(number for number, *_ in answers) == list(range(400))
+    statuses = Counter(status for _, status, _ in answers)
+    assert statuses.keys() <= {200, 429, 502, 503, 504}, answers
+    assert all(value == number + 1101 for number, status, value in answers if status == 200)
+    assert statuses[200] >= 380, statuses
+
+
+async def _by_the_clock(
+    url: str, count: int, apart_s: float, then: Mapping[int, Callable[[], object]]
+) -> list[tuple[int, int, object]]:
+    """Numbers, statuses and answers of queries that are sent so far apart; -1: no answer. What is to be done `then`."""
+    answers: list[tuple[int, int, object]] = []
+    async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
+
+        async def ask(number: int) -> None:
+            try:
+                got = await client.post("/invocations", json={"x": 100 + number})
+            except httpx.HTTPError as error:
+                answers.append((number, -1, repr(error)))
+            else:
+                answers.append((number, got.status_code, json.loads(got.content)))
+
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                await asyncio.sleep(max(0.0, began_s + number * apart_s - loop.time()))
+                if number in then:
+                    then[number]()
+                group.create_task(ask(number))
+    return answers

@@ -1,0 +1,314 @@
+"""A stage that is served elsewhere: its calls go by HTTP to a server (`mark serve --stage`), or to a gateway before
+several of them.
+
+A call is a request to `/v2/models/STAGE/infer` that says what is left of its time. Its body is what goes between stages
+in one process (`mark.models.results`), and only the stage's workers read it. Models keep nothing between calls, so one
+that brought no answer may be made once more: out of a budget, so that a stage in trouble does not get twice the load.
+The stage is asked again and again whether it is ready; while its address does not answer, calls are refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mark.models.call import RESULTS, Reply
+from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
+from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
+from mark.serving.backend.request import INSTANCE, NOBODY, Request, own_deadline
+from mark.serving.conductor.conductor import StageBackend
+from mark.serving.conductor.least import LeastSeen
+from mark.serving.overflow.http_client import CLOSED, Address, Answer, Asker, Reach, Upstream
+
+_LOG = logging.getLogger("mark.serving")
+_OF_THE_MODEL = frozenset((200, 400, 500))
+# What a server of a stage says of a call. All other statuses are of the way to it: keys, routes, proxies.
+_OF_THE_STAGE = _OF_THE_MODEL | {413, 429, 503, 504}
+_LOOK_S = 0.25  # between looks for calls that hang and questions that are due
+
+
+@dataclass(frozen=True, slots=True)
+class StageAddress:
+    """Where a stage is served, and how that is reached. Times in seconds; `rt_max_s` is its part of RT_max.
+
+    `key` is the API key that is asked for there. `most_calls` are under way at a time, each on a connection of its own,
+    and `most_queued` wait for one. `probe_s` is between two questions for readiness, and how long an answer may take.
+    Second calls are a share of all calls in the long run, after a burst.
+    """
+
+    address: Address
+    rt_max_s: float
+    key: str | None = field(default=None, repr=False)
+    reach: Reach = field(default_factory=Reach)
+    most_calls: int = 400  # a server takes 1,000 connections, of all conductors
+    most_queued: int = 10_000
+    probe_s: float = 1.0
+    retry_share: float = 0.2
+    retry_burst: float = 100.0
+
+
+class StageLine(Protocol):
+    """What is asked of the connections to an address (`mark.serving.overflow.http_client.Upstream`)."""
+
+    def ask(self, tag: _Sent, data: bytes) -> Any: ...
+
+    def cancel(self, connection: Any, tag: _Sent) -> None: ...
+
+    def sweep(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Sent:
+    """A call on its way or in the queue for it, or a question for readiness, which has no request."""
+
+    __slots__ = ("connection", "request", "sent_s", "tried", "until_s")
+
+    def __init__(self, request: Request | None, until_s: float) -> None:
+        self.request, self.until_s = request, until_s
+        self.connection: Any = None
+        self.sent_s = 0.0
+        self.tried = False  # once without an answer
+
+
+class RemoteStage:
+    """The backend of a stage elsewhere: answers each call exactly once. Everything runs on one event loop.
+
+    `became_ready` is called whenever the stage says that it is ready after it was not. `line` makes the connections.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        at: StageAddress,
+        metrics: ModelMetrics,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        became_ready: Callable[[], None] = lambda: None,
+        line: Callable[[Asker[_Sent]], StageLine] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.metrics = metrics
+        metrics.refresh = self._refresh
+        self._name, self._at, self._loop, self._now = name, at, loop, now
+        self._became_ready = became_ready
+        self._line: StageLine = Upstream(at.address, self, at.reach, loop, now) if line is None else line(self)
+        host = b"HTTP/1.1\r\nhost: %b\r\n" % at.address.authority
+        if at.key is not None:
+            host += b"authorization: Bearer %b\r\n" % at.key.encode()
+        model = b"/v2/models/%b" % name.encode()
+        self._post = b"POST %b/infer %bcontent-type: %b\r\n" % (model, host, RESULTS.encode())
+        self._question = b"GET %b/ready %b\r\n" % (model, host)
+        self._under_way: set[_Sent] = set()
+        self._queue: deque[_Sent] = deque()
+        self._budget = at.retry_burst
+        self._took, self._way = LeastSeen(), LeastSeen()  # a call; the way there and back
+        self._probe: _Sent | None = None
+        self._probe_s = 0.0  # when the next one is due
+        self._said = ""  # of its readiness
+        self._ready = self._silent = self._draining = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._settled: asyncio.Future[None] | None = None
+
+    # The port
+
+    @property
+    def ready(self) -> bool:
+        """Did the stage say so when it was last asked?"""
+        return self._ready and not self._draining
+
+    @property
+    def least_s(self) -> float:
+        """What a call took at least lately, the way included, in seconds; 0 as long as none was answered."""
+        return self._took.value
+
+    def retry_after_s(self) -> float:
+        """When a request that is refused now should be sent again."""
+        return self._at.probe_s
+
+    def offer(self, request: Request) -> None:
+        """Send the call, let it wait for a connection, or refuse it: at once."""
+        now_s = self._now()
+        self._budget = min(self._at.retry_burst, self._budget + self._at.retry_share)
+        sent = _Sent(request, request.deadline_s + self._at.rt_max_s)
+        if self._draining:
+            self._refuse(sent, DRAINING)
+        elif self._silent:
+            self._refuse(sent, NOBODY_READY)
+        elif not self._in_time(request, now_s):
+            self._refuse(sent, "expired")
+        elif not self._queue and len(self._under_way) < self._at.most_calls:
+            self._send(sent, request, now_s)
+        elif len(self._queue) < self._at.most_queued:
+            self._queue.append(sent)
+        else:
+            self._refuse(sent, QUEUE_FULL)
+
+    async def drain(self, until_s: float) -> None:
+        """Take nothing new; what is under way goes on, until `until_s` at the latest."""
+        self._draining = True
+        if self._under_way or self._queue:
+            self._settled = self._loop.create_future()
+            await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
+        for sent in tuple(self._under_way):
+            self._line.cancel(sent.connection, sent)
+        for sent in (*self._under_way, *self._queue):
+            self._refuse(sent, DRAINING)
+        self._queue.clear()
+        self.close()
+
+    # Readiness, and what takes too long
+
+    def start(self) -> None:
+        """Look after calls and readiness, again and again, until `close`."""
+        self._timer = self._loop.call_later(_LOOK_S, self.start)
+        self.look()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._draining = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._line.close()
+
+    def look(self) -> None:
+        """Give up what takes too long, and ask for readiness when that is due."""
+        now_s = self._now()
+        for sent in [one for one in self._under_way if one.until_s <= now_s]:
+            self._line.cancel(sent.connection, sent)
+            self._refuse(sent, "hung")
+        self._send_queued(now_s)
+        probe = self._probe
+        if probe is None:
+            if now_s >= self._probe_s:
+                self._probe = probe = _Sent(None, now_s + self._at.probe_s)
+                self._ask(probe, self._question, now_s)
+        elif probe.until_s <= now_s:
+            self._line.cancel(probe.connection, probe)
+            self._probed(None, "does not answer", now_s)
+        self._line.sweep()
+
+    def _probed(self, status: int | None, why: str, now_s: float) -> None:
+        """What came of a question for readiness; `status` None: the address said nothing."""
+        if self._draining:
+            return
+        was, self._ready, self._silent = self._ready, status == 200, status is None
+        self._probe, self._probe_s = None, now_s + (self._at.probe_s if self._ready else _LOOK_S)
+        self.metrics.workers_ready = int(self._ready)
+        said = "is ready" if self._ready else f"is not ready: {why}"
+        if said != self._said:
+            level = logging.INFO if self._ready else logging.WARNING
+            _LOG.log(level, "stage %s: %s %s", self._name, self._at.address.url, said)
+            self._said = said
+        if self._ready and not was:
+            self._became_ready()
+
+    # Calls
+
+    def _in_time(self, request: Request, now_s: float) -> bool:
+        """Can an answer still come in time, by the way there and back alone?"""
+        return now_s + self._way.value < request.deadline_s
+
+    def _send(self, sent: _Sent, request: Request, now_s: float) -> None:
+        call = request.call
+        assert call.json_bytes is not None, "a call by value says where its JSON ends"
+        head = b"%bcontent-length: %d\r\ninference-header-content-length: %d\r\n" % (
+            self._post,
+            len(call.body),
+            call.json_bytes,
+        )
+        for header, value in ((b"x-request-id", request.id), (b"mark-key", request.key)):
+            if value:
+                head += b"%b: %b\r\n" % (header, value.encode("latin-1"))
+        # Without a deadline of its own a call has what the stage itself promises.
+        if own_deadline(request.deadline_s - request.arrived_s, self._at.rt_max_s):
+            head += b"mark-deadline-ms: %.3f\r\n" % ((request.deadline_s - now_s - self._way.value) * 1e3)
+        self._under_way.add(sent)
+        self._ask(sent, b"".join((head, b"\r\n", call.body)), now_s)
+
+    def _ask(self, sent: _Sent, data: bytes, now_s: float) -> None:
+        sent.sent_s = now_s
+        sent.connection = self._line.ask(sent, data)
+
+    def _send_queued(self, now_s: float) -> None:
+        while self._queue and len(self._under_way) < self._at.most_calls:
+            sent = self._queue.popleft()
+            assert sent.request is not None, "only calls wait"
+            if self._in_time(sent.request, now_s):
+                self._send(sent, sent.request, now_s)
+            else:
+                self._refuse(sent, "expired")
+
+    def answered(self, tag: _Sent, answer: Answer) -> None:
+        """A whole answer is there."""
+        now_s, status = self._now(), answer.status
+        if tag.request is None:
+            if not tag.tried:
+                self._way.observe(now_s - tag.sent_s, now_s)
+            self._probed(status, f"status {status}", now_s)
+        elif tag in self._under_way and not (status == 503 and self._again(tag, tag.request, now_s)):
+            if status == 200:
+                self._took.observe(now_s - tag.sent_s, now_s)
+            reply = Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
+            if status not in _OF_THE_STAGE:
+                reply = error_reply(502, f"its server answers with status {status}")
+            self._end(tag, reply, INSTANCE if status in _OF_THE_MODEL else NOBODY)
+            self._send_queued(now_s)
+
+    def failed(self, tag: _Sent, began: bool, why: str) -> None:
+        """None will come."""
+        now_s = self._now()
+        if tag.request is None:
+            if tag.tried or began or not why.startswith(CLOSED):
+                self._probed(None, why, now_s)
+            else:  # the fate of a kept connection
+                tag.tried = True
+                self._ask(tag, self._question, now_s)
+        elif tag in self._under_way and not self._again(tag, tag.request, now_s):
+            _LOG.debug("stage %s: %s %s", self._name, self._at.address.url, why, extra={"request_id": tag.request.id})
+            self._refuse(tag, "broken_off" if began else "lost")
+            self._send_queued(now_s)
+
+    def _again(self, sent: _Sent, request: Request, now_s: float) -> bool:
+        """Make a call once more that brought no answer, where there is time and budget."""
+        least_s = max(self.least_s, self._way.value)
+        if sent.tried or self._draining or self._budget < 1.0 or now_s + least_s >= request.deadline_s:
+            return False
+        sent.tried = True
+        self._budget -= 1.0
+        self.metrics.retries += 1
+        self._send(sent, request, now_s)
+        return True
+
+    # Answers
+
+    def _refuse(self, sent: _Sent, reason: str) -> None:
+        self.metrics.refused[reason] += 1
+        self.metrics.deadline_misses += 1
+        self._end(sent, refusal(reason), NOBODY)
+
+    def _end(self, sent: _Sent, reply: Reply, made_by: str) -> None:
+        request = sent.request
+        assert request is not None, "a question for readiness is no call"
+        self._under_way.discard(sent)
+        self.metrics.requests[made_by, reply.status] += 1
+        if made_by != NOBODY:
+            self.metrics.latency_s.observe(self._now() - request.arrived_s)
+        try:
+            request.answer(request, reply, made_by)
+        except Exception:  # other calls must not suffer from that
+            _LOG.exception("an answer failed", extra={"request_id": request.id})
+        if self._settled is not None and not self._under_way and not self._queue and not self._settled.done():
+            self._settled.set_result(None)
+
+    def _refresh(self) -> None:
+        self.metrics.queued, self.metrics.running = len(self._queue), len(self._under_way)
+
+
+_: type[StageBackend] = RemoteStage

@@ -1,0 +1,407 @@
+"""A stage elsewhere, over connections that answer, fail and stay silent as they are told to: no socket, no clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mark
+from mark.models.answering import answer
+from mark.models.call import RESULTS, Call, Reply
+from mark.models.results import call_with, results_of
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.request import INSTANCE, NOBODY, Request
+from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
+from mark.serving.overflow.http_client import CLOSED, Address, Answer
+
+RT_MAX_S = 1.0
+AT = StageAddress(Address.of("http://stages:8080"), RT_MAX_S)
+JSON = b"application/json"
+REFUSED = "cannot be reached (Connection refused)"
+
+
+class FakeLine:
+    """Keeps what was asked until a test answers it or lets it fail."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, bytes]] = []
+        self.cancelled: list[Any] = []
+        self.swept = 0
+        self.closed = False
+
+    def ask(self, tag: Any, data: bytes) -> object:
+        self.asked.append((tag, data))
+        return tag
+
+    def cancel(self, connection: Any, tag: Any) -> None:
+        assert connection is tag
+        self.cancelled.append(tag)
+
+    def sweep(self) -> None:
+        self.swept += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Setup:
+    """A stage, the line to it, a clock, and what calls were answered by id."""
+
+    def __init__(self, at: StageAddress = AT, loop: Any = None) -> None:  # a loop is for timers and drains
+        self.now_s = 100.0
+        self.line = FakeLine()
+        self.became_ready = 0
+        self.stage = RemoteStage(
+            "vision", at, ModelMetrics("p", "1", "vision"), loop,
+            became_ready=self._became_ready, line=lambda asker: self.line, now=lambda: self.now_s,
+        )  # fmt: skip
+        self.answers: dict[str, tuple[Reply, str]] = {}
+
+    def _became_ready(self) -> None:
+        self.became_ready += 1
+
+    def offer(self, identity: str, allowed_s: float = 0.5, key: str = "") -> None:
+        until_s = self.now_s + allowed_s
+        self.stage.offer(Request(call_with(7), 1, self.now_s, until_s, self._answered, identity, key=key))
+
+    def _answered(self, request: Request, reply: Reply, made_by: str) -> None:
+        assert request.id not in self.answers, f"{request.id} is answered twice"
+        self.answers[request.id] = reply, made_by
+
+    def calls(self) -> list[tuple[Any, bytes]]:
+        return [(tag, data) for tag, data in self.line.asked if data.startswith(b"POST ")]
+
+    def says(self, status: int, body: bytes = b"{}", content_type: bytes = JSON, headers: bytes = b"") -> None:
+        """To the oldest of what was asked."""
+        tag, _ = self.line.asked.pop(0)
+        self.stage.answered(tag, Answer(status, content_type, headers, body))
+
+    def predicts(self) -> None:
+        """As the server of a model that echoes."""
+        tag, data = self.line.asked.pop(0)
+        reply = answer(mark.model(lambda batch: batch), [call_in(data)])[0]
+        length = b"inference-header-content-length: %d\r\n" % (reply.json_bytes or 0)
+        self.stage.answered(tag, Answer(reply.status, reply.content_type.encode(), length, bytes(reply.body)))
+
+    def fails(self, why: str = REFUSED, began: bool = False) -> None:
+        tag, _ = self.line.asked.pop(0)
+        self.stage.failed(tag, began, why)
+
+    def status(self, identity: str) -> int:
+        return self.answers[identity][0].status
+
+    def probed(self, status: int | None) -> None:
+        """A question for readiness that is answered so; None: not at all."""
+        self.now_s += AT.probe_s
+        self.stage.look()
+        if status is None:
+            self.fails()
+        else:
+            self.says(status)
+
+
+def headers_in(data: bytes) -> dict[bytes, bytes]:
+    return dict(line.split(b": ", 1) for line in data.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:])
+
+
+def call_in(data: bytes) -> Call:
+    headers, body = headers_in(data), data.partition(b"\r\n\r\n")[2]
+    assert len(body) == int(headers[b"content-length"])
+    return Call("results", RESULTS, body, int(headers[b"inference-header-content-length"]), RESULTS)
+
+
+def test_a_call_is_one_request_with_its_time_and_its_answer_is_the_stage_s() -> None:
+    setup = Setup(replace(AT, key="a-key-of-the-stages"))
+    setup.offer("q", 0.25, key="user")
+    ((_, data),) = setup.line.asked
+    assert data.startswith(b"POST /v2/models/vision/infer HTTP/1.1\r\n")
+    headers = headers_in(data)
+    body = data.partition(b"\r\n\r\n")[2]
+    assert headers == {
+        b"host": b"stages:8080",
+        b"authorization": b"Bearer a-key-of-the-stages",
+        b"content-type": RESULTS.encode(),
+        b"content-length": b"%d" % len(body),
+        b"inference-header-content-length": b"%d" % len(body),
+        b"x-request-id": b"q",
+        b"mark-key": b"user",
+        b"mark-deadline-ms": b"250.000",
+    }
+    setup.predicts()
+    reply, made_by = setup.answers["q"]
+    assert (results_of(reply), made_by) == ([7], INSTANCE)
+    assert setup.stage.metrics.requests == {(INSTANCE, 200): 1}
+
+
+def test_a_call_that_has_just_the_stage_s_own_time_says_none() -> None:
+    """By its own promise the stage's server finds out whether its times are wrong (`Conductor.call`)."""
+    setup = Setup()
+    setup.offer("q", RT_MAX_S)
+    assert b"mark-deadline-ms" not in headers_in(setup.line.asked[0][1])
+
+
+def test_the_way_there_and_back_is_taken_off_the_time() -> None:
+    setup = Setup()
+    setup.stage.look()
+    setup.now_s += 0.125  # as long as the question takes
+    setup.says(200)
+    setup.offer("q", 0.5)
+    assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"375.000"
+    setup.offer("too late", 0.125)
+    assert setup.status("too late") == 504
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "made_by"),
+    [
+        (400, 400, INSTANCE), (413, 413, NOBODY), (429, 429, NOBODY), (500, 500, INSTANCE), (504, 504, NOBODY),
+        (302, 502, NOBODY), (401, 502, NOBODY), (404, 502, NOBODY), (502, 502, NOBODY),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_stage_is_the_call_s_and_one_of_the_way_there_is_not_the_client_s(
+    status: int, given: int, made_by: str
+) -> None:
+    setup = Setup()
+    setup.offer("q")
+    setup.says(status, b'{"error": "of the stage"}')
+    reply, by = setup.answers["q"]
+    error = "of the stage" if status == given != 502 else f"its server answers with status {status}"
+    assert (reply.status, by, json.loads(bytes(reply.body))) == (given, made_by, {"error": error})
+
+
+@pytest.mark.parametrize(("why", "began", "status"), [(REFUSED, False, 503), (CLOSED, False, 503), (CLOSED, True, 502)])
+def test_a_call_that_brings_no_answer_is_made_once_more(why: str, began: bool, status: int) -> None:
+    setup = Setup()
+    setup.offer("lucky", 0.5)
+    setup.now_s += 0.2
+    setup.fails(why, began)
+    assert headers_in(setup.line.asked[0][1])[b"mark-deadline-ms"] == b"300.000"  # what is left now
+    setup.predicts()
+    assert setup.status("lucky") == 200
+    setup.offer("not")
+    setup.fails(why, began)
+    setup.fails(why, began)
+    assert (setup.status("not"), setup.line.asked) == (status, [])
+    assert setup.stage.metrics.retries == 2
+
+
+def test_a_stage_that_takes_nothing_now_is_asked_once_more() -> None:
+    setup = Setup()
+    setup.offer("a")
+    setup.says(503)
+    setup.predicts()
+    assert setup.status("a") == 200
+    setup.offer("b")
+    setup.says(503)
+    setup.says(503, b'{"error": "no worker is ready"}')
+    assert setup.status("b") == 503
+    # One that has too much to do is not.
+    setup.offer("c")
+    setup.says(429)
+    assert (setup.status("c"), setup.line.asked) == (429, [])
+
+
+def test_second_calls_have_a_budget_and_need_time() -> None:
+    setup = Setup(replace(AT, retry_burst=2.0, retry_share=0.25))
+    for number in range(20):
+        setup.offer(f"q{number}")
+        while setup.line.asked:
+            setup.fails()
+    assert setup.stage.metrics.retries == 6  # two at once, then every fourth
+    setup = Setup()
+    setup.offer("q", 0.5)
+    setup.now_s += 0.5
+    setup.fails()
+    assert (setup.status("q"), setup.line.asked) == (503, [])
+
+
+def test_what_a_call_takes_at_least_is_learned_from_those_that_were_answered() -> None:
+    setup = Setup()
+    assert setup.stage.least_s == 0.0
+    for took_s in (0.25, 0.125, 0.25):
+        setup.offer(f"q{setup.now_s}")
+        setup.now_s += took_s
+        setup.predicts()
+    assert setup.stage.least_s == 0.125
+    setup.offer("refused")
+    setup.says(429)
+    assert setup.stage.least_s == 0.125
+
+
+def test_readiness_is_what_the_stage_says_and_a_silent_address_is_asked_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    setup = Setup()
+    setup.stage.look()
+    assert setup.line.asked[0][1] == b"GET /v2/models/vision/ready HTTP/1.1\r\nhost: stages:8080\r\n\r\n"
+    setup.says(200)
+    assert (setup.stage.ready, setup.became_ready, setup.stage.metrics.workers_ready) == (True, 1, 1)
+    setup.stage.look()
+    assert setup.line.asked == []  # not yet
+    setup.probed(200)
+    assert setup.became_ready == 1
+    # Not ready is no reason to keep a call back: its server may know better.
+    setup.probed(503)
+    assert (setup.stage.ready, setup.stage.metrics.workers_ready) == (False, 0)
+    setup.offer("asked")
+    setup.predicts()
+    assert setup.status("asked") == 200
+    setup.probed(None)
+    setup.offer("refused")
+    assert (setup.status("refused"), setup.line.asked) == (503, [])
+    setup.probed(404)
+    assert not setup.stage.ready
+    setup.probed(200)
+    assert (setup.stage.ready, setup.became_ready) == (True, 2)
+    said = [record.getMessage().removeprefix("stage vision: http://stages:8080 ") for record in caplog.records]
+    assert said == [
+        "is ready", "is not ready: status 503", f"is not ready: {REFUSED}", "is not ready: status 404", "is ready",
+    ]  # fmt: skip
+
+
+def test_a_question_that_is_not_answered_in_time_is_an_address_that_says_nothing() -> None:
+    setup = Setup()
+    setup.stage.look()
+    ((probe, _),) = setup.line.asked
+    setup.now_s += 0.875 * AT.probe_s
+    setup.stage.look()
+    setup.offer("q")
+    assert (len(setup.calls()), setup.line.cancelled) == (1, [])
+    setup.now_s += 0.125 * AT.probe_s
+    setup.stage.look()
+    assert setup.line.cancelled == [probe]
+    setup.offer("refused")
+    assert setup.status("refused") == 503
+
+
+def test_a_kept_connection_that_was_just_closed_says_nothing_of_readiness() -> None:
+    setup = Setup()
+    setup.stage.look()
+    setup.fails(CLOSED)
+    setup.says(200)
+    assert setup.stage.ready
+
+
+def test_a_call_that_hangs_is_given_up_when_its_query_has_long_had_its_answer() -> None:
+    setup = Setup()
+    setup.offer("q", 0.5)
+    ((tag, _),) = setup.line.asked
+    setup.now_s += 0.5 + RT_MAX_S - 0.125
+    setup.stage.look()
+    assert setup.answers == {}
+    setup.now_s += 0.125
+    setup.stage.look()
+    assert (setup.status("q"), setup.line.cancelled) == (504, [tag])
+
+
+def test_more_calls_than_connections_wait_in_order_and_late_ones_are_dropped() -> None:
+    setup = Setup(replace(AT, most_calls=1, most_queued=2))
+    for identity, allowed_s in (("a", 0.9), ("late", 0.1), ("b", 0.9), ("refused", 0.9)):
+        setup.offer(identity, allowed_s)
+    assert (len(setup.line.asked), setup.status("refused")) == (1, 429)
+    setup.stage.metrics.refresh()
+    assert (setup.stage.metrics.running, setup.stage.metrics.queued) == (1, 2)
+    setup.now_s += 0.2
+    setup.predicts()
+    assert (setup.status("a"), setup.status("late")) == (200, 504)
+    setup.predicts()
+    assert setup.status("b") == 200
+
+
+def test_a_drain_waits_for_what_is_under_way_and_leaves_nothing_without_an_answer() -> None:
+    async def main() -> None:
+        setup = Setup(replace(AT, most_calls=1), asyncio.get_running_loop())
+        setup.offer("a", 0.9)
+        setup.offer("b", 0.9)
+        draining = asyncio.ensure_future(setup.stage.drain(setup.now_s + 30.0))
+        await asyncio.sleep(0)
+        setup.offer("new")
+        assert setup.status("new") == 503
+        setup.predicts()
+        setup.predicts()
+        await draining
+        assert ([setup.status(each) for each in "ab"], setup.line.closed) == ([200, 200], True)
+        setup = Setup(replace(AT, most_calls=1), asyncio.get_running_loop())
+        setup.offer("a")
+        setup.offer("b")
+        await setup.stage.drain(setup.now_s)
+        assert ([setup.status(each) for each in "ab"], len(setup.line.cancelled)) == ([503, 503], 1)
+
+    asyncio.run(main())
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("offer"), st.floats(0.01, 2.0)),
+        st.tuples(st.sampled_from(("answer", "refuse", "fail", "break")), st.integers(0, 5)),
+        st.tuples(st.just("wait"), st.floats(0.0, 1.0)),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS, st.integers(1, 3), st.integers(1, 3))
+def test_whatever_happens_every_call_is_answered_once_and_made_twice_at_most(
+    events: list[tuple[str, Any]], most_calls: int, most_queued: int
+) -> None:
+    setup = Setup(replace(AT, most_calls=most_calls, most_queued=most_queued, retry_burst=3.0))
+    made: Counter[bytes] = Counter()
+    offered: list[str] = []
+
+    def pick(number: int) -> tuple[Any, bytes] | None:
+        alive = [(tag, data) for tag, data in setup.line.asked if tag not in setup.line.cancelled]
+        if not alive:
+            return None
+        chosen = alive[number % len(alive)]
+        setup.line.asked.remove(chosen)
+        return chosen
+
+    def happens(what: str, number: int) -> None:
+        if (chosen := pick(number)) is None:
+            return
+        tag, data = chosen
+        made[headers_in(data).get(b"x-request-id", b"")] += 1
+        if what in ("answer", "refuse"):
+            setup.stage.answered(tag, Answer(200 if what == "answer" else 503, JSON, b"", b"{}"))
+        else:
+            setup.stage.failed(tag, what == "break", CLOSED)
+
+    for what, value in events:
+        if what == "offer":
+            offered.append(f"q{len(offered)}")
+            setup.offer(offered[-1], value)
+        elif what == "wait":
+            setup.now_s += value
+            setup.stage.look()
+        else:
+            happens(what, value)
+        assert len([1 for tag, _ in setup.calls() if tag not in setup.line.cancelled]) <= most_calls
+    for _ in range(3):
+        setup.now_s += 5.0
+        setup.stage.look()
+    assert sorted(setup.answers) == sorted(offered)
+    made.pop(b"", None)  # questions for readiness
+    assert all(count <= 2 for count in made.values())
+
+
+def test_numbers_have_the_label_of_the_stage() -> None:
+    setup = Setup()
+    setup.offer("q")
+    setup.predicts()
+    setup.offer("late", 0.0)
+    metrics = Metrics()
+    metrics.models = [setup.stage.metrics]
+    page = metrics.page().decode()
+    of = 'model="p",stage="vision",version="1"'
+    assert f'mark_requests_total{{answered_by="instance",code="200",{of}}} 1.0' in page
+    assert 'mark_refused_total{model="p",reason="expired",stage="vision",version="1"} 1.0' in page
+    assert f"mark_latency_seconds_count{{{of}}} 1.0" in page
