@@ -66,7 +66,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         raise Infeasible(f"{config.source}: {what}")
     shares = parts(known if profiled else [1.0] * len(single_s), graph)
     for stage, service, learns, one_s, part in zip(config.stages, services, learn, single_s, shares, strict=True):
-        slo = Slo(max(part * rt_max_s, one_s or 0.0), config.slo.attainment)
+        part_s = part * rt_max_s if stage.rt_max_s is None else stage.rt_max_s
+        slo = Slo(max(part_s, one_s or 0.0), config.slo.attainment)
         if stage.name in addresses:
             stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s)
         elif not apart or stage.name in options.stages_here:

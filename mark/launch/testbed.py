@@ -195,7 +195,7 @@ class TraceLoad:
         self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
         self._call = _call(options.body, alone.get(self._name))
         self._before = self._remote.ask("/status")
-        self._url: str = self._before["services" if pipeline is None else "pipelines"][self._name]
+        self._among = "services" if pipeline is None else "pipelines"
 
     def wait_for_fleet(self) -> None:
         """Until all instances that were bought so far answer, one at least.
@@ -207,11 +207,17 @@ class TraceLoad:
             ready = {name: _ready(self._before["services"][name]) for name in self._bought_for}
             self._before = self._remote.ask("/status")
             bought = {name: self._bought(name, self._before["fleet"]) for name in self._bought_for}
-            if all(0 < ready[name] >= bought[name] for name in self._bought_for):
+            if self._url is not None and all(0 < ready[name] >= bought[name] for name in self._bought_for):
                 return
             if time.monotonic() > end_s:
-                raise MarkError(f"{self._url}: its instances were not ready within {_FLEET_S / 60.0:.0f} minutes")
+                raise MarkError(f"{self._name}: its instances were not ready within {_FLEET_S / 60.0:.0f} minutes")
             time.sleep(0.2)
+
+    @property
+    def _url(self) -> str | None:
+        """Where requests go; None: a pipeline's conductor waits for the first instances of its stages."""
+        url: str | None = self._before[self._among][self._name]
+        return url
 
     def _bought(self, service: str, fleet: Sequence[Mapping[str, Any]]) -> int:
         own = [one for one in fleet if one["service"] == service and not one["doomed"]]
@@ -221,9 +227,12 @@ class TraceLoad:
         """Send them all when they are due; what came of it, as `mark testbed load --json` has it."""
         options = self._options
         prefix = f"load-{os.getpid()}-"
+        url = self._url
+        if url is None:
+            raise MarkError(f"{self._name}: nothing answers yet, since a stage has no instance")
         sent = uvloop.run(
             replay(
-                self._url,
+                url,
                 self._name,
                 self._call,
                 self._due_s,
