@@ -24,11 +24,16 @@ StageCost = Callable[[float], float]
 
 
 def split_latency(
-    pipeline: Pipeline, patterns: NDArray[np.int64], costs: Sequence[StageCost], rt_max_s: float, units: int = UNITS
+    pipeline: Pipeline,
+    patterns: NDArray[np.int64],
+    costs: Sequence[StageCost | float],
+    rt_max_s: float,
+    units: int = UNITS,
 ) -> list[float]:
     """Seconds of each stage; on no path that a query takes (`patterns`, calls by stage) more than RT_max together.
 
-    What no stage saves anything by is handed out as well, in proportion: it takes in bursts. Raises Infeasible where
+    In place of a cost may stand the seconds that a stage has. What no stage saves anything by is handed out as well,
+    in proportion: it takes in bursts. Raises Infeasible where
     there is no split, and names the stages that need most.
     """
     return _Split(pipeline, patterns, costs, rt_max_s, units).found()
@@ -39,14 +44,15 @@ class _Split:
         self,
         pipeline: Pipeline,
         patterns: NDArray[np.int64],
-        costs: Sequence[StageCost],
+        costs: Sequence[StageCost | float],
         rt_max_s: float,
         units: int,
     ) -> None:
+        self._fixed_s = [None if callable(cost) else cost for cost in costs]
         self._pipeline, self._units, self._unit_s = pipeline, units, rt_max_s / units
         self._visited = (patterns > 0).astype(np.int64)
         # Time that is not used costs nothing, so that none costs more than less of it.
-        by_time = ((cost(n * self._unit_s) for n in range(1, units + 1)) for cost in costs)
+        by_time = ([cost(n * self._unit_s) if callable(cost) else 0.0 for n in range(1, units + 1)] for cost in costs)
         self._usd = [[math.inf, *itertools.accumulate(usd, min)] for usd in by_time]
 
     def found(self) -> list[float]:
@@ -57,15 +63,22 @@ class _Split:
             raise Infeasible(f"no part of RT_max is enough for {', '.join(slow)}")
         units = [n for n in split if n is not None]
         if not self._fits(units):
-            least = ", ".join(f"{name} {n * self._unit_s * 1e3:.0f} ms" for name, n in zip(names, units, strict=True))
+            least = ", ".join(f"{name} {1e3 * s:.0f} ms" for name, s in zip(names, self._times_s(units), strict=True))
             raise Infeasible(f"what stages need at least is more than RT_max on one path: {least}")
         units = self._raised(units)
         while (better := self._moved(units)) is not None:
             units = self._raised(better)
-        return [n * self._unit_s * self._spare(stage, units) for stage, n in enumerate(units)]
+        return [
+            time_s * self._spare(stage, units) if self._fixed_s[stage] is None else time_s
+            for stage, time_s in enumerate(self._times_s(units))
+        ]
+
+    def _times_s(self, units: Sequence[int]) -> list[float]:
+        times = zip(units, self._fixed_s, strict=True)
+        return [n * self._unit_s if fixed_s is None else fixed_s for n, fixed_s in times]
 
     def _fits(self, units: Sequence[int]) -> bool:
-        longest_s = pattern_path_s(self._pipeline, self._visited, [n * self._unit_s for n in units]).max()
+        longest_s = pattern_path_s(self._pipeline, self._visited, self._times_s(units)).max()
         return bool(longest_s <= (self._units + 1e-6) * self._unit_s)
 
     def _raised(self, units: list[int]) -> list[int]:
@@ -111,7 +124,7 @@ class _Split:
         through = self._visited[self._visited[:, stage] > 0]
         if not len(through):
             return 1.0
-        times_s = [n * self._unit_s for n in units]
+        times_s = self._times_s(units)
         # With a time that no other path reaches the longest path is one through the stage, unless none waits for it.
         far_s = sum(times_s) + self._units * self._unit_s
         times_s[stage] += far_s

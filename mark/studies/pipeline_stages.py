@@ -41,11 +41,10 @@ def controlled_stages(
     by_name = {stage.name: stage.rt_max_s for stage in config.stages}
     said_s = [by_name[name] for name in pipeline.names]
     costs = [
-        _cost(whole[name], rps * calls) if said is None else _said(said)
+        _cost(whole[name], rps * calls) if said is None else said
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
-    split_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
-    parts_s = [split if said is None else said for split, said in zip(split_s, said_s, strict=True)]
+    parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
     planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
     prices = {
         o.instance: o.usd_per_hour for o in whole[pipeline.names[0]].catalog.offers if o.market is Market.ON_DEMAND
@@ -174,11 +173,6 @@ def _cost(stage: ResolvedService, rps: float) -> StageCost:
         return usd
 
     return usd_per_hour
-
-
-def _said(part_s: float) -> StageCost:
-    """Of a stage whose part is given: that much, and more saves nothing."""
-    return lambda seconds: 0.0 if seconds >= part_s * (1.0 - 1e-9) else math.inf
 
 
 def _least_s(stage: ResolvedService) -> float:

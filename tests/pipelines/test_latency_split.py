@@ -56,6 +56,16 @@ def test_no_split_says_which_stage_is_too_slow() -> None:
         split_latency(chain("a", "b"), every, [slow, slow], 4.0, 4)
 
 
+def test_a_part_that_is_given_is_kept_and_the_others_have_the_rest() -> None:
+    """The rest of 10 s is 2.5 s for b, which its whole units leave to be shared out."""
+    every = np.ones((1, 2), dtype=np.int64)
+    found = split_latency(chain("a", "b"), every, [7.5, steps(5.0, 4.0, 3.0)], 10.0, 10)
+    assert found == pytest.approx([7.5, 2.0 * 10.0 / 9.5])
+    assert sum(found) <= 10.0
+    with pytest.raises(Infeasible, match="a 9500 ms, b 1000 ms"):
+        split_latency(chain("a", "b"), every, [9.5, steps(5.0)], 10.0, 10)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_is_within_a_tenth_of_the_best_split(data: st.DataObject) -> None:
