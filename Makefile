@@ -60,7 +60,7 @@ acceptance: $(VENV)/.dev .venv-ray/.done  ## three quarters of an hour: the acce
 	$(BIN)/python -m pytest -q -m acceptance
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning conductor/test_conductor \
-	conductor/test_processes frontend/test_conformance \
+	conductor/test_processes frontend/test_conformance frontend/test_server \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory
 # -P: else the sources in this folder would come before their compiled form. Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form

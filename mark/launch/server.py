@@ -69,10 +69,11 @@ def run_server(options: ServerOptions) -> None:
 
     Raises BadInput for options, files and models that cannot be used, RuntimeError when no worker could be kept.
     """
+    config = load_service(options.service)
     for option, given in (("stages_here", options.stages_here), ("stages_at", options.stages_at)):
         if given:
             raise BadInput("is of a pipeline, and this is a model by itself", option, options.service)
-    service = pinned(load_service(options.service))
+    service = pinned(config)
     listen(options, lambda: serving_of(options, service))
 
 

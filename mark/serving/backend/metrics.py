@@ -143,7 +143,7 @@ class Metrics(Collector):
             "expired": CounterMetricFamily("mark_expired", "Dropped unserved: past the client's deadline.", labels=of),
             "retries": CounterMetricFamily(
                 "mark_retries",
-                "Requests served again, after a worker was lost or the model failed on their batch.",
+                "Requests served again: a worker was lost, the model failed on their batch, a stage did not answer.",
                 labels=of,
             ),
             "worker_losses": CounterMetricFamily("mark_worker_losses", "Workers that crashed or hung.", labels=of),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mark.models.call import RESULTS, Reply
+from mark.rules.admission import in_time
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
@@ -109,6 +111,7 @@ class RemoteStage:
         self._queue: deque[_Sent] = deque()
         self._budget = at.retry_burst
         self._took, self._way = LeastSeen(), LeastSeen()  # a call; the way there and back
+        self._answered_s = -math.inf  # when a call last had its result
         self._probe: _Sent | None = None
         self._probe_s = 0.0  # when the next one is due
         self._said = ""  # of its readiness
@@ -191,7 +194,10 @@ class RemoteStage:
                 self._ask(probe, self._question, now_s)
         elif probe.until_s <= now_s:
             self._line.cancel(probe.connection, probe)
-            self._probed(None, "does not answer", now_s)
+            if self._answered_s < probe.sent_s:
+                self._probed(None, "does not answer", now_s)
+            else:  # it is busy, and answers calls
+                self._probe = None
         self._line.sweep()
 
     def _probed(self, status: int | None, why: str, now_s: float) -> None:
@@ -255,6 +261,7 @@ class RemoteStage:
         elif tag in self._under_way and not (status == 503 and self._again(tag, tag.request, now_s)):
             if status == 200:
                 self._took.observe(now_s - tag.sent_s, now_s)
+                self._answered_s = now_s
             reply = Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
             if status not in _OF_THE_STAGE:
                 reply = error_reply(502, f"its server answers with status {status}")
@@ -290,16 +297,18 @@ class RemoteStage:
 
     def _refuse(self, sent: _Sent, reason: str) -> None:
         self.metrics.refused[reason] += 1
-        self.metrics.deadline_misses += 1
         self._end(sent, refusal(reason), NOBODY)
 
     def _end(self, sent: _Sent, reply: Reply, made_by: str) -> None:
         request = sent.request
         assert request is not None, "a question for readiness is no call"
         self._under_way.discard(sent)
-        self.metrics.requests[made_by, reply.status] += 1
+        latency_s, metrics = self._now() - request.arrived_s, self.metrics
+        metrics.requests[made_by, reply.status] += 1
         if made_by != NOBODY:
-            self.metrics.latency_s.observe(self._now() - request.arrived_s)
+            metrics.latency_s.observe(latency_s)
+        if made_by == NOBODY or not in_time(latency_s, request.deadline_s - request.arrived_s):
+            metrics.deadline_misses += 1
         try:
             request.answer(request, reply, made_by)
         except Exception:  # other calls must not suffer from that

@@ -224,6 +224,7 @@ def test_instances_workers_and_conductors_are_killed_and_every_query_is_answered
             300: lambda: conductors[0][0].kill(),
         }
         answers = asyncio.run(_by_the_clock(front, 400, 0.02, kills))
+        assert [process.wait(10) for process, _ in (stages[0], conductors[0])] == [-signal.SIGKILL] * 2
         for process, _ in (conductors[1], stages[1]):
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0

@@ -283,6 +283,24 @@ def test_a_question_that_is_not_answered_in_time_is_an_address_that_says_nothing
     assert setup.status("refused") == 503
 
 
+def test_a_stage_that_is_too_busy_to_say_that_it_is_ready_stays_ready() -> None:
+    setup = Setup()
+    setup.probed(200)
+    setup.now_s += AT.probe_s
+    setup.stage.look()
+    question = setup.line.asked.pop()
+    setup.offer("q", 0.75)
+    setup.now_s += 0.5
+    setup.predicts()
+    setup.now_s += 0.5
+    setup.stage.look()
+    assert (setup.line.cancelled, setup.stage.ready) == ([question[0]], True)
+    setup.stage.look()  # it is asked again
+    setup.now_s += AT.probe_s
+    setup.stage.look()
+    assert not setup.stage.ready
+
+
 def test_a_kept_connection_that_was_just_closed_says_nothing_of_readiness() -> None:
     setup = Setup()
     setup.stage.look()
@@ -397,11 +415,15 @@ def test_numbers_have_the_label_of_the_stage() -> None:
     setup = Setup()
     setup.offer("q")
     setup.predicts()
-    setup.offer("late", 0.0)
+    setup.offer("answered late", 0.25)
+    setup.now_s += 0.5
+    setup.predicts()
+    setup.offer("expired", 0.0)
     metrics = Metrics()
     metrics.models = [setup.stage.metrics]
     page = metrics.page().decode()
     of = 'model="p",stage="vision",version="1"'
-    assert f'mark_requests_total{{answered_by="instance",code="200",{of}}} 1.0' in page
+    assert f'mark_requests_total{{answered_by="instance",code="200",{of}}} 2.0' in page
     assert 'mark_refused_total{model="p",reason="expired",stage="vision",version="1"} 1.0' in page
-    assert f"mark_latency_seconds_count{{{of}}} 1.0" in page
+    assert f"mark_latency_seconds_count{{{of}}} 2.0" in page
+    assert f"mark_deadline_misses_total{{{of}}} 2.0" in page
