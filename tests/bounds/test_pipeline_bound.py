@@ -112,6 +112,7 @@ def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
     run = run_tuned(
         pipeline, sample, tuple(choices), None, begin_s=0.0, end_s=problem.end_s, slo_s=slo.rt_max_s, activation_s=0.0,
         functions=[stage.function for stage in stages],
+        alone=[stage.function is not None and rng.random() < 0.3 for stage in stages],
     )  # fmt: skip
     late = float(np.count_nonzero(run.missed(slo.rt_max_s)))
     assert usd(pipeline_bound(problem, late)) <= run.total_usd * (1.0 + 1e-12)

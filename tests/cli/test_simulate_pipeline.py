@@ -125,7 +125,7 @@ def test_functions_have_their_own_dollars_and_a_stage_without_one_says_why(place
     assert main([*COMPARE, *part, "--json", "found.json"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     for said in (
-        "policy bill functions saves SLO %",
+        "policy bill funct. saves SLO %",
         "note: tuned: no function for second: lambda:1769 takes 95 ms of 80 that others leave",
         "note: fixed: functions are left out: only mark and tuned use them",
     ):

@@ -63,9 +63,16 @@ def test_a_cheap_function_takes_the_place_of_the_margin() -> None:
     assert both.functions == (USE, USE)
     assert both.tuner.bridged == (True, True)
     assert all(lean < ample for lean, ample in zip(replicas(both), replicas(PLAIN), strict=True))
+    last = found((None, USE))
+    assert (last.roles, last.functions, last.tuner.bridged) == ((NONE, BRIDGE), (None, USE), (False, True))
+    assert replicas(last) == [replicas(PLAIN)[0], replicas(both)[1]]
+
+
+def test_a_stage_bridges_only_if_what_waits_for_its_last_moment_is_in_time_behind() -> None:
+    """Its function leaves b a single call's time, in which nothing may queue: so a keeps its margin."""
     first = found((USE, None))
-    assert (first.roles, first.functions, first.tuner.bridged) == ((BRIDGE, NONE), (USE, None), (True, False))
-    assert replicas(first) == [replicas(both)[0], replicas(PLAIN)[1]]
+    assert (first.roles, first.functions) == ((STANDBY, NONE), (USE, None))
+    assert replicas(first) == replicas(PLAIN)
 
 
 def test_replicas_alone_are_those_that_the_tuner_follows_with() -> None:
@@ -76,7 +83,7 @@ def test_replicas_alone_are_those_that_the_tuner_follows_with() -> None:
 
 
 def test_a_dear_function_bridges_nothing() -> None:
-    """A call costs as much as half an hour of a replica."""
+    """Hardly one is needed as the load is known, and each costs half an hour of a replica once it grows."""
     assert max(found((costing(5e5), costing(5e5))).roles) <= STANDBY
 
 
