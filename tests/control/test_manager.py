@@ -524,7 +524,7 @@ def test_an_unknown_service_is_a_key_error() -> None:
     process = Process(World())
     for ask in (process.manager.view, lambda s: process.manager.pause(s, True)):
         with pytest.raises(KeyError):
-            ask("nobody")
+            ask("absent")
     assert process.manager.services() == ["inception"]
 
 

@@ -522,7 +522,7 @@ def test_dd1_waits_grow_by_what_is_missing() -> None:
 
 
 def test_batches_make_a_stage_that_keeps_up() -> None:
-    """Four every 0.4 s, together: singles would take 1.2 s, a batch of four takes 0.375 s, so nobody ever waits."""
+    """Four every 0.4 s, together: singles would take 1.2 s, a batch of four takes 0.375 s, so no query ever waits."""
     arrivals = tuple(np.repeat(np.arange(50) * 0.4, 4))
     case = PipelineCase(((),), one_stage(0.3, 0.325, 0.35, 0.375), arrivals, ((1,),) * 200)
     simulated, [outcome] = outcome_of(case)
@@ -537,7 +537,7 @@ def test_one_more_replica_delays_nobody_at_a_single_stage_without_batches(replic
     """First come, first served, equal services: the n-th departure of G/D/c is no later with c + 1 (Kiefer, Wolfowitz).
 
     Not so with batches (a replica that is free takes a small batch at once, and what comes next waits for it), nor
-    behind a second stage (who comes earlier may stand in the way of a more urgent one, as nothing is interrupted).
+    behind a second stage (what comes earlier may stand in the way of a more urgent one, as nothing is interrupted).
     """
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1.0 / replicas, 200))
     ready_s = 50.0 if late else 0.0

@@ -1,4 +1,4 @@
-"""A function asked by a load balancer: what a bouncer would answer, to those who would be let in there."""
+"""A function asked by a load balancer: what a bouncer would answer, to clients that would be let in there."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_request_is_answered_as_by_a_bouncer(path: str, body: bytes | str) -> 
 
 
 def test_invocations_are_answered_in_the_form_asked_for() -> None:
-    """A default service's requests name nobody; the path may be written in another way."""
+    """A default service's requests name no service; the path may be written in another way."""
     answer = answers()(request("/%69nvocations/", '{"instances": [5.0]}', accept="application/json"))
     assert (answer["statusCode"], said(answer)) == (200, {"predictions": [10.0]})
 

@@ -81,7 +81,7 @@ def test_workers_are_the_option_s_the_stage_s_or_one(tmp_path: Path) -> None:
         (CHAIN, "", {"function": "f"}, BadInput, "function: is of a model by itself"),
         (CHAIN, "", {"to_measure": True}, BadInput, "to_measure: is of a model by itself"),
         (CHAIN, 'profile = "p.csv"', {"instance": "p2.xlarge"}, BadInput, "no profile of m:A on it"),
-        ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'nobody:respond'", {}, BadInput, "no module nobody"),
+        ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'absent:respond'", {}, BadInput, "no module absent"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(

@@ -51,7 +51,7 @@ def failed(task: int, progress: Share | None = None) -> int:
 
 
 def interrupting(task: str, progress: Share | None = None) -> None:
-    """Both tasks have begun when one of them interrupts the process that waits for them, and nobody else."""
+    """Both tasks have begun when one of them interrupts the process that waits for them, and no other."""
     Path(task).touch()
     other = Path(task).with_name("b" if Path(task).name == "a" else "a")
     while not other.exists():

@@ -57,7 +57,7 @@ function = "none"
 [rollout]
 canary_s = 60
 """
-# All alike: so many instances are so much capacity, of whatever type.
+# All alike: capacity is the number of instances, of whatever type.
 PROFILE = "model,instance,batch,latency_ms\nmodel:Model,c5.large,1,20\nmodel:Model,c6i.large,1,20\n"
 MODEL = "import mark\n\n\nclass Model(mark.Model):\n    def predict(self, batch): return [{version} for _ in batch]\n"
 MARKETS = {"a": "on-demand", "b": "on-demand", "c": "spot", "d": "on-demand"}

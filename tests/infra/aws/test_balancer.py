@@ -163,7 +163,7 @@ def test_a_function_answers_while_nobody_is_healthy() -> None:
 
 @pytest.mark.parametrize("function", [None, "function"])
 def test_what_is_drained_serves_until_others_are_healthy(function: str | None) -> None:
-    """Also where its class is another one. A function stands in for nobody meanwhile."""
+    """Also where its class is another one. Meanwhile a function stands in for none."""
     made = bay(function=function)
     made.begin(a=SMALL, b=SMALL)
     for _ in range(3):

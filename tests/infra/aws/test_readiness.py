@@ -94,8 +94,8 @@ def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bou
     first, second, port = two
     second.ready = False
     bouncers = asking(port, Time())
-    nobody = machine(4)
-    bouncers.poll([machine(2), machine(3), nobody, machine(5, state="pending"), machine(6, state="stopped")])
+    absent = machine(4)
+    bouncers.poll([machine(2), machine(3), absent, machine(5, state="pending"), machine(6, state="stopped")])
     assert [bouncers.ready(machine(n)) for n in range(2, 7)] == [True, False, False, False, False]
     assert first.asked == [("/v2/health/ready", None)]
     second.ready = True

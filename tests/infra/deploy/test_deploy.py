@@ -326,8 +326,8 @@ def test_terraform_has_a_sessions_keys(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_profile_and_a_session_are_one_too_many(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give one of the two: work"):
         told(tmp_path, profile="work", session=boto3.Session())
-    with pytest.raises(BadInput, match="AWS profile: is not in AWS's configuration: nobody"):
-        told(tmp_path, profile="nobody")
+    with pytest.raises(BadInput, match="AWS profile: is not in AWS's configuration: absent"):
+        told(tmp_path, profile="absent")
 
 
 def test_names_that_aws_writes_alike(tmp_path: Path) -> None:

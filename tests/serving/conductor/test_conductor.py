@@ -419,7 +419,7 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
         assert body == {"error": "stage b: the deadline passed before it was answered"}
         assert cast.said("r1") == {"a": "", "b": "late"}
         cast.pools["b"].held = False
-        cast.pools["b"].release()  # which nobody waits for
+        cast.pools["b"].release()  # which is not waited for
         assert await cast.ask(0) == (200, 3, INSTANCE)
         assert [type(error) for error in ended] == [asyncio.CancelledError]
         assert cast.conductor.metrics.expired == 1

@@ -92,7 +92,7 @@ def test_each_piece_is_told_what_became_of_it_once_it_is_kept() -> None:
 
 
 def test_what_the_sink_could_not_keep_is_applied_when_it_comes_again() -> None:
-    """Nobody is told `duplicate` of what was then lost: what comes meanwhile waits for the write."""
+    """`duplicate` is never said of what was then lost: what comes meanwhile waits for the write."""
 
     async def main() -> None:
         place = Collected()

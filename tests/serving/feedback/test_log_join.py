@@ -57,7 +57,7 @@ def test_feedback_that_reached_another_bouncer_is_joined_once(tmp_path: Path) ->
     assert other.receives("there", 2.0, label=1) == other.receives("there", 3.0, label=2) == UNKNOWN
     assert one.receives("both", 2.0, label=3) == APPLIED
     assert other.receives("both", 1.5, label=4) == UNKNOWN
-    assert other.receives("nobody's", 2.0) == UNKNOWN
+    assert other.receives("unknown", 2.0) == UNKNOWN
     assert joined(tmp_path) == (
         [("here", 1.0, 7), ("both", 1.0, 3), ("there", 1.0, 1)],
         LogJoin(observed=2, joined=1, repeated=2, unanswered=1),
