@@ -133,7 +133,7 @@ def test_a_key_may_be_a_bearer() -> None:
     assert answers()(event)["statusCode"] == 200
 
 
-def test_without_a_parameter_nobody_may_ask() -> None:
+def test_without_a_parameter_no_client_may_ask() -> None:
     refused = BalancerRequests(Double(), None)(request(body=json.dumps(OIP)))
     assert (refused["statusCode"], refused["headers"]["www-authenticate"]) == (401, "Bearer")
     assert refused["headers"]["mark-answered-by"] == "function"
@@ -169,7 +169,7 @@ def test_a_revoked_key_is_refused_within_a_minute() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "nonsense"])
-def test_keys_that_cannot_be_read_let_nobody_in(text: str | None) -> None:
+def test_keys_that_cannot_be_read_let_no_client_in(text: str | None) -> None:
     parameter = Parameter()
     parameter.text = text
     answer = BalancerRequests(Double(), KeyDigests(parameter.read))(request(body=json.dumps(OIP)))

@@ -54,7 +54,7 @@ def test_what_came_before_the_first_counts_where_it_lies_within(arrivals_s: np.n
 
 
 @given(ARRIVALS, st.integers(1, 8))
-def test_step_by_step_it_is_the_envelope_of_what_ended_recently(arrivals_s: np.ndarray, seconds: int) -> None:
+def test_steps_give_the_envelope_of_what_ended_recently(arrivals_s: np.ndarray, seconds: int) -> None:
     """Whatever the steps; here every second, so that "recently" is whole seconds."""
     envelope = RecentEnvelope(WINDOWS_S, recent_s=float(seconds))
     for now_s in np.arange(1.0, 27.0):

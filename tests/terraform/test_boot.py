@@ -294,7 +294,7 @@ def test_what_hangs_ends_a_boot_and_is_named(tmp_path: Path) -> None:
     assert (machine.store / "shutdown").exists()
 
 
-def test_a_cut_character_or_no_log_at_all_still_ends_the_instance(tmp_path: Path) -> None:
+def test_a_cut_character_or_no_log_still_ends_the_instance(tmp_path: Path) -> None:
     for content in ("\N{LATIN SMALL LETTER E WITH ACUTE}".encode() * 2500 + b"!", None):
         folder = tmp_path / str(content is None)
         machine = Machine(folder)

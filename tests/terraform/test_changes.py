@@ -166,7 +166,7 @@ def priorities(moto: MotoServer, site: Site) -> dict[str, str]:  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-def test_no_change_of_a_site_takes_away_what_its_plan_needs(
+def test_no_change_of_a_site_takes_what_its_plan_needs(
     aws: Aws,  # noqa: F811
     moto: MotoServer,  # noqa: F811
     terraform: Terraform,

@@ -109,7 +109,7 @@ def test_tags_are_read() -> None:
 
 
 @pytest.mark.parametrize(("subnet", "left"), [("subnet-a", False), ("subnet-z", True), ("", False)])
-def test_a_zone_that_is_not_the_sites_any_more_was_left(subnet: str, left: bool) -> None:
+def test_a_zone_that_the_site_dropped_was_left(subnet: str, left: bool) -> None:
     """What EC2 names no subnet of is where it was."""
     assert machine_of({**described("i-1"), "SubnetId": subnet}, {"subnet-a": "a"}).left_zone is left
 

@@ -104,7 +104,7 @@ def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bou
     assert len(first.asked) == 1, "a ready instance is not asked again"
 
 
-def test_bouncers_are_asked_over_tls_whoever_signed_it() -> None:
+def test_bouncers_are_asked_over_tls_with_any_certificate() -> None:
     """And one that does not speak it is neither ready nor known to have finished."""
     with ExitStack() as stack:
         first, port = stack.enter_context(listening("127.0.0.2", tls=of_its_own()))

@@ -75,7 +75,7 @@ def keys_of(gate: Gate) -> list[str]:
     return heard
 
 
-def test_a_profile_is_who_asks() -> None:
+def test_a_profile_is_the_caller() -> None:
     session = open_session("plain")
     assert keys_of(Gate(SITE, session=session)) == ["AKIAPLAIN"] * 3
     assert (caller(Gate(SITE, session=session)), session.region_name) == (ACCOUNT, "eu-west-1")
@@ -155,7 +155,7 @@ def test_an_unknown_profile_is_bad_input(named: bool, monkeypatch: pytest.Monkey
         open_session("absent" if named else None)
 
 
-def test_a_role_of_nobody_is_bad_input() -> None:
+def test_a_role_of_an_absent_profile_is_bad_input() -> None:
     with pytest.raises(BadInput, match=r'^AWS profile: cannot be used .*"absent".*: lost$'):
         open_session("lost")
 

@@ -146,7 +146,7 @@ def test_metrics_say_their_namespace() -> None:
     assert (call.action, call.context) == ("cloudwatch:PutMetricData", {"cloudwatch:namespace": "mark"})
 
 
-def test_a_launch_needs_the_right_to_all_it_is_made_of() -> None:
+def test_a_launch_needs_the_right_to_all_its_parts() -> None:
     pool = LaunchedPool("c5.large", True, "ami-1", "subnet-1", ["sg-1"], "lt-1", "role", {"instance": {"a": "b"}})
     calls = {(call.action, call.resource): call.context for call in launch_rights(pool, There())}
     assert set(calls) == {

@@ -129,7 +129,7 @@ def test_peaks_of_single_requests_are_no_unrest() -> None:
     assert served_load(rare, 0.5).spacing_rps * 40.0 < 10.0, "the largest capacity that is of any use"
 
 
-def test_the_believed_demand_has_the_forecast_s_mean_in_every_step() -> None:
+def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
     """Points with weights that sum to 1: the median alone where the spread counts nothing."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
     demand, weights = believed_demand(of, 5)

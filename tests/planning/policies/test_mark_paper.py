@@ -173,7 +173,7 @@ def test_the_cool_down_is_a_setting(cool_down_s: float, plans: int) -> None:
     assert kept == plans - 1
 
 
-def test_the_paper_s_admission_sheds_and_waits_for_a_full_batch() -> None:
+def test_the_papers_admission_sheds_and_waits_for_a_full_batch() -> None:
     service = load_service("inception-v3")
     own = resolve(replace(service, late="refuse"), load_catalog("aws-2019"), load_profiles())
     admitted = paper_admission(own)

@@ -540,7 +540,7 @@ async def test_a_worker_lost_after_the_drain_is_only_counted() -> None:
 
 
 @on_a_loop
-async def test_an_answer_after_its_batch_was_given_up_is_nobodys() -> None:
+async def test_an_answer_after_its_batch_was_given_up_is_ignored() -> None:
     bench = Bench()
     bench.offer("a")
     await turns()

@@ -135,7 +135,7 @@ def test_a_driver_takes_queries_through_its_stages() -> None:
     run(main)
 
 
-def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver() -> None:
+def test_a_driver_sees_an_open_inference_querys_parts_by_name() -> None:
     async def main() -> None:
         cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
         tensor = {"name": "x", "shape": [2], "datatype": "INT64", "data": [1, 20]}
@@ -145,7 +145,7 @@ def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver() ->
     run(main)
 
 
-def test_calls_that_are_begun_together_share_a_batch_and_values_keep_their_types() -> None:
+def test_calls_begun_together_share_a_batch_and_keep_their_types() -> None:
     @mark.pipeline
     async def gathered(query: Any, models: mark.StageModels) -> Any:
         got = await asyncio.gather(*(models.twice(np.array(each, dtype=np.float32)) for each in query["many"]))
@@ -173,7 +173,7 @@ def graph(**stages: tuple[tuple[str, ...], Join]) -> Pipeline:
 ALL_OF = Join()
 
 
-def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name() -> None:
+def test_a_stage_gets_the_answer_before_it_several_by_name() -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF), c=(("a",), ALL_OF), d=(("b", "c"), ALL_OF))
         asked: list[Any] = []
@@ -199,7 +199,7 @@ def test_what_several_last_stages_say_is_by_name() -> None:
     run(main)
 
 
-def test_a_join_goes_on_with_the_first_and_the_other_is_unused() -> None:
+def test_a_join_goes_on_with_the_first_the_other_unused() -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), FIRST))
         cast = Cast({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
@@ -266,7 +266,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing() -> None:
+def test_too_deep_nesting_is_the_clients_fault_and_leaves_nothing() -> None:
     async def main() -> None:
         cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
         wanted = (400, {"error": "an item is nested too deeply, or no plain value"}, INSTANCE)
@@ -276,7 +276,7 @@ def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing() ->
     run(main)
 
 
-def test_what_a_stage_made_that_cannot_be_passed_on_is_an_error_at_once() -> None:
+def test_a_value_that_cannot_be_passed_on_is_an_error() -> None:
     """Also at a depth at which its own server could just say it."""
 
     async def main() -> None:
@@ -301,7 +301,7 @@ async def _passes_an_answer_on(query: Any, models: mark.StageModels) -> Any:
 
 
 @pytest.mark.parametrize(("respond", "status"), [(_passes_on, 400), (_passes_an_answer_on, 500)])
-def test_what_a_driver_passes_on_too_deeply_nested_is_the_client_s_fault_until_a_stage_has_answered(
+def test_a_drivers_nesting_is_the_clients_fault_until_stages_answer(
     respond: Any, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -400,7 +400,7 @@ def test_a_driver_that_fails_costs_its_own_query_only(respond: Any, error: str) 
     run(main)
 
 
-def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
+def test_the_deadline_answers_a_query_and_cancels_its_driver() -> None:
     ended: list[BaseException] = []
 
     @mark.pipeline
@@ -427,7 +427,7 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
     run(main)
 
 
-def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too() -> None:
+def test_the_deadline_answers_for_a_driver_waiting_on_other_things() -> None:
     @mark.pipeline
     async def sleeps(query: Any, models: mark.StageModels) -> Any:
         await asyncio.Event().wait()
@@ -439,7 +439,7 @@ def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too
     run(main)
 
 
-def test_what_cannot_be_in_time_is_dropped_before_it_costs_a_stage() -> None:
+def test_hopeless_queries_are_dropped_before_they_cost_a_stage() -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF))
         cast = Cast({"a": plus(1), "b": plus(1)}, pipeline=pipeline, takes_s={"b": 1.0}, probe_every_s=1e9)
@@ -476,7 +476,7 @@ def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
     run(main)
 
 
-def test_a_stage_that_a_join_does_without_is_tried_again_too() -> None:
+def test_a_stage_a_join_can_spare_is_tried_again_too() -> None:
     async def main() -> None:
         cast = Cast(
             {"a": plus(1), "b": plus(2), "c": echo},
@@ -519,7 +519,7 @@ def test_of_several_items_one_finds_out_alone(driven: bool) -> None:
     run(main)
 
 
-def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
+def test_a_stage_gets_the_time_left_less_what_follows_needs() -> None:
     offered: list[Request] = []
 
     def stage(name: str, least_s: float) -> ConductedStage:
@@ -560,7 +560,7 @@ def test_one_item_without_a_result_fails_its_request_once() -> None:
     run(main)
 
 
-def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes() -> None:
+def test_a_drain_finishes_what_is_running_and_refuses_the_rest() -> None:
     async def main() -> None:
         cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = cast.pools["high"].held = True
@@ -580,7 +580,7 @@ def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes() -> None:
     run(main)
 
 
-def test_a_drain_that_is_over_leaves_no_query_without_an_answer() -> None:
+def test_a_finished_drain_leaves_no_query_without_an_answer() -> None:
     async def main() -> None:
         cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = True
@@ -628,7 +628,7 @@ def test_the_items_of_requests_are_limited() -> None:
     run(main)
 
 
-def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection() -> None:
+def test_a_query_that_fails_needs_no_garbage_collection() -> None:
     queries: list[weakref.ref[Any]] = []
 
     @mark.pipeline

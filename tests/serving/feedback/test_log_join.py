@@ -127,7 +127,7 @@ def test_a_folder_without_a_log_is_bad_input(tmp_path: Path) -> None:
         max_size=15,
     )
 )
-def test_wherever_answers_and_feedback_come_each_id_is_joined_exactly_once(
+def test_each_id_is_joined_exactly_once_wherever_its_parts_come(
     steps: Sequence[tuple[str, str, int]],
 ) -> None:
     """An id is observed if some feedback on it came after some answer, and then once."""
