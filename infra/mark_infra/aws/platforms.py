@@ -1,7 +1,7 @@
 """Platforms: instance types that boot from the same machine image, with the same packages.
 
-A type's platform follows from its processors and from whether it has GPUs. So what builds images and packages
-and what launches agree on it without telling each other.
+A type's platform follows from its processors and from whether it has GPUs. So the builder of images and packages
+and the launcher agree on it without telling each other.
 """
 
 from __future__ import annotations
