@@ -3,8 +3,8 @@
     python benchmarks/tls.py [--rounds 5] [--seconds 3] [--bouncers 500]
 
 A bouncer in clear and one with a certificate as instances on AWS make it take turns on core 0; wrk has core 1, and 64
-connections that are kept, or a new one for each request. CPU is the bouncer's with its worker. Then so many addresses
-of loopback are asked for a bouncer's metrics by the controller's own scraper, every five seconds: CPU is that of this
+connections that are kept, or a new one for each request. CPU is the bouncer's with its worker. Then as many addresses
+of loopback as `--bouncers` are asked for metrics by the controller's scraper, every five seconds: CPU is that of this
 process from one round to the next. Printed are medians; compare those of one run.
 """
 

@@ -1,4 +1,4 @@
-"""A server's certificate that nobody has a reason to trust, as a bouncer on AWS makes one for itself."""
+"""A server's certificate that no client has a reason to trust, as a bouncer on AWS makes one for itself."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_the_testbeds_services_are_real_and_faster_than_claimed(name: str) -> No
     assert took_s < 0.2 * min(profile.latency_s(4) for profile in profiles.values())
 
 
-def test_the_pipeline_asks_its_large_model_only_when_the_small_one_is_unsure(tmp_path: Path) -> None:
+def test_the_pipeline_asks_its_large_model_only_when_unsure(tmp_path: Path) -> None:
     """The cascade is traced on its own queries: about one in nine goes on, and the file of queries is the script's."""
     folder = EXAMPLES / "pipeline"
     subprocess.run([sys.executable, str(folder / "make_queries.py")], cwd=tmp_path, check=True)
@@ -148,7 +148,7 @@ def test_the_pipeline_asks_its_large_model_only_when_the_small_one_is_unsure(tmp
 
 
 @pytest.mark.slow
-def test_the_pipeline_is_served_and_answers_as_its_driver_in_this_process(tmp_path: Path) -> None:
+def test_the_served_pipeline_answers_as_its_driver_does_here(tmp_path: Path) -> None:
     """Through the command line, with worker processes: some of the queries go on to the large model."""
     shutil.copytree(EXAMPLES / "pipeline", tmp_path, dirs_exist_ok=True)
     config = load_pipeline(str(EXAMPLES / "pipeline" / "digits.toml"))

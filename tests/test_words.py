@@ -1,13 +1,17 @@
-"""One word for one thing: class names are unique, the glossary's names exist, retired words stay away."""
+"""One word for one thing: unique class names, glossary names that exist, no retired words, machines as "it"."""
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from figures import MOST_WORDS, Checkout
 
 ROOT = Path(__file__).parents[1]
 _PACKAGES = ("mark", "predictors/mark_predictors", "lambda_handlers/mark_lambda", "infra/mark_infra")
@@ -105,3 +109,19 @@ def test_retired_words_are_no_identifiers() -> None:
         for name in {*_identifiers(path, tree)} & RETIRED.keys():
             found[f"{name}: say {RETIRED[name]}"].append(path.relative_to(ROOT).as_posix())
     assert found == {}
+
+
+@cache
+def _checkout() -> Checkout:
+    return Checkout(ROOT)
+
+
+def test_machines_are_it_and_numbers_have_names() -> None:
+    """Say "a client that", "no instance", "this many"; where a person is meant, `figures.ALLOWED` has the words."""
+    found = [line for lines in _checkout().persons().values() for line in lines]
+    assert not found, "\n".join(["a machine is it, and a number has a name:", *found])
+
+
+def test_the_name_of_a_test_is_a_short_sentence() -> None:
+    found = _checkout().long_test_names()
+    assert not found, "\n".join([f"more than {MOST_WORDS} words:", *found])

@@ -3,7 +3,7 @@
 An Application Load Balancer invokes a function with the HTTP request as an event, and makes the answer's body and
 headers of what comes back; neither may be larger than 1 MB. What is answered, and how, is what a bouncer would answer.
 No bouncer has looked at the caller's key, so that is done here: by the parameter that bouncers read, which holds
-digests of keys. Without it nobody may ask. Signed tokens are not known here.
+digests of keys. Without it no client may ask. Signed tokens are not known here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONGEST_ID = 128
 _REFUSALS = {
     401: ("a key or a token is needed", {"www-authenticate": "Bearer"}),
     403: ("this key is for something else", {}),
-    503: ("who may ask is not known now", {"retry-after": "5"}),
+    503: ("the keys are not known now", {"retry-after": "5"}),
 }
 
 
@@ -55,7 +55,7 @@ class _Known(NamedTuple):
 
 
 class KeyDigests:
-    """Who may infer, by the text of a key file as `read` returns it; it is read again when it is a minute old.
+    """The keys that may infer, by the text of a key file as `read` returns it; it is read again after a minute.
 
     Where it cannot be read, what was read last holds.
     """
@@ -66,7 +66,7 @@ class KeyDigests:
         self._again_s = 0.0
 
     def refuses(self, headers: Mapping[str, str]) -> int | None:
-        """Status of the refusal, if the caller may not infer: 401, 403, or 503 while it is not known who may."""
+        """Status of the refusal, if the caller may not infer: 401, 403, or 503 while no keys are known."""
         now_s = self._clock()
         if now_s >= self._again_s:
             self._again_s = now_s + KEPT_S
@@ -181,7 +181,7 @@ def _call(path: str, headers: Mapping[str, str], body: bytes) -> Call:
 
 
 def _response(reply: Reply, headers: Mapping[str, str], *, bodiless: bool = False) -> dict[str, Any]:
-    # In refusals, too: who asks whether an instance answers must not take them for one's.
+    # In refusals, too: a check whether an instance answers must not take them for one's.
     said = {"content-type": reply.content_type, "mark-answered-by": "function", **headers}
     body, text = bytes(reply.body) if not bodiless else b"", reply.json_bytes is None
     if not text:

@@ -6,7 +6,7 @@ its first invocation, and answers what bouncers could not finish in time. `MARK_
 
     {"calls": [...]}               -> {"replies": [...], "cold": false, "load_s": 1, "billed_ms": 301, "service_s": 0.3}
     {"warm": true, "hold_ms": 200} -> {"cold": true, "load_s": 1, "billed_ms": 1404}
-    a request of a load balancer   -> its answer, see mark_lambda.by_balancer; `MARK_KEYS_PARAMETER` says who may ask
+    a request of a load balancer   -> its answer, see mark_lambda.by_balancer; `MARK_KEYS_PARAMETER` names the keys
 
 A warm-up holds its environment for a moment, so that several at once reach as many environments. `billed_ms` is what
 AWS will bill as measured from inside: the handler's time, and before the first invocation the environment's start
@@ -45,7 +45,7 @@ class OverflowHandler:
     ) -> None:
         """`init_s` is the environment's whole start, of which `load_s` were the model's (None: all of it).
 
-        `keys` reads the key file of those who may ask through a load balancer; None: nobody may.
+        `keys` reads the key file of the clients that may ask through a load balancer; None: none may.
         """
         self._model, self._load_s, self._pause, self._now = model, load_s, pause, now
         self._init_s = load_s if init_s is None else init_s

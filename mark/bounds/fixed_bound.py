@@ -47,7 +47,7 @@ def fixed_fleet_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) 
 
 
 def least_calls_per_s(stage: StageProblem, late_calls: float) -> float:
-    """What a stage must be able to do so that at most so many of its calls are not answered within the window."""
+    """Calls/s that a stage must be able to do for at most `late_calls` not to be answered within the window."""
     made_s = stage.made_s
     if len(made_s) <= late_calls:
         return 0.0
@@ -83,7 +83,7 @@ def _unanswered(made_s: FloatArray, window_s: float, calls_per_s: float) -> int:
 
 
 def _least_usd_per_hour(stage: StageProblem, calls_per_s: float) -> float:
-    """Of whole instances, or workers, that together do so many calls/s; infinite: there are none."""
+    """Of whole instances, or workers, that together do `calls_per_s`; infinite: there are none."""
     if calls_per_s <= 0.0:
         return 0.0
     kinds = sorted(

@@ -188,7 +188,7 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
 
 
 def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float]:
-    """The best proof found where so many requests may be late, fewer than there are, and at which price of one."""
+    """The best proof found where `late_allowed` requests, not all, may be late, and at which price of one."""
     credit_price = np.zeros(program.types)
     if program.credits.any():
         small = program.coarse(-(-program.bins // _CREDIT_BINS))

@@ -30,7 +30,7 @@ from mark.rules.admission import TOLERANCE_S
 
 Ints = NDArray[np.int64]
 
-# Of a stage; a part that is longer than so many windows has wider ones.
+# Of a stage; a part that is longer than this many windows has wider ones.
 MOST_BINS = 200_000
 # Prices are sought for the late queries of the prices before, so often. Any prices are a proof.
 _ROUNDS = 3
@@ -246,7 +246,7 @@ def _ceiling_rps(candidate: Candidate, window_s: float, made_s: FloatArray) -> f
         return candidate.ceiling_rps
     sizes = np.arange(1, profile.rows[-1].batch + 1)
     batch_s = np.interp(sizes, [row.batch for row in profile.rows], [row.latency_ms / 1e3 for row in profile.rows])
-    # Other calls may fill a batch up, so that of so many in time only that it is no smaller is known.
+    # Other calls may fill a batch up: all that is known of its size is that it holds the calls in time.
     least_s = np.minimum.accumulate(batch_s[::-1])[::-1]
 
     def possible(calls: int) -> bool:
@@ -334,11 +334,11 @@ class StageProblem:
         return 0.0 if program is None else program.stranded * program.requests
 
     def most_calls(self, queries: float) -> float:
-        """That so many queries have together."""
+        """Calls of those `queries` queries that have the most."""
         return float(self.calls @ (1.0 - _but_the_dearest(self.calls.astype(np.float64), queries)))
 
     def priced(self, late: float) -> _Prices:
-        """Prices that prove most where so many calls may be late."""
+        """Prices that prove most where `late` calls may be late."""
         nothing = _Prices(np.zeros(self.bins))
         if float(self.calls.sum()) <= late:
             return nothing

@@ -150,7 +150,7 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     if target.emulated:
         return rolled_out
     answering = set()
-    # At the balancer's own name: whoever owns the domain has yet to point it there, and may do so tomorrow.
+    # At the balancer's own name: the domain's owner has yet to point it there, and may do so tomorrow.
     at = {urlsplit(address).hostname: deployed.balancers.get(name) for name, address in deployed.addresses.items()}
     for service, waited_s in first_answers(deployed.addresses, lambda url: status_of(url, at[urlsplit(url).hostname])):
         answering.add(service)

@@ -1,4 +1,4 @@
-"""mark keys list, add, rotate, revoke: who may ask a site's services and its controller."""
+"""mark keys list, add, rotate, revoke: the keys that a site's services and its controller accept."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 def _change(args: argparse.Namespace, edit: Callable[[list[SiteKey]], list[SiteKey]]) -> None:
     keys = site_keys(_target(args)).change(edit, time.time())
-    if args.key == CONTROLLER:  # nobody else needs it
+    if args.key == CONTROLLER:  # nothing else needs it
         print("mark: the controller has a new key", file=sys.stderr)
         return
     print([key for key in keys if key.name == args.key][-1].key)

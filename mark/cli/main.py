@@ -60,7 +60,7 @@ _COMMANDS = {
     "controller": _Command("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
     "testbed": _Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
     "deploy": _Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
-    "keys": _Command("mark.cli.keys", "who may ask a site on AWS: add, rotate, revoke", "aws"),
+    "keys": _Command("mark.cli.keys", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"),
     "reproduce": _Command("mark.cli.reproduce", "the paper's experiments beside ours"),
     "completion": _Command("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
 }

@@ -51,7 +51,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--worker-socket",
         type=Path,
         metavar="FILE",
-        help="have workers started by who listens there, as another user (default: by this process)",
+        help="have workers started by what listens there, as another user (default: by this process)",
     )
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--instance", metavar="TYPE", help="whose profile holds here (default: the only one there is)")

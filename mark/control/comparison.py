@@ -23,7 +23,7 @@ _TIMES = 1.3  # what is less is not worth a roll-back: events come in bursts, an
 _ERROR_SHARE = 0.001  # fewer are no reason
 _OVERFLOW_SHARE = 0.05
 _BUSY_REQUESTS = 1000  # to either release, before what they cost is compared
-# Where so many requests would have been an instance's by its share, it has some, unless none can reach it: fewer than
+# An instance that should have had this many requests by its share has some, unless none can reach it: fewer than
 # _FEWEST have a chance of less than one to a million.
 _DUE = 30.0
 

@@ -4,7 +4,7 @@ A release is what instances boot from: the service's files, packages, image and 
 instances of the new release beside all that the plan wants. Where they do as well as the others for long enough, the
 rest follows by *surge*: a share of the plan more is launched, and what has the old release is drained as others are
 ready, so that never less is ready than the plan wants. What does worse, or does not boot, is stopped: the release
-before takes its place in the same way, and it is not launched again until somebody asks for it.
+before takes its place in the same way, and it is not launched again until an operator asks for it.
 
 Worse is: more errors, more misses than the SLO allows, or more left to functions than with the other release in the
 same time, by more than chance explains (`mark.control.comparison`); or more worker time a request, which is what
@@ -186,7 +186,7 @@ def stopped(rollout: Rollout, reason: str) -> Rollout:
 
 
 def asked_again(rollout: Rollout, release: str) -> Rollout:
-    """Somebody asks for a release, though it was refused."""
+    """An operator asks for a release, though it was refused."""
     return replace(rollout, refused=tuple(r for r in rollout.refused if r != release), reason="")
 
 
@@ -292,7 +292,7 @@ def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSetting
 
 
 def _with_boots(rollout: Rollout, fleet: Fleet, now_s: float) -> Rollout:
-    """With how many instances of the newest release went before they served, though nobody ended or refused them."""
+    """With how many instances of the newest release went before they served, though neither ended nor refused."""
     refused = {one.number for one in fleet.refused}
     new = {i.number: i for i in _all(fleet) if i.release == rollout.newest}
     late = {i.number for i in overdue(fleet, now_s)}

@@ -39,7 +39,7 @@ class Join:
             raise BadInput("must not be negative", "deadline_s", self.deadline_s)
 
     def needs_all(self, predecessors: int) -> bool:
-        """Does a stage that has so many wait for the answers of all that a query visits?"""
+        """Does a stage with this many `predecessors` wait for the answers of all that a query visits?"""
         return self.deadline_s == math.inf or self.least >= predecessors
 
 
@@ -233,7 +233,7 @@ class Lineage:
         return np.asarray(self.queries @ self.calls / self.queries.sum(), dtype=np.float64)
 
     def drawn(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Calls of so many queries, drawn with what was seen as the law; shape (queries, stages)."""
+        """Calls of `queries` queries, drawn with what was seen as the law; shape (queries, stages)."""
         return self.calls[self.drawn_patterns(queries, rng)]
 
     def drawn_patterns(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -96,7 +96,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A registered version. Who registered it and when is no part of its content: registered again it is the same."""
+    """A registered version. By whom and when is no part of its content: registered again it is the same."""
 
     name: str
     content: Content
@@ -135,7 +135,7 @@ class AliasMove:
 class Registry:
     """Versions and aliases over a store of objects. Raises what the store raises, and BadInput.
 
-    `by` is whoever registers and promotes; `unix_s` says when.
+    `by` is the user that registers and promotes; `unix_s` says when.
     """
 
     def __init__(self, objects: ObjectStore, *, by: str | None = None, unix_s: Callable[[], float] = time.time) -> None:

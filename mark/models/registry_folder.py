@@ -46,7 +46,7 @@ class FolderObjects:
         path = self._path(key)
         try:
             if path.exists():
-                self._force(path.parent)  # whoever linked it may not have come to that yet
+                self._force(path.parent)  # the process that linked it may not have come to that yet
                 return False
             unfinished = self._folder / _UNFINISHED
             for folder in (unfinished, path.parent):

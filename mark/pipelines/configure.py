@@ -38,7 +38,7 @@ from mark.pipelines.slack import SamplePaths
 
 # A second or two on one core (benchmarks/pipelines.py)
 MOST_CALLS = 40_000_000
-# Of combinations whose own needs are below the best bill only so many in a row may disappoint.
+# Of combinations whose own needs are below the best bill only this many in a row may disappoint.
 _PATIENCE = 32
 # Of the price of the dearest replica: what a step of growth costs at each stage
 _STEP = 0.25
@@ -84,7 +84,7 @@ def configure(
 
     Where `start` keeps the promise, what is found is no dearer.
 
-    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. Few queries (of
+    New traffic keeps the promise with this `confidence`, by that many `resamples`; 0 trusts the sample. Few queries (of
     99 % with 99 % confidence less than 600) cannot show that: their `miss_limit` is above what the promise allows.
 
     A sample that is short against RT_max hides a queue that grows all the time: with `lasting_calls_per_s` each stage

@@ -140,7 +140,7 @@ def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
 
 
 def with_more(choices: Choices, stage: int, replicas: int) -> Choices:
-    """So many replicas more for that stage; below zero: fewer."""
+    """That many `replicas` more for the stage; below zero: fewer."""
     return with_choice(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
 
 

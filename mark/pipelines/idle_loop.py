@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-# A loop that has been busy for so many rounds asks again and again whether something has come (`sleep(0)`).
+# A loop that has been busy for this many rounds asks again and again whether something has come (`sleep(0)`).
 _BUSY_ROUNDS = 10_000
 
 

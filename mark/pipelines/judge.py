@@ -19,7 +19,7 @@ _FEW, _HOPELESS = 4, 2.0
 
 
 def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
-    """Can each stage do so many calls, in batches of its best size, for as long as they come?"""
+    """Can each stage do its `calls_per_s`, in batches of its best size, for as long as they come?"""
     return all(choice.calls_per_s >= calls * (1.0 - 1e-9) for choice, calls in zip(choices, calls_per_s, strict=True))
 
 

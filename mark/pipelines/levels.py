@@ -20,13 +20,13 @@ from mark.pipelines.envelope import envelope_windows_s, most_within
 from mark.pipelines.estimate import Choices, PipelineEstimator, QuerySample, with_more
 from mark.pipelines.paths import longest_path_s
 
-# A level is so many times the rate of the one below.
+# A level is this many times the rate of the one below.
 RATIO = 1.06
 # The lowest and the highest level, in multiples of the sample's mean rate
 LOWEST, HIGHEST = 0.2, 4.0
 # Rates within a sample are taken as constant for so long
 EVEN_S = 30.0
-# Of the misses that the promise allows so many are for steady load; the others are for when it changes.
+# Share of the misses that the promise allows which steady load may use; the others are for when it changes.
 CALM_SHARE = 0.2
 # Enough queries to see 0.1 % of them
 MOST_QUERIES = 50_000

@@ -145,7 +145,7 @@ class _StageAlone:
         def kept(replicas: int) -> bool:
             return alone.feasible((replace(choice, replicas=replicas),), self._slo.attainment)
 
-        # With so many none ever waits for a worker, or hardly ever, so that more change nothing.
+        # With this many no call ever waits for a worker, or hardly ever, so more change nothing.
         most = max(choice.replicas, -(-most_calls_within(self._sample, 0, _slowest_s(choice)) // choice.option.workers))
         low, high = choice.replicas - 1, choice.replicas
         while not kept(high):

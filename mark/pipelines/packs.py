@@ -47,7 +47,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """So many instances of a type, each with these workers, in the order of the stages."""
+    """`count` instances of a type, each with these workers, in the order of the stages."""
 
     instance: str
     count: int
@@ -56,7 +56,7 @@ class Pack:
 
 
 def packs(placed: Sequence[tuple[Placement, int]]) -> tuple[Pack, ...]:
-    """Instances for so many workers of each stage; stages on different types are packed by themselves.
+    """Instances for the workers of each stage; stages on different types are packed by themselves.
 
     Each instance is filled with those that take most of its GPUs first, then of its vCPUs, until nothing fits (first
     fit decreasing, all instances of one kind at once). Where the sum of what they take says that fewer might do, other
@@ -72,7 +72,7 @@ def packs(placed: Sequence[tuple[Placement, int]]) -> tuple[Pack, ...]:
 
 
 def packed_usd_per_hour(placed: Sequence[tuple[Placement, int]]) -> float:
-    """Dollars of the instances that hold so many workers of each stage, as `packs` puts them there."""
+    """Dollars of the instances that hold the workers of each stage, as `packs` puts them there."""
     by_host: dict[Host, list[tuple[float, float, int]]] = {}
     for placement, count in placed:
         by_host.setdefault(placement.host, []).append((placement.vcpus, placement.gpus, count))

@@ -68,7 +68,7 @@ class PipelinePlan:
     path_s: Floats  # (S,) mean of what a stage adds to a query's latency; sums to the mean latency
     slow_path_s: Floats  # (S,) the same of the slowest 1 % of the queries
     one_less: tuple[float | None, ...]  # the miss limit with one replica less; 1: it would not keep up for long
-    headroom: float  # so many times this traffic keeps the promise, MOST_HEADROOM at most
+    headroom: float  # the largest multiple of this traffic that keeps the promise, MOST_HEADROOM at most
     one_more: tuple[float, ...]  # the same with one replica more
     other_slos: tuple[SloPrice, ...]  # a shorter RT_max (where there is one) and a longer one
     inferline: SingleMovesPlan | None  # None: it finds none

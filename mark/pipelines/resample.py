@@ -53,7 +53,7 @@ def miss_limit(miss_shares: list[float], confidence: float) -> float:
 
 
 def least_limit(queries: int, confidence: float) -> float:
-    """What so many queries can show at best: where none of them is late, so many of as many new ones may be.
+    """The share of late queries, of as many new ones, that a sample of `queries` without a late one cannot exclude.
 
     Of 2 x N queries that are all alike, the k + 1 that are late are all among the new half in one of 2^(k + 1) cases.
     """

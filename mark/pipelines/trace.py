@@ -58,7 +58,7 @@ def trace(
     *,
     most_items: int = 0,
 ) -> PipelineTrace:
-    """Run the driver on every query, with a function for the model of each stage; keep so many items of each.
+    """Run the driver on every query, with a function for the model of each stage; keep `most_items` items of each.
 
     `file` is what messages call the file of the queries. A stage's model is asked once for equal items of a query,
     whatever the number of trials, so that it need not answer the same each time. Raises BadInput for a driver that
@@ -186,8 +186,8 @@ class _Trials:
             except BaseException as error:  # a driver may raise anything
                 if isinstance(error, BadInput) and id(error) not in failed:
                     raise
-                who = failed.get(id(error), "the driver")
-                raise BadInput(f"{who} raised {_said(error)}", self._where) from error
+                source = failed.get(id(error), "the driver")
+                raise BadInput(f"{source} raised {_said(error)}", self._where) from error
         finally:
             models.close()
             for left in asyncio.all_tasks(self._loop):
@@ -295,7 +295,7 @@ class _Models:
 @contextmanager
 def _loop() -> Iterator[IdleLoop]:
     loop = IdleLoop()
-    # An answer that nobody waits for may be an error: that is the driver's decision.
+    # An answer that is not waited for may be an error: that is the driver's decision.
     loop.set_exception_handler(lambda *_: None)
     try:
         yield loop

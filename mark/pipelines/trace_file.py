@@ -24,8 +24,8 @@ def trace_file(
 ) -> PipelineTrace:
     """Run the pipeline's driver with its own models on the queries of a file (JSON Lines).
 
-    So many items of each stage are kept. Models are loaded here, each reference once, and asked for one item at a time.
-    Raises BadInput for a pipeline without a driver, for what cannot be loaded, and as `trace` does.
+    `most_items` items of each stage are kept. Models are loaded here, each reference once, and asked for one item at
+    a time. Raises BadInput for a pipeline without a driver, for what cannot be loaded, and as `trace` does.
     """
     sample = read_queries(queries)
     driver = open_driver(config)

@@ -116,7 +116,7 @@ class InferLineTuner:
 
 
 def replicas_for(calls_per_s: FloatArray, each_calls_per_s: FloatArray) -> IntArray:
-    """Replicas that can do so many calls a second, each so many; one at least, shape (S,)."""
+    """Replicas that together do `calls_per_s`, of which one does `each_calls_per_s`; one at least, shape (S,)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = np.where(calls_per_s > 0.0, calls_per_s / each_calls_per_s, 0.0)
     return np.maximum(1, np.ceil(exact - 1e-9)).astype(np.int64)

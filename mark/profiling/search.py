@@ -34,7 +34,7 @@ from mark.profiling.policy import candidate
 RUNGS = (0.25, 1.0)
 # A short measurement is trusted to this: what costs more than that above the best is measured no longer.
 NOISE = 0.1
-# A boot may take this many times the catalogue's 95th percentile, and measuring so many times its seconds: it warms up
+# Most that a boot may take, in multiples of the catalogue's 95th percentile, and measuring, of its seconds: it warms up
 # first, and takes each size a few times however long that lasts.
 _LONGEST_BOOT, _LONGEST_MEASURING = 1.5, 2.0
 # Costs that differ by less are equal: a price per vCPU differs in binary.

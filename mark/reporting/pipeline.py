@@ -1,4 +1,4 @@
-"""What a trace shows of a pipeline: the graph, who visits which stage, and how often."""
+"""What a trace shows of a pipeline: the graph, which stages its queries visit, and how often."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         "Answered by",
         count(requests.total),
         f"instances {percent(requests.instances / total)}, functions {percent(requests.functions / total)}, "
-        f"nobody {percent(requests.rejected / total)}"
+        f"none {percent(requests.rejected / total)}"
         if requests.total
         else "no requests",
     )

@@ -119,7 +119,7 @@ class Serving:
     drain_s: float = 30.0
     linger_s: float = 0.0
     loader: str = "mark.serving.worker.loaders:load"
-    worker_socket: Path | None = None  # who listens there starts workers; None: they are children of this process
+    worker_socket: Path | None = None  # what listens there starts workers; None: they are children of this process
     pipeline: PipelineServing | None = None
     feedback: FeedbackSettings | None = None  # None: none is taken
 

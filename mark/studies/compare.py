@@ -48,7 +48,7 @@ def run_all(
 
     Raises what a run raises, and what the executor does.
     """
-    tasks = [replace(request, progress=None) for request in requests]  # whose bar is nobody's elsewhere
+    tasks = [replace(request, progress=None) for request in requests]  # its bar is of no use in another process
     return executor.map(run_one, tasks, progress)
 
 

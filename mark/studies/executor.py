@@ -31,7 +31,7 @@ class StudyExecutor(Protocol):
         """`work` of every task, in their order, whatever the order in which they end.
 
         `work` may be carried out elsewhere: it is a function of a module, and what it takes and gives can be pickled.
-        It may report the share of its task that is done, where it is given somebody to tell. Raises what a task
+        It may report the share of its task that is done, where it is given a `Share`. Raises what a task
         raised, the first that is known; then, as when interrupted, no task goes on. Repeating it is safe where
         repeating `work` is.
         """

@@ -1,4 +1,4 @@
-"""Dollars against the promise: one run for each promise of a grid, each with the bound that nobody gets below."""
+"""Dollars against the promise: one run for each promise of a grid, each with a bound below which no policy gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FrontierPoint:
     """One promise: its run, or why no offer can keep it.
 
     `bound_usd` holds for this promise: of the run's own bound and those of the looser promises measured the highest,
-    because who keeps this promise keeps those. None where there is none.
+    because a run that keeps this promise keeps those. None where there is none.
     """
 
     slo: Slo
@@ -39,7 +39,7 @@ class FrontierPoint:
 
     @property
     def kept(self) -> bool | None:
-        """Did the run keep this promise? None where it is infeasible or nobody asked for anything."""
+        """Did the run keep this promise? None where it is infeasible or there were no requests."""
         attained = None if self.result is None else self.result.slo_result.attainment
         return None if attained is None else attained >= self.slo.attainment
 
@@ -177,7 +177,7 @@ def _times(rt_max_s: float, factor: float) -> float:
 
 
 def implies(strict: Slo, loose: Slo) -> bool:
-    """Does whoever keeps `strict` keep `loose`? Of two promises it may be that neither implies the other."""
+    """Does a run that keeps `strict` keep `loose`? Of two promises it may be that neither implies the other."""
     return strict.rt_max_s <= loose.rt_max_s and strict.attainment >= loose.attainment
 
 

@@ -218,7 +218,7 @@ def most_sampled(law: Lineage) -> float:
 
 
 def shortened(trace: Trace, window: Part, scale: float, most_queries: float) -> Part:
-    """As much of the window as holds so many queries."""
+    """The window, cut where it holds more than `most_queries`."""
     if window.requests <= most_queries:
         return window
     return trace.part(window.start_s, window.duration_s * most_queries / window.requests, scale)

@@ -199,9 +199,9 @@ def test_a_body_that_is_too_long_is_refused(changer: httpx.Client, chunked: bool
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/api/v1/services/nobody", 404),
-        ("POST", "/api/v1/services/nobody/pause", 404),
-        ("PUT", "/api/v1/services/nobody/limits", 404),
+        ("GET", "/api/v1/services/absent", 404),
+        ("POST", "/api/v1/services/absent/pause", 404),
+        ("PUT", "/api/v1/services/absent/limits", 404),
         ("GET", "/api/v1/services/%2e%2e/plan", 404),
         ("GET", "/nothing", 404),
         ("GET", "/../pyproject.toml", 404),

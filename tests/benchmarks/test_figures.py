@@ -38,7 +38,7 @@ def checkout(tmp_path: Path) -> Path:
         "mark/b/two.py": B,
         "mark/b/__init__.py": "",
         "tests/test_it.py": TEST,
-        "README.md": "So many words,\nand who reads them?\n",
+        "README.md": "So many words,\nand who reads them?\nA user who pays, or `nobody`.\n",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,6 +66,18 @@ def test_figures_are_those_counted_by_hand(checkout: Path) -> None:
         "`# fmt: skip`": "0",
         "tests with a name longer than 10 words": "1",
     }
+
+
+def test_lines_with_slipped_words_are_named(checkout: Path) -> None:
+    """Not where a person is meant, nor the value of `answered_by`; of a test also its name."""
+    (checkout / "tests/test_it.py").write_text(f"{TEST}\n\nasync def test_somebody_looks(): ...  # nobody()\n")
+    found = Checkout(checkout)
+    assert found.persons() == {
+        "source": ['mark/a/one.py:1: """Nobody reads this."""'],
+        "tests": ["tests/test_it.py:4: # nobody()", "tests/test_it.py:4: somebody looks"],
+        "documents": ["README.md:1: So many words,", "README.md:2: and who reads them?"],
+    }
+    assert found.long_test_names() == ["tests/test_it.py:1: a name of more than ten words is counted once only"]
 
 
 def test_two_checkouts_are_printed_side_by_side(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def server(answer: Answer, hold: int = 0) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def target(url: str) -> load.Target:
-    return load.Target(url, b"ping", {"x-who": "test"}, expected=b"pong")
+    return load.Target(url, b"ping", {"x-from": "test"}, expected=b"pong")
 
 
 def test_an_open_loop_sends_no_request_before_it_is_due() -> None:
@@ -77,7 +77,7 @@ def test_an_open_loop_sends_no_request_before_it_is_due() -> None:
         answers = load.open_loop(target(url), due, connections=2)
     assert len(got) == 5
     assert got[0].startswith(b"POST /ask HTTP/1.1\r\n")
-    assert b"\r\nx-who: test\r\n" in got[0]
+    assert b"\r\nx-from: test\r\n" in got[0]
     assert answers["scheduled_s"].tolist() == due.tolist()
     assert np.all(answers["sent_s"] >= answers["scheduled_s"])
     assert np.all(answers["answered_s"] > answers["sent_s"])

@@ -44,7 +44,7 @@ def test_a_third_of_small_fleets_cost_just_that() -> None:
     assert just >= 70 / 3
 
 
-def test_even_traffic_needs_the_whole_instances_that_keep_up_with_it() -> None:
+def test_even_traffic_needs_whole_instances_that_keep_up_with_it() -> None:
     """25 queries/s; a does 10 a second for 1 $/h, or 28 for 2.5; b does 20 for 2 $/h."""
     slo, sample = Slo(0.5, 0.99), even(5000, 25.0, 1, 1)
     a = [option("x", 1.0, 0.0, 0.1, 1), option("z", 2.5, 0.0, 1.0 / 28.0, 1)]
@@ -56,7 +56,7 @@ def test_even_traffic_needs_the_whole_instances_that_keep_up_with_it() -> None:
     assert bounded(problem, 5000.0).stages == (0.0, 0.0)
 
 
-def test_queries_that_come_at_once_need_as_many_as_answer_them_at_once() -> None:
+def test_simultaneous_queries_need_instances_that_answer_them_at_once() -> None:
     """Ten every 10 s, and within 0.25 s an instance answers two of them."""
     slo = Slo(0.25, 0.99)
     sample = QuerySample(np.repeat(np.arange(20) * 10.0, 10), np.ones((200, 1), dtype=np.int64))

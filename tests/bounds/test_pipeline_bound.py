@@ -83,7 +83,7 @@ def test_it_is_not_far_below_a_fleet_that_is_busy() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.data())
-def test_no_fleet_that_happens_to_keep_its_own_promise_costs_less(seed: int, data: st.DataObject) -> None:
+def test_no_fleet_that_keeps_its_own_promise_costs_less(seed: int, data: st.DataObject) -> None:
     """As many queries late as that fleet has, instead of a share."""
     pipeline, sample, options, slo = anything_sold(seed)
     choices = []
@@ -121,7 +121,7 @@ def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
 
-def test_even_traffic_pays_for_its_share_of_the_instances_of_each_stage() -> None:
+def test_even_traffic_pays_for_its_share_of_each_stages_instances() -> None:
     # 50 queries/s for 100 s. a: 2 calls each, 20 a second for 1 $/h; b: 10 a second for 2 $/h. So 5 and 10 $/h.
     pipeline, sample, slo = chain("a", "b"), even(5000, 50.0, 2, 1), Slo(0.5, 0.99)
     stages = [stage_of([option("x", 1.0, 0.0, 0.05, 1)], slo), stage_of([option("y", 2.0, 0.0, 0.1, 1)], slo)]
@@ -162,7 +162,7 @@ def test_batches_end_within_what_the_other_stages_leave() -> None:
         assert bound.stages[0].usd == pytest.approx(expected, rel=0.02)
 
 
-def test_batches_are_no_larger_than_what_comes_in_time_for_them() -> None:
+def test_batches_hold_no_more_than_comes_in_time() -> None:
     """A query every 50 ms: of 250 ms a batch of four, 180 ms, leaves 70, in which two come; a batch of two 160."""
     slo, sample = Slo(0.25, 0.99), even(2000, 20.0, 1)
     bound = pipeline_bound(problem_of(chain("a"), sample, [stage_of([option("x", 1.0, 0.14, 0.01, 4)], slo)], slo))
@@ -178,7 +178,7 @@ def test_a_stage_whose_answer_is_not_waited_for_costs_nothing() -> None:
     assert bound.stages[2].usd == pytest.approx(1000 * 0.1 / 3600.0, rel=0.02)
 
 
-def test_calls_go_to_the_function_of_a_stage_where_that_is_cheaper_and_in_time() -> None:
+def test_calls_go_to_functions_that_are_cheaper_and_in_time() -> None:
     slo = Slo(0.5, 0.99)
     sample = even(1000, 10.0, 1, 1)
     plain = stage_of([option("x", 1.0, 0.0, 0.1, 1)], slo)  # 28 $ a million calls
@@ -196,7 +196,7 @@ def test_calls_go_to_the_function_of_a_stage_where_that_is_cheaper_and_in_time()
     assert bounds[0].function_share == pytest.approx(0.5, abs=0.01)
 
 
-def test_what_cannot_be_in_time_is_infeasible_beyond_what_may_be_late() -> None:
+def test_more_impossible_queries_than_may_be_late_are_infeasible() -> None:
     """Those that visit b take 550 ms even if nothing waits: 10 of 100 queries."""
     slo = Slo(0.5, 0.9)
     calls = np.ones((100, 2), dtype=np.int64)

@@ -76,7 +76,7 @@ def test_what_else_may_be_bought_counts(place: Path, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(("call_ms", "share"), [(5, 1.0), (85, 0.0)])
-def test_a_function_serves_its_stage_where_it_is_cheap_and_in_time(
+def test_a_function_serves_where_it_is_cheap_and_in_time(
     place: Path, capsys: Captured, call_ms: int, share: float
 ) -> None:
     """Of 100 ms first takes 20 at least."""

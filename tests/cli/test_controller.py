@@ -43,13 +43,13 @@ def site(tmp_path: Path) -> Path:
         (["inception-v3"], "--site: say where to run"),
         (["nasnet", "--site", "SITE"], "[services.nasnet]: site mark has nothing for this service"),
         (["inception-v3", "inception-v3", "--site", "SITE"], "names a service twice"),
-        (["inception-v3", "--site", "SITE", "--predictor", "nobody"], "nobody"),
+        (["inception-v3", "--site", "SITE", "--predictor", "absent"], "absent"),
         (["inception-v3", "--site", "SITE", "--policy", "oracle"], "oracle"),
         (["inception-v3", "--site", "SITE", "--host", "0.0.0.0"], "give keys or token secrets"),
         (["inception-v3", "--site", "nowhere.toml"], "nowhere.toml"),
         (
-            ["inception-v3", "--site", "SITE", "--profile", "nobody"],
-            "AWS profile: is not in AWS's configuration: nobody",
+            ["inception-v3", "--site", "SITE", "--profile", "absent"],
+            "AWS profile: is not in AWS's configuration: absent",
         ),
     ],
 )

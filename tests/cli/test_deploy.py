@@ -24,7 +24,7 @@ from mark.cli.main import main
         (["--region", "eu-west-1", "--clients", "10.0.0.0/8"], "say which services"),
         (["no-such.toml", "--region", "eu-west-1"], "no-such.toml"),
         (["--destroy", "--yes", "--region", "eu-west-1"], "nothing was deployed from here as mark"),
-        (["inception-v3", "--profile", "nobody"], "AWS profile: is not in AWS's configuration: nobody"),
+        (["inception-v3", "--profile", "absent"], "AWS profile: is not in AWS's configuration: absent"),
         (["--destroy", "--region", "eu-west-1"], "there is no terminal to ask"),
         (["inception-v3", "--region", "eu-west-1", "--clients", "10.0.0.0/8"], "terraform: is not installed"),
     ],

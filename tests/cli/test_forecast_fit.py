@@ -180,7 +180,7 @@ def test_a_predictor_without_epochs_is_fitted_and_saved(tmp_path: Path, capsys: 
     ("options", "message"),
     [
         (("--predictor", "seasonal-naive"), "learns nothing that could be saved: seasonal-naive"),
-        (("--predictor", "nobody"), r"unknown \(known: .*or a file that `mark forecast fit` wrote\): nobody"),
+        (("--predictor", "absent"), r"unknown \(known: .*or a file that `mark forecast fit` wrote\): absent"),
         (("--predictor", "lstm", "--train", "3600"), "learned nothing .*fewer than 600 steps"),
         (("--predictor", "counting", "--train", "30"), "less than one step of 60 s to learn from"),
         (("--predictor", "torchless"), r"needs torch: pip install 'mark-serving\[torch\]'"),
@@ -206,7 +206,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         (Saved("counting", 2, 300.0, "", state={}), "was trained on steps of 300 s, the trace has 60 s"),
         (Saved("counting", 2, 60.0, "", state={}), r"holds no counting \(no sum\)"),
         (Saved("seasonal-naive", 1, 60.0, "", state={}), "here is a version that cannot be saved"),
-        (Saved("nobody", 1, 60.0, "", state={}), "unknown.*nobody"),
+        (Saved("absent", 1, 60.0, "", state={}), "unknown.*absent"),
         (Saved(path, 1, 60.0, "", state={}), "unknown"),
     ]:
         save(path, saved)

@@ -27,9 +27,7 @@ def too_quick(folder: Path) -> str:
     return str(path)
 
 
-def test_ten_minutes_of_traffic_give_a_table_json_and_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ten_minutes_of_traffic_give_table_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = ("--json", str(tmp_path / "f.json"), "--report", str(tmp_path / "f.html"))
     assert main(["frontier", TRACE, *RUN, *files]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -88,7 +88,7 @@ def test_the_controllers_key_is_not_shown(site: MotoServer, capsys: Captured) ->
 def test_what_cannot_be_changed_is_one_line(site: MotoServer, capsys: Captured) -> None:
     for words, said in (
         (["revoke", "controller"], "rotate it"),
-        (["rotate", "nobody"], "no key has it"),
+        (["rotate", "absent"], "no key has it"),
         (["add", "client"], "there is such a key"),
         (["list", "--name", "other"], "has no keys yet"),
     ):

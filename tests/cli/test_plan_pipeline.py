@@ -96,7 +96,7 @@ def test_stages_share_an_instance_unless_the_file_says_otherwise(place: Path, ca
         assert said in out
 
 
-def test_the_share_of_the_dollars_that_rests_on_assumed_rows_is_named(place: Path, capsys: Captured) -> None:
+def test_the_share_of_dollars_resting_on_assumed_rows_is_named(place: Path, capsys: Captured) -> None:
     head, *rows = PROFILE.splitlines()
     rows = [f"{row},{'assumed' if row.startswith('other') else 'measured'}" for row in rows]
     (place / "two.csv").write_text("\n".join([f"{head},basis", *rows, ""]))
@@ -205,9 +205,7 @@ def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured
     assert "note: 120 queries are few to tell how late the latest are" in out
 
 
-def test_a_huge_fan_out_shortens_the_window_instead_of_the_reader_s_patience(
-    place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_huge_fan_out_shortens_the_window(place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundredth of the calls that are simulated otherwise, so that the test takes no minute either."""
     monkeypatch.setattr("mark.studies.pipeline_plan.MOST_STAGE_CALLS", 4_000.0)
     (place / "lineage.csv").write_text("queries,first,second\n1,1,80\n")

@@ -243,7 +243,7 @@ def second(batch):
 """
 
 
-def test_the_stages_of_a_pipeline_are_measured_on_what_they_get(
+def test_a_pipelines_stages_are_measured_on_what_they_get(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the plan takes what was measured."""

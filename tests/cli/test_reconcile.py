@@ -89,7 +89,7 @@ def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
         (("--bill", "{bill}", *BEGAN, "--instances", ","), "names no type"),
         (("--bill", "{bill}", *BEGAN, "--prices", "mine"), "mine"),
         (("--bill", "{bill}", *BEGAN, "--policy", "as-is"), "the policy as-is needs a section [policy]"),
-        (("--bill", "{bill}", *BEGAN, "--instances", "c5.*", "--policies", "nobody"), "policy: unknown"),
+        (("--bill", "{bill}", *BEGAN, "--instances", "c5.*", "--policies", "absent"), "policy: unknown"),
         (("--bill", "no-such.csv", *BEGAN), "no-such.csv: cannot be opened"),
         (("--bill", __file__, *BEGAN), "no cost and usage report"),
         (("--bill", "{bill}", "--bill", "{bill}", *BEGAN), "the same report twice"),

@@ -220,7 +220,7 @@ def test_a_reader_of_services_says_that_it_takes_no_pipeline(tmp_path: Path) -> 
         load_service(str(path))
 
 
-def test_a_stage_as_a_service_has_its_own_instances_and_functions(tmp_path: Path) -> None:
+def test_a_stages_service_has_its_own_instances_and_functions(tmp_path: Path) -> None:
     found = pipeline(tmp_path, HEAD + GRAPH + "[fleet]\nmax_usd_per_hour = 5\n")
     service = found.service(found.stages[2])
     assert (service.name, service.model, service.functions) == ("social-translate", "torch:nmt.pt2", ("lambda:*",))

@@ -87,7 +87,7 @@ def test_a_refused_launch_is_an_outcome() -> None:
     assert (outcome.refused, outcome.started, outcome.planned) == (True, (), OD)
 
 
-def test_what_one_release_is_refused_keeps_no_other_from_its_launch() -> None:
+def test_one_releases_refusal_does_not_keep_others_from_launching() -> None:
     """Of the refused one nothing more is asked for in the same round."""
     bench = Bench()
     gone = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERYTHING)

@@ -153,7 +153,7 @@ def test_what_exceeds_the_timeout_counts() -> None:
     assert bench.controller.state.boots[OD].failed == 3
 
 
-def test_what_is_held_back_is_not_to_be_had_for_the_planner() -> None:
+def test_a_held_back_offer_is_unavailable_to_the_planner() -> None:
     bench = Bench()
     bench.tick({OD: 1})
     held = {OD: Boots(failed=IN_A_ROW, failed_s=bench.clock.t_s + 55.0)}

@@ -90,7 +90,7 @@ def test_few_requests_are_put_together_until_they_can_be_compared() -> None:
     assert "errors" in compared(*[(counts(1, errors=1), counts(2))] * 40).worse(SLO)
 
 
-def test_a_new_type_is_compared_with_all_others_in_errors_and_misses() -> None:
+def test_a_new_types_errors_and_misses_are_compared_with_others() -> None:
     new = {"small": ReleaseCounts(2000, 0, 0, 9000.0)}
     assert compared((new, counts(2000))).worse(SLO) == ""
     assert "errors" in compared(({"small": ReleaseCounts(2000, 0, 1000)}, counts(2000))).worse(SLO)

@@ -714,7 +714,7 @@ def test_a_refused_launch_is_replanned_without_that_offer() -> None:
     assert bench.controller.last_plan.notes == ("planned again: the market refused",)
 
 
-def test_what_is_only_partly_filled_teaches_as_much_as_what_is_refused() -> None:
+def test_partly_filled_launches_teach_as_much_as_refused_ones() -> None:
     """With its reason in the journal; of a quota that is used up nothing else is asked for once two have met it."""
     bench = reading(A, B, OD)
     bench.cloud.left = {A: 1, B: 1}

@@ -85,7 +85,7 @@ def test_a_refusal_is_an_input_of_the_next_decision() -> None:
 
 
 @pytest.mark.parametrize(("release", "again"), [("b", True), ("a", False)])
-def test_only_what_serves_is_planned_for_in_vain_where_a_release_is_refused(release: str, again: bool) -> None:
+def test_a_refused_candidate_does_not_stop_replanning_for_what_serves(release: str, again: bool) -> None:
     """What a candidate is refused does not keep the market's refusal from being planned around."""
     one, rollout = decider({A: 1}, replans=True), Rollout("a", RolloutStage.CANARY, candidate="b")
     asked = snapshot(ready(1, release="a"), forecast=forecast())

@@ -117,7 +117,7 @@ def test_what_is_launched_beside_it_is_not_asked_for(error: CapacityError | NotF
     ]
 
 
-def test_what_was_launched_in_part_shows_that_not_everything_is_refused() -> None:
+def test_a_launch_in_part_shows_that_not_everything_is_refused() -> None:
     bench = reading(A, OD)
     bench.cloud.left, bench.cloud.why = {A: 1}, NO_IMAGE
     bench.tick()
@@ -126,7 +126,7 @@ def test_what_was_launched_in_part_shows_that_not_everything_is_refused() -> Non
     assert bench.cloud.fleet().live()[OD] == 2
 
 
-def test_what_is_ended_at_launch_for_such_a_reason_holds_the_release() -> None:
+def test_an_end_at_launch_for_such_reasons_holds_the_release() -> None:
     """The key of its volumes, say: no offer is put off, and no boot has failed."""
     bench = reading(A, OD)
     bench.cloud.ends = {A: CapacityError("Client.InternalError: at launch", RefusalScope.EVERYTHING)}
@@ -138,7 +138,7 @@ def test_what_is_ended_at_launch_for_such_a_reason_holds_the_release() -> None:
     assert bench.controller.state.beliefs == {}
 
 
-def test_what_a_repeated_launch_is_refused_holds_the_release_as_well() -> None:
+def test_a_refusal_of_a_repeated_launch_holds_the_release() -> None:
     bench = reading(A, OD)
     bench.cloud.fail = {A: CloudError("no answer in time")}
     bench.tick()

@@ -46,7 +46,7 @@ def test_how_much_is_refused_is_what_its_scope_says() -> None:
     assert outcome.put_off == (A, B)
 
 
-def test_what_happened_long_ago_or_to_what_is_not_sold_is_no_news() -> None:
+def test_old_refusals_and_those_of_unsold_offers_are_no_news() -> None:
     """A controller without memory finds an hour of it."""
     assert late_refusals((), fleet(ended(1)), NEWS_S - 1.0, OFFERS)[0]
     assert late_refusals((), fleet(ended(1)), NEWS_S, OFFERS) == ((), (1,))
@@ -54,7 +54,7 @@ def test_what_happened_long_ago_or_to_what_is_not_sold_is_no_news() -> None:
 
 
 @given(st.lists(st.sets(st.integers(1, 9))))
-def test_each_is_told_once_and_only_what_the_cloud_shows_is_kept(looks: list[set[int]]) -> None:
+def test_each_is_told_once_and_kept_while_the_cloud_shows(looks: list[set[int]]) -> None:
     known: tuple[int, ...] = ()
     before: set[int] = set()
     for shown in looks:
@@ -117,7 +117,7 @@ def test_a_tick_plans_without_it() -> None:
     assert len(bench.planner.contexts) == 2, "once a tick"
 
 
-def test_a_quota_of_volumes_puts_off_a_market_at_the_second_refusal() -> None:
+def test_a_quota_of_volumes_puts_markets_off_when_refused_twice() -> None:
     bench = reading(A, B, OD)
     bench.cloud.ends = {A: VOLUMES, B: VOLUMES}
     bench.tick()
@@ -144,7 +144,7 @@ def test_a_quota_of_volumes_condemns_no_release() -> None:
     assert world.releases() == {"b": 4}
 
 
-def test_where_the_planner_is_not_asked_again_the_next_tick_tries_again() -> None:
+def test_without_a_second_plan_the_next_tick_tries_again() -> None:
     bench = Bench()
     bench.cloud.ends = {A: FULL}
     bench.tick({A: 1})

@@ -15,7 +15,7 @@ from mark.domain.service import ResolvedService
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, resolved
 
 OD, USD = ON_DEMAND.name, ON_DEMAND.usd_per_s
-NOBODY = Fleet(())
+EMPTY = Fleet(())
 
 
 def fleet(*phases: Phase, launched_s: float = 10.0) -> Fleet:
@@ -26,7 +26,7 @@ class Bench:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.ledger = self.again()
-        self.ledger.observe(0.0, NOBODY, ())
+        self.ledger.observe(0.0, EMPTY, ())
 
     def again(self) -> Ledger:
         self.ledger = Ledger(resolved(), self.store)
@@ -43,10 +43,10 @@ def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
     assert bench.usd(15.0) == 0.0
     bench.ledger.observe(40.0, fleet(Phase.PENDING), [Ran(1, OD, True, 30.0)])
     assert bench.usd(100.0) == pytest.approx(70 * USD)
-    bench.ledger.observe(300.0, NOBODY, ())
-    bench.ledger.observe(305.0, NOBODY, [Ran(1, OD, False, 298.0)])
+    bench.ledger.observe(300.0, EMPTY, ())
+    bench.ledger.observe(305.0, EMPTY, [Ran(1, OD, False, 298.0)])
     assert bench.usd(1000.0) == pytest.approx(268 * USD)
-    bench.ledger.observe(1000.0, NOBODY, ())
+    bench.ledger.observe(1000.0, EMPTY, ())
     assert bench.usd(1000.0) == pytest.approx(268 * USD)
 
 
@@ -61,8 +61,8 @@ def test_the_end_may_be_told_before_the_beginning() -> None:
     """A queue keeps no order."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
-    bench.ledger.observe(200.0, NOBODY, [Ran(1, OD, False, 190.0)])
-    bench.ledger.observe(205.0, NOBODY, [Ran(1, OD, True, 20.0)])
+    bench.ledger.observe(200.0, EMPTY, [Ran(1, OD, False, 190.0)])
+    bench.ledger.observe(205.0, EMPTY, [Ran(1, OD, True, 20.0)])
     assert bench.usd(300.0) == pytest.approx(170 * USD)
 
 
@@ -70,8 +70,8 @@ def test_told_twice_is_told_once() -> None:
     """Queues deliver at least once; stopping is followed by other words for the same."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)] * 2)
-    bench.ledger.observe(200.0, NOBODY, [Ran(1, OD, False, 190.0)] * 2)
-    bench.ledger.observe(400.0, NOBODY, [Ran(1, OD, False, 190.0)])
+    bench.ledger.observe(200.0, EMPTY, [Ran(1, OD, False, 190.0)] * 2)
+    bench.ledger.observe(400.0, EMPTY, [Ran(1, OD, False, 190.0)])
     assert bench.usd(500.0) == pytest.approx(170 * USD)
 
 
@@ -82,8 +82,8 @@ def test_without_a_word_the_fleet_has_to_do() -> None:
     assert bench.usd(100.0) == 0.0
     bench.ledger.observe(100.0 + GRACE_S, fleet(Phase.READY), ())
     assert bench.usd(200.0) == pytest.approx(190 * USD)
-    bench.ledger.observe(400.0, NOBODY, ())
-    bench.ledger.observe(400.0 + GRACE_S, NOBODY, ())
+    bench.ledger.observe(400.0, EMPTY, ())
+    bench.ledger.observe(400.0 + GRACE_S, EMPTY, ())
     assert bench.usd(1000.0) == pytest.approx(390 * USD)
 
 
@@ -91,8 +91,8 @@ def test_compressed_time_does_not_shorten_the_grace() -> None:
     """The queue is as slow as ever: a word that comes seconds later counts."""
     ledger = Ledger(resolved(), MemoryStore(), 50.0)
     ledger.observe(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
-    ledger.observe(600.0, NOBODY, ())
-    ledger.observe(800.0, NOBODY, [Ran(1, OD, False, 110.0)])
+    ledger.observe(600.0, EMPTY, ())
+    ledger.observe(800.0, EMPTY, [Ran(1, OD, False, 110.0)])
     assert ledger.bill(900.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
 
 
@@ -136,8 +136,8 @@ def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
     ledger.observe(0.0, fleet(Phase.STOPPED), ())
     month_s = 730.0 * 3600.0
     assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(8 * 0.08 + extras_usd(month_s, 0, 0.0, 0.0))
-    ledger.observe(100.0, NOBODY, ())
-    ledger.observe(100.0 + GRACE_S, NOBODY, ())
+    ledger.observe(100.0, EMPTY, ())
+    ledger.observe(100.0 + GRACE_S, EMPTY, ())
     disk_usd, balancer_usd = 8 * 0.08 * 100.0 / month_s, extras_usd(1e6, 0, 0.0, 0.0)
     assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
 
@@ -154,8 +154,8 @@ def test_a_gpu_type_has_a_larger_disk() -> None:
         store.put("ledger", {**kept, "meter": {**kept["meter"], "disks": (counted, 0.0, 0.0)}})
         ledger = Ledger(where, store)
         assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(100 * 0.08 + extras_usd(month_s, 0, 0.0, 0.0))
-        ledger.observe(100.0, NOBODY, ())
-        ledger.observe(100.0 + GRACE_S, NOBODY, ())
+        ledger.observe(100.0, EMPTY, ())
+        ledger.observe(100.0 + GRACE_S, EMPTY, ())
         disk_usd, balancer_usd = 100 * 0.08 * 100.0 / month_s, extras_usd(1e6, 0, 0.0, 0.0)
         assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
 
@@ -165,7 +165,7 @@ def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
-    ledger.observe(5.0, NOBODY, ())
+    ledger.observe(5.0, EMPTY, ())
     ledger.observe(15.0, fleet(Phase.PENDING, launched_s=15.0), [Ran(1, OD, True, 15.0)])
     service, disk_usd = where.service, 8 * 0.08 * 3585.0 / (730.0 * 3600.0)
     expected = extras_usd(3600.0, 1000, service.request_kb, service.response_kb) + disk_usd
@@ -177,10 +177,10 @@ def test_events_redelivered_after_a_restart_are_billed_once() -> None:
     bench = Bench()
     life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
     bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
-    bench.ledger.observe(200.0, NOBODY, life)
+    bench.ledger.observe(200.0, EMPTY, life)
     bench.again()
     for again in (life, life[::-1], life[:1], life[1:]):
-        bench.ledger.observe(205.0, NOBODY, again)
+        bench.ledger.observe(205.0, EMPTY, again)
         assert bench.usd(400.0) == pytest.approx(170 * USD)
     bench.ledger.observe(500.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0), *life])
     assert bench.usd(550.0) == pytest.approx(270 * USD)
@@ -246,8 +246,8 @@ def test_old_prices_are_dropped_when_no_bill_needs_them() -> None:
     assert steps() >= hours
     again = bench.again()
     assert bench.usd(now_s + 50.0) == pytest.approx(expected)
-    again.observe(now_s + 50.0, NOBODY, [Ran(1, OD, False, now_s + 50.0)])
-    again.observe(now_s + 200.0, NOBODY, ())
+    again.observe(now_s + 50.0, EMPTY, [Ran(1, OD, False, now_s + 50.0)])
+    again.observe(now_s + 200.0, EMPTY, ())
     assert 24 <= steps() <= 26
     assert bench.usd(now_s + 300.0) == pytest.approx(expected)
 

@@ -78,7 +78,7 @@ def test_fast_runs_every_window_and_a_tick_every_minute() -> None:
     assert len(world.planner.contexts) - before == 5
 
 
-def test_a_store_that_fails_late_costs_no_minute_and_no_second_plan() -> None:
+def test_a_late_store_failure_costs_no_minute_nor_second_plan() -> None:
     """The minute was written and planned for; what fails after that is done in the next round, and alone."""
     world = World()
     process = Process(world)
@@ -466,7 +466,7 @@ def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     assert history.rps[-1] == 25.0
 
 
-def test_a_release_of_which_nothing_can_be_launched_is_a_trouble() -> None:
+def test_a_release_that_cannot_be_launched_is_a_trouble() -> None:
     world = World()
     gone = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERYTHING)
     world.cloud.fail = dict.fromkeys((offer.name for offer in world.resolved.offers), gone)
@@ -524,7 +524,7 @@ def test_an_unknown_service_is_a_key_error() -> None:
     process = Process(World())
     for ask in (process.manager.view, lambda s: process.manager.pause(s, True)):
         with pytest.raises(KeyError):
-            ask("nobody")
+            ask("absent")
     assert process.manager.services() == ["inception"]
 
 

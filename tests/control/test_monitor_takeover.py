@@ -81,7 +81,7 @@ def test_the_next_controller_does_not_rescue_again_within_the_pause() -> None:
     ],
     ids=["helped", "no help", "over"],
 )
-def test_what_follows_a_pause_is_the_same_with_a_take_over_in_it(
+def test_a_take_over_within_a_pause_changes_nothing_after_it(
     seen: RecentAnswers, found: MonitorState, taken_over: bool
 ) -> None:
     bench = monitored()
@@ -99,7 +99,7 @@ def test_what_follows_a_pause_is_the_same_with_a_take_over_in_it(
     assert bench.cloud.fleet().live() == {OD: 1 + found.extra}
 
 
-def test_a_trouble_that_returns_after_a_take_over_is_kept_longer() -> None:
+def test_trouble_that_returns_after_a_take_over_is_kept_longer() -> None:
     """What was enough the last time, and for how long, is of the leader before."""
     bench = monitored()
     bench.clock.t_s, bench.telemetry.latest = 365.0, KEPT
@@ -116,7 +116,7 @@ def test_a_trouble_that_returns_after_a_take_over_is_kept_longer() -> None:
     assert bench.controller.state.monitor.extra_at(bench.clock.t_s) == 1
 
 
-def test_a_rescue_that_could_not_be_stored_is_made_in_the_next_round() -> None:
+def test_a_rescue_that_was_not_stored_is_made_next_round() -> None:
     """The store is written first: without it nothing is launched, so nothing may be remembered as launched."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.telemetry.latest = BROKEN

@@ -691,7 +691,7 @@ def test_a_refusal_does_not_put_off_what_waits_already() -> None:
     assert unbought(rolling, "a", "out of it", 100.0) == rolling
 
 
-def test_a_release_that_does_not_boot_on_one_type_is_taken_back() -> None:
+def test_a_release_that_fails_on_one_type_is_taken_back() -> None:
     world = Rolling(wanted=5, other=3)
     world.ill["b"] = "boot of one type"
     world.seen.clear()

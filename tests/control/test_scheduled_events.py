@@ -51,7 +51,7 @@ def test_nothing_is_done_until_an_event_is_near() -> None:
     assert world.journal_of(1) == []
 
 
-def test_what_is_near_leaves_and_is_taken_back_in_the_last_minutes() -> None:
+def test_what_is_near_leaves_and_is_reclaimed_in_last_minutes() -> None:
     """It counts no more. What was interrupted already keeps its own end; what is stopped is not concerned."""
     there = Fleet((instance(1), instance(2, event=None), instance(3, Phase.STOPPED)), (instance(4),))
     seen = leaving_in_time(there, NEAR_S + 1.0)
@@ -62,7 +62,7 @@ def test_what_is_near_leaves_and_is_taken_back_in_the_last_minutes() -> None:
         assert [i.interruption_at_s for i in leaving_in_time(there, now_s).leaving] == [RETIRED.at_s] * 2
 
 
-def test_it_serves_until_its_replacement_does_and_the_journal_says_why() -> None:
+def test_it_serves_until_its_replacement_does_and_is_journaled() -> None:
     world = Serving()
     while 3 not in world.cloud.instances:
         world.minute()

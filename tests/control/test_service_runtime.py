@@ -11,7 +11,7 @@ from tests.control.control_fakes import ON_DEMAND, SPOT_A
 from tests.control.manager_fakes import Process, World
 
 
-def test_what_leaves_costs_the_service_s_price_and_the_catalogue_s_where_it_may_not_be_bought() -> None:
+def test_a_leaving_instance_costs_the_services_or_catalogues_price() -> None:
     """Its own price is twice the catalogue's; of offers that a new deployment left out only the catalogue has one."""
     world = World()
     own = replace(ON_DEMAND, usd_per_hour=2.0 * ON_DEMAND.usd_per_hour)

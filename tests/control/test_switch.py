@@ -94,7 +94,7 @@ def test_a_service_without_functions_asks_for_nothing() -> None:
     assert world.functions.switched == []
 
 
-def test_what_is_on_trial_is_not_told_when_an_earlier_switch_is_made_up_for() -> None:
+def test_what_is_on_trial_is_not_told_of_late_switches() -> None:
     world = Rolling()
     world.functions.reset()
     world.deploy("b")

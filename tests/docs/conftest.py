@@ -23,8 +23,8 @@ def reader(tmp_path: Path, warm_start: list[str]) -> Iterator[Reader]:
     """With a fresh checkout."""
     for folder in ("examples", "traces"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    somebody = Reader(tmp_path, warm_start)
+    reader = Reader(tmp_path, warm_start)
     try:
-        yield somebody
+        yield reader
     finally:
-        somebody.close()
+        reader.close()

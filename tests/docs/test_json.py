@@ -74,7 +74,7 @@ def test_a_planned_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
     assert written["usd_per_hour"] == pytest.approx(sum(stage["usd_per_hour"] for stage in written["stages"]))
 
 
-def test_a_bound_of_a_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
+def test_a_pipelines_bound_has_the_keys_of_its_example(tmp_path: Path) -> None:
     service = ROOT / "examples" / "pipeline" / "social.toml"
     written = _written(tmp_path, "bound", "synthetic:poisson?rate=40", "--duration", "60", "--service", str(service))
     assert _keys(written) == _keys(_examples()[4])

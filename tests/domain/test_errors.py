@@ -13,7 +13,7 @@ def test_a_message_is_one_line_with_place_and_value() -> None:
     assert str(BadInput("missing", "name")) == "name: missing"
 
 
-def test_of_a_long_value_the_beginning_and_the_end_are_shown() -> None:
+def test_a_long_values_beginning_and_end_are_shown() -> None:
     path = "/home/" + "folder/" * 60 + "model.npz"
     shown = str(BadInput("cannot be read", "file", path))
     assert len(shown) < 200

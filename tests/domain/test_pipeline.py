@@ -62,7 +62,7 @@ def test_a_pipeline_in_the_wrong_order_is_refused() -> None:
     ("join", "awaited"),
     [(ALL, True), (FIRST, False), (Join(1, 0.04), False), (Join(2, 0.04), True)],  # two of two are all
 )
-def test_a_stage_is_awaited_unless_a_join_behind_it_can_do_without(join: Join, awaited: bool) -> None:
+def test_a_stage_is_awaited_unless_a_join_can_spare_it(join: Join, awaited: bool) -> None:
     found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
     assert found.awaited == (awaited, awaited, awaited, True)
     # What only such a stage comes after is not either.
@@ -70,7 +70,7 @@ def test_a_stage_is_awaited_unless_a_join_behind_it_can_do_without(join: Join, a
 
 
 @pytest.mark.parametrize(("join", "needed"), [(ALL, [8.0, 6.0, 7.0, 4.0]), (FIRST, [7.0, 6.0, 7.0, 4.0])])
-def test_from_a_call_to_the_answer_it_takes_what_cannot_be_done_without(join: Join, needed: list[float]) -> None:
+def test_a_call_needs_the_time_of_what_must_follow(join: Join, needed: list[float]) -> None:
     """Stages of 1, 2, 3 and 4 s: the longer branch counts where both are waited for, else the shorter."""
     found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
     assert found.successors == ((1, 2), (3,), (3,), ())
@@ -119,14 +119,14 @@ def test_what_is_no_lineage(calls: list, queries: list) -> None:
         Lineage(("a", "b"), np.array(calls, dtype=np.int64), np.array(queries, dtype=np.int64))
 
 
-def test_independent_visits_are_every_pattern_with_the_product_of_its_shares() -> None:
+def test_independent_visits_give_each_pattern_its_shares_product() -> None:
     found = Lineage.independent(["a", "b", "c"], [1.0, 0.4, 0.25])
     assert found.queries.tolist() == [9, 6, 3, 2]  # of 20
     assert found.calls.tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]
     np.testing.assert_allclose(found.shares, [1.0, 0.4, 0.25])
 
 
-def test_shares_of_many_digits_are_kept_to_one_query_in_many() -> None:
+def test_shares_of_many_digits_are_kept_to_high_precision() -> None:
     shares = [1.0 / 3.0, 0.123456789, 0.9876543210123]
     found = Lineage.independent(["a", "b", "c"], shares)
     np.testing.assert_allclose(found.shares, shares, rtol=1e-12)

@@ -87,7 +87,7 @@ def test_a_class_with_nothing_ready_gets_nothing() -> None:
     stage.advance(times, position, np.inf)
     stage.finish()
     slot = stage.recording().slot
-    assert (slot[:10] == REFUSED).all()  # nobody is there
+    assert (slot[:10] == REFUSED).all()  # no instance is there
     assert (slot[10:100] == 0).all()
     assert (slot[100:] == 1).all()
 

@@ -102,7 +102,7 @@ def test_one_query_takes_its_service_time() -> None:
     assert (outcome.busy_s, outcome.wait_s, outcome.dropped) == (0.5, 0.0, 0)
 
 
-def test_what_is_ready_at_the_same_time_shares_a_batch_and_the_lowest_number_pulls_first() -> None:
+def test_simultaneous_calls_share_a_batch_of_the_lowest_numbered_replica() -> None:
     """Five at once before two replicas with batches of three: three and two, and replica 0 took the three."""
     replicas = (PulledBy(0, (1.0, 2.0, 3.0)), PulledBy(0, (5.0, 6.0, 7.0)))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0,) * 5, ((1,),) * 5))
@@ -123,7 +123,7 @@ def test_a_visit_is_over_with_the_last_of_its_calls() -> None:
     assert outcome.answer_s == [2.5]
 
 
-def test_a_stage_passed_by_is_no_answer_but_all_wait_for_it() -> None:
+def test_an_uncalled_stage_is_no_answer_but_all_of_waits() -> None:
     """Stages 0 (2 s), 1 after 0 (not called), 2 (1 s), then 3 after 1 and 2 (1 s), by join of 3."""
     after = ((), (0,), (), (1, 2))
     replicas = (PulledBy(0, (2.0,)), PulledBy(1, (1.0,)), PulledBy(2, (1.0,)), PulledBy(3, (1.0,)))
@@ -139,7 +139,7 @@ def test_a_stage_passed_by_is_no_answer_but_all_wait_for_it() -> None:
     assert ends_s(FIRST, (1, 0, 0, 1)) == 3.0  # no answer to come at all
 
 
-def test_a_dropped_call_never_answers_and_no_later_stage_is_called() -> None:
+def test_a_dropped_call_never_answers_nor_calls_later_stages() -> None:
     """Both arrive at once before one replica; the second could be done at 2 s, its deadline is 1.5 s."""
     case = PipelineCase(
         ((), (0,)), (*one_stage(1.0), PulledBy(1, (0.25,))), (0.0, 0.0), ((1, 1),) * 2, (), (1.5, 1.5), True
@@ -152,7 +152,7 @@ def test_a_dropped_call_never_answers_and_no_later_stage_is_called() -> None:
     assert simulated.missed == 1
 
 
-def test_a_join_goes_on_without_a_dropped_call_that_it_does_not_need() -> None:
+def test_a_join_goes_on_without_an_unneeded_dropped_call() -> None:
     """Stage 0 is busy with the first query for too long for the second; the first answer of the two is enough."""
     replicas = (PulledBy(0, (4.0,)), PulledBy(1, (1.0,)), PulledBy(2, (1.0,)))
     calls = ((1, 0, 0), (1, 1, 1))
@@ -245,20 +245,20 @@ def test_a_replica_that_is_free_goes_before_the_function() -> None:
     assert outcome.by_function.calls == 0
 
 
-def test_a_free_replica_that_would_be_late_leaves_the_call_to_the_function() -> None:
+def test_a_free_but_late_replica_leaves_calls_to_the_function() -> None:
     simulated, outcome = bridged((0.0,), (0.75,))
     assert simulated.end_s() == [WARM_S]
     assert (outcome.by_function.calls, outcome.started) == (1, 0)
 
 
 @pytest.mark.parametrize(("drops", "end_s"), [(False, 1.0), (True, np.inf)])
-def test_what_is_late_on_the_function_too_is_served_late_or_dropped(drops: bool, end_s: float) -> None:
+def test_calls_late_on_functions_too_are_served_late_or_dropped(drops: bool, end_s: float) -> None:
     simulated, outcome = bridged((0.0,), (0.25,), drops=drops)
     assert simulated.end_s() == [end_s]
     assert (outcome.by_function.calls, outcome.dropped) == (0, int(drops))
 
 
-def test_a_cold_start_is_not_foreseen_and_the_environment_is_warm_then() -> None:
+def test_a_cold_start_is_not_foreseen_and_warms_the_environment() -> None:
     """Three a second apart, none of which a replica could answer in time: the first is late, the others are not."""
     simulated, outcome = bridged((0.0, 3.0, 6.0), (0.75, 3.75, 6.75), cold_s=2.0)
     assert (simulated.end_s() - simulated.queries.arrival_s).tolist() == [2.5, 0.5, 0.5]
@@ -277,7 +277,7 @@ def test_without_an_environment_a_call_waits_on_for_the_replica() -> None:
     assert simulated.end_s() == [3.0]
 
 
-def test_of_a_query_that_is_dropped_every_call_is_asked_for() -> None:
+def test_every_call_of_a_dropped_query_is_asked_for() -> None:
     """The replica would be late: of three calls one finds an environment, the others find none and are dropped."""
     simulated, outcome = bridged((0.0,), (0.75,), concurrency=1, calls=3, drops=True)
     assert (outcome.by_function.calls, outcome.by_function.throttled, outcome.dropped) == (1, 2, 2)
@@ -522,7 +522,7 @@ def test_dd1_waits_grow_by_what_is_missing() -> None:
 
 
 def test_batches_make_a_stage_that_keeps_up() -> None:
-    """Four every 0.4 s, together: singles would take 1.2 s, a batch of four takes 0.375 s, so nobody ever waits."""
+    """Four every 0.4 s, together: singles would take 1.2 s, a batch of four takes 0.375 s, so no query ever waits."""
     arrivals = tuple(np.repeat(np.arange(50) * 0.4, 4))
     case = PipelineCase(((),), one_stage(0.3, 0.325, 0.35, 0.375), arrivals, ((1,),) * 200)
     simulated, [outcome] = outcome_of(case)
@@ -533,11 +533,11 @@ def test_batches_make_a_stage_that_keeps_up() -> None:
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 @settings(max_examples=30)
-def test_one_more_replica_delays_nobody_at_a_single_stage_without_batches(replicas: int, seed: int, late: bool) -> None:
+def test_one_more_replica_delays_no_query_without_batches(replicas: int, seed: int, late: bool) -> None:
     """First come, first served, equal services: the n-th departure of G/D/c is no later with c + 1 (Kiefer, Wolfowitz).
 
     Not so with batches (a replica that is free takes a small batch at once, and what comes next waits for it), nor
-    behind a second stage (who comes earlier may stand in the way of a more urgent one, as nothing is interrupted).
+    behind a second stage (what comes earlier may stand in the way of a more urgent one, as nothing is interrupted).
     """
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1.0 / replicas, 200))
     ready_s = 50.0 if late else 0.0

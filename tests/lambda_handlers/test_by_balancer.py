@@ -1,4 +1,4 @@
-"""A function asked by a load balancer: what a bouncer would answer, to those who would be let in there."""
+"""A function asked by a load balancer: what a bouncer would answer, to clients that would be let in there."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_request_is_answered_as_by_a_bouncer(path: str, body: bytes | str) -> 
 
 
 def test_invocations_are_answered_in_the_form_asked_for() -> None:
-    """A default service's requests name nobody; the path may be written in another way."""
+    """A default service's requests name no service; the path may be written in another way."""
     answer = answers()(request("/%69nvocations/", '{"instances": [5.0]}', accept="application/json"))
     assert (answer["statusCode"], said(answer)) == (200, {"predictions": [10.0]})
 
@@ -133,7 +133,7 @@ def test_a_key_may_be_a_bearer() -> None:
     assert answers()(event)["statusCode"] == 200
 
 
-def test_without_a_parameter_nobody_may_ask() -> None:
+def test_without_a_parameter_no_client_may_ask() -> None:
     refused = BalancerRequests(Double(), None)(request(body=json.dumps(OIP)))
     assert (refused["statusCode"], refused["headers"]["www-authenticate"]) == (401, "Bearer")
     assert refused["headers"]["mark-answered-by"] == "function"
@@ -169,7 +169,7 @@ def test_a_revoked_key_is_refused_within_a_minute() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "nonsense"])
-def test_keys_that_cannot_be_read_let_nobody_in(text: str | None) -> None:
+def test_keys_that_cannot_be_read_let_no_client_in(text: str | None) -> None:
     parameter = Parameter()
     parameter.text = text
     answer = BalancerRequests(Double(), KeyDigests(parameter.read))(request(body=json.dumps(OIP)))

@@ -118,7 +118,7 @@ def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path
         (CHAIN, "", {"function": "f"}, BadInput, "function: is of a model by itself"),
         (CHAIN, "", {"to_measure": True}, BadInput, "to_measure: is of a model by itself"),
         (CHAIN, 'profile = "p.csv"', {"instance": "p2.xlarge"}, BadInput, "no profile of m:A on it"),
-        ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'nobody:respond'", {}, BadInput, "no module nobody"),
+        ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'absent:respond'", {}, BadInput, "no module absent"),
         (CHAIN, "", {"stages_here": ["c"]}, BadInput, "stages_here: no stage of .*p.toml: c"),
         (CHAIN, "", {"stages_here": ["a", "a"]}, BadInput, "stages_here: a stage twice: a"),
         (CHAIN, "", {"stages_here": ["a", "b"], "grpc_port": 1}, BadInput, "grpc_port: speaks of one model"),

@@ -185,7 +185,7 @@ def test_spot_that_refuses_is_measured_again_on_demand() -> None:
     assert world.launched() == ["c.large/spot/z", "c.large/on-demand"]
 
 
-def test_a_type_that_the_cloud_refuses_costs_no_other_its_measurement() -> None:
+def test_a_refused_type_costs_no_other_its_measurement() -> None:
     """An image for other processors, say."""
     world = Rented(LARGE, OTHER, one_ms={"c.large": 20.0, "d.large": 40.0})
     world.cloud.fail["c.large/on-demand"] = CloudError("InvalidParameterValue: no")
@@ -195,7 +195,7 @@ def test_a_type_that_the_cloud_refuses_costs_no_other_its_measurement() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CloudError("ReadTimeoutError"), ThrottledError("later")])
-def test_a_launch_without_an_answer_is_ended_when_it_is_seen(error: BaseException) -> None:
+def test_a_launch_without_an_answer_is_ended_when_seen(error: BaseException) -> None:
     """EC2 shows it some looks later."""
     world = Rented(LARGE, one_ms={"c.large": 20.0})
     launch, calm = world.cloud.launch, world.look

@@ -51,7 +51,7 @@ def test_a_functions_limit_of_money_is_the_service_files(tmp_path: Path) -> None
 
 
 def test_a_model_without_code_or_profile_is_bad_input(tmp_path: Path) -> None:
-    given = options(tmp_path, model="nobody-knows-it")
+    given = options(tmp_path, model="unheard-of")
     with pytest.raises(BadInput, match="neither module:Class nor a profile's model"):
         serving_of(given, load_service(given.service))
 

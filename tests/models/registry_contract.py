@@ -81,7 +81,7 @@ class ObjectStoreContract:
         check_registry(opened())
 
     def test_of_two_that_promote_at_once_one_wins(self, opened: Open, tmp_path: Path) -> None:
-        """Both have seen the alias where it was; the other one is told who was quicker, and may say it again."""
+        """Both have seen the alias where it was; the other one is told which was quicker, and may say it again."""
         file = tmp_path / "m.py"
         ids = []
         for text in ("0", "1", "2"):
@@ -106,19 +106,19 @@ class ObjectStoreContract:
                 both_have_looked.wait(60.0)
                 return self._create(key, content)
 
-        def promote(who: str, version: str) -> None:
+        def promote(user: str, version: str) -> None:
             try:
-                Registry(Waiting(opened()), by=who).promote("m", version, "production")
-                outcomes[who] = "won"
+                Registry(Waiting(opened()), by=user).promote("m", version, "production")
+                outcomes[user] = "won"
             except AliasConflict as error:
-                outcomes[who] = str(error)
+                outcomes[user] = str(error)
 
-        threads = [threading.Thread(target=promote, args=(who, ids[n])) for who, n in (("ann", 1), ("bob", 2))]
+        threads = [threading.Thread(target=promote, args=(user, ids[n])) for user, n in (("ann", 1), ("bob", 2))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60.0)
-        winner, loser = sorted(outcomes, key=lambda who: outcomes[who] != "won")
+        winner, loser = sorted(outcomes, key=lambda user: outcomes[user] != "won")
         chosen = {"ann": ids[1], "bob": ids[2]}
         assert outcomes[winner] == "won"
         assert outcomes[loser].startswith(

@@ -1,4 +1,4 @@
-"""What holds of a registry at any moment, whoever was killed in the middle of whatever."""
+"""What holds of a registry at any moment, whatever process was killed, and in the middle of whatever."""
 
 from __future__ import annotations
 

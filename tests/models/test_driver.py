@@ -37,7 +37,7 @@ def test_a_promise_that_is_none_is_refused(slo_ms: float) -> None:
         mark.pipeline(slo_ms=slo_ms)(respond)
 
 
-def test_only_an_async_function_of_query_and_models_is_a_driver() -> None:
+def test_a_driver_is_an_async_function_of_query_and_models() -> None:
     def plain(query: Any, models: Any) -> Any:
         return query
 

@@ -75,21 +75,21 @@ def test_of_two_processes_that_promote_at_once_one_wins(tmp_path: Path) -> None:
     registry.promote("m", ids[0], "production")
     chosen = {"ann": ids[1], "bob": ids[2]}
     processes = {
-        who: subprocess.Popen(
-            [sys.executable, "-c", PROMOTE, str(tmp_path / "registry"), who, version],
+        user: subprocess.Popen(
+            [sys.executable, "-c", PROMOTE, str(tmp_path / "registry"), user, version],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        for who, version in chosen.items()
+        for user, version in chosen.items()
     }
     assert {process.stdout.readline() for process in processes.values()} == {"looked\n"}
     for process in processes.values():
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = {who: process.communicate(timeout=60)[0].strip() for who, process in processes.items()}
-    winner, loser = sorted(said, key=lambda who: said[who] != "won")
+    said = {user: process.communicate(timeout=60)[0].strip() for user, process in processes.items()}
+    winner, loser = sorted(said, key=lambda user: said[user] != "won")
     assert said[winner] == "won"
     assert said[loser].startswith(f"m@production: was moved at the same time: at {chosen[winner]}, by {winner} at ")
     assert registry.find("m", "production").short == chosen[winner]

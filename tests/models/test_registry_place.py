@@ -102,7 +102,7 @@ def test_a_wrong_reference_is_one_line(service: ServiceConfig, registry: Registr
         pinned(replace(service, model=model), lambda: registry)
 
 
-def test_a_place_is_given_or_the_environment_s_or_the_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_given_or_the_environments_or_the_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def put(place: str | None) -> None:
         open_registry(place).register("m", "m:M", {})
 

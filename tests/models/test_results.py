@@ -99,7 +99,7 @@ class Pair(mark.Model):
         return [float(item.sum()) for item in batch]
 
 
-def test_a_value_goes_into_a_model_as_it_was_and_must_fit() -> None:
+def test_a_value_reaches_a_model_unchanged_and_must_fit() -> None:
     item = {"text": "a", "pixels": np.arange(3, dtype=np.uint8), "rest": [None, b"b"]}
     (reply,) = answer(MODEL, [call_with(item)])
     (back,) = results_of(reply)

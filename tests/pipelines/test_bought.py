@@ -42,7 +42,7 @@ def test_workers_without_a_price_share_by_number() -> None:
     assert usd_by_stage((StageChoice(free, 1, 1), StageChoice(free, 1, 3))) == pytest.approx((0.15, 0.45))
 
 
-def test_a_stage_on_two_types_is_one_stage_in_the_bill() -> None:
+def test_a_stage_on_two_types_is_billed_as_one() -> None:
     small = Host("small", 0.1, 2.0, 0.0)
     decode = StageChoice(placed(Placement(small, 1.0), 0.05), 1, 2, ((DECODE, 3),))
     choices = decode, StageChoice(CLASSIFY, 1, 1)

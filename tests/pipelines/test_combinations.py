@@ -15,7 +15,7 @@ PRICES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4).map(sorted
 
 
 @given(PRICES)
-def test_each_combination_comes_once_and_none_is_cheaper_than_the_one_before(prices: list[list[int]]) -> None:
+def test_each_combination_comes_once_the_cheapest_first(prices: list[list[int]]) -> None:
     needs = [[StageChoice(option("x", float(usd), 0.0, 0.01), 1, 1) for usd in of_stage] for of_stage in prices]
     found = list(by_cost(needs))
     assert set(found) == set(itertools.product(*needs))

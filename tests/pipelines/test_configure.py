@@ -35,13 +35,13 @@ def test_one_stage_and_one_query_need_one_replica() -> None:
     assert (found.usd_per_hour, found.miss_share, found.miss_limit, found.complete) == (0.1, 0.0, 1.0, True)
 
 
-def test_no_late_query_among_few_does_not_mean_that_no_new_one_will_be() -> None:
+def test_few_queries_without_a_late_one_prove_little() -> None:
     sample = traffic(1000, 1.0, 1.0, (1.0,), seed=1)
     found = configure(chain("a"), sample, [[CPU]], Slo(2.0, 0.99))
     assert (found.miss_share, found.miss_limit) == (0.0, 0.006)  # 7 late ones are all new in one of 128 cases
 
 
-def test_new_traffic_breaks_neither_limit_nor_promise_much_more_often_than_said() -> None:
+def test_new_traffic_breaks_limit_and_promise_as_rarely_as_said() -> None:
     """By resamples of one step the limit was exceeded in 14 and the promise broken in 7 of these 100 cases."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     above = broken = 0
@@ -74,7 +74,7 @@ def test_within_two_percent_of_the_cheapest_of_all(slo_s: float, cv: float, seed
     assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=6) + 1e-9
 
 
-def test_resamples_make_it_keep_the_promise_on_new_traffic_that_the_sample_alone_breaks() -> None:
+def test_resamples_keep_a_promise_that_the_sample_alone_breaks() -> None:
     pipeline, options, slo = chain("a", "b"), [[CPU], [SLOW_CPU, GPU]], Slo(0.2, 0.99)
     broken = {0: 0, 20: 0}
     for seed in range(8):
@@ -106,7 +106,7 @@ def test_it_is_no_dearer_than_single_moves() -> None:
         assert ours.usd_per_hour <= usd_per_hour(inferline_plan(pipeline, sample, options, slo)[0]) + 1e-9
 
 
-def test_what_cannot_be_promised_is_infeasible_and_says_what_came_closest() -> None:
+def test_an_infeasible_promise_says_what_came_closest() -> None:
     sample = traffic(200, 20.0, 1.0, (1.0, 1.0), seed=2)
     with pytest.raises(Infeasible, match="a has -20 of 30 ms, the others at their fastest"):
         configure(chain("a", "b"), sample, [[CPU], [SLOW_CPU]], Slo(0.03, 0.9))
@@ -129,7 +129,7 @@ def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) ->
     assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=5) + 1e-9
 
 
-def test_what_is_best_when_the_work_is_used_up_is_still_told() -> None:
+def test_the_best_so_far_is_told_when_work_runs_out() -> None:
     """Its misses on the sample, too, which need not be known by then."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
@@ -154,7 +154,7 @@ def join(name: str, after: tuple[str, ...], how: Join = ALL) -> PipelineStage:
     return PipelineStage(name, name, after, how)
 
 
-def test_a_branch_beside_the_longest_path_may_take_as_long_as_that() -> None:
+def test_a_branch_may_take_as_long_as_the_longest_path() -> None:
     """What is left for it is RT_max, not what the other branch leaves."""
     slow_cpu, gpu = option("cpu", 0.1, 0.0, 0.08, 1), option("gpu", 0.7, 0.0, 0.01, 1)
     pipeline = Pipeline((join("slow", ()), join("other", ()), join("end", ("slow", "other"))))
@@ -163,7 +163,7 @@ def test_a_branch_beside_the_longest_path_may_take_as_long_as_that() -> None:
     assert [one.option.hardware for one in found.choices] == ["cpu", "cpu", "gpu"]
 
 
-def test_a_stage_whose_answer_no_join_waits_for_may_be_as_slow_as_it_likes() -> None:
+def test_a_stage_no_join_waits_for_may_be_slow() -> None:
     slow, gpu = option("slow", 0.1, 0.0, 5.0, 1), option("gpu", 0.7, 0.0, 0.01, 1)
     pipeline = Pipeline((join("a", ()), join("b", ()), join("end", ("a", "b"), FIRST)))
     sample = QuerySample(np.arange(20.0), np.ones((20, 3), dtype=np.int64))
@@ -171,7 +171,7 @@ def test_a_stage_whose_answer_no_join_waits_for_may_be_as_slow_as_it_likes() -> 
     assert [(one.option.hardware, one.replicas) for one in found.choices] == [("slow", 1), ("gpu", 1), ("gpu", 1)]
 
 
-def test_a_stage_that_only_queries_visit_that_may_be_late_needs_no_more_than_one_replica() -> None:
+def test_a_stage_of_late_queries_only_needs_one_replica() -> None:
     slow, gpu = option("slow", 0.1, 0.0, 5.0, 1), option("gpu", 0.7, 0.0, 0.01, 1)
     calls = np.ones((200, 2), dtype=np.int64)
     calls[1:, 1] = 0
@@ -202,7 +202,7 @@ def test_two_queries_close_to_each_other_are_no_lasting_rate() -> None:
     assert found.choices[0].replicas == 1
 
 
-def test_where_all_come_at_once_batches_that_are_too_slow_for_it_are_left_alone() -> None:
+def test_batches_too_slow_for_simultaneous_queries_are_left_alone() -> None:
     """However many replicas there are, four that come at once share a batch."""
     four = option("four", 0.1, 0.0, 0.02, 4)
     sample = QuerySample(np.zeros(4), np.ones((4, 2), dtype=np.int64))

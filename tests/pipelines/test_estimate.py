@@ -152,7 +152,7 @@ def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
         assert 0.0 < of.utilisation <= 1.0
 
 
-def test_a_replica_with_workers_is_as_many_that_are_bought_at_once() -> None:
+def test_a_replica_with_workers_counts_as_that_many_replicas() -> None:
     """Two instances of three workers do what six replicas of one do, for the price of two."""
     queries, table = sample(400, 60.0), option(1 / 64, 1 / 32).service_s
     three = StageOption("c7i.xlarge", 0.5, table, workers=3)
@@ -163,7 +163,7 @@ def test_a_replica_with_workers_is_as_many_that_are_bought_at_once() -> None:
     assert three.calls_per_s(4) == pytest.approx(3 * one.calls_per_s(4)) == pytest.approx(3 * 4 / table[4])
 
 
-def test_one_replica_less_is_taken_from_what_is_beside_where_the_first_has_one_only() -> None:
+def test_beside_others_a_first_choices_only_replica_may_go() -> None:
     slow = option(1 / 32, 1 / 32, largest=2)
     alone, beside = StageChoice(OPTIONS[0], 4, 1), StageChoice(OPTIONS[0], 4, 1, ((slow, 3), (OPTIONS[1], 1)))
     assert with_one_less((alone,), 0) is None
@@ -238,7 +238,7 @@ def test_early_drop_saves_those_behind() -> None:
     assert dropped.stages[0].dropped == np.isinf(dropped.latency_s).sum()
 
 
-def test_a_dropped_call_that_the_join_does_not_need_is_no_miss() -> None:
+def test_a_dropped_call_no_join_needs_is_no_miss() -> None:
     """The slow branch drops the second query, the quick one answers: enough for `FIRST`, not for `ALL`."""
     queries = QuerySample(np.array([0.0, 0.0]), np.ones((2, 3), dtype=np.int64))
     choices = [StageChoice(option(0.0, each_s, largest=1), 1, 1) for each_s in (4.0, 1.0, 1.0)]

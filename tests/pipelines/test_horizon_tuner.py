@@ -38,7 +38,7 @@ def followed(tuner: HorizonTuner, arrivals_s: np.ndarray, begin_s: float, end_s:
     return asked
 
 
-def test_a_steady_load_gets_its_level_and_the_margin_of_the_horizon() -> None:
+def test_a_steady_load_gets_its_level_and_the_horizons_margin() -> None:
     arrivals_s = evenly(40.0, 0.0, 300.0)
     for activation_s, margin in ((5.0, MARGIN), (90.0, MARGIN), (90.0, 0.0)):
         asked = set(followed(HorizonTuner(LEVELS, activation_s, margin), arrivals_s, 150.0, 300.0))
@@ -56,7 +56,7 @@ def test_more_load_is_noticed_at_the_next_step() -> None:
     assert asked[-1] == pytest.approx(60.0, abs=4.0)
 
 
-def test_a_replica_is_kept_for_as_long_as_it_would_take_to_have_it_back() -> None:
+def test_a_replica_is_kept_for_the_time_of_a_boot() -> None:
     """One burst of 60: after half a minute it is no longer recent, and its replicas are kept for the rest."""
     arrivals_s = np.sort(np.concatenate([evenly(20.0, 0.0, 600.0), np.full(60, 200.0)]))
     for activation_s, held_s in ((5.0, 60.0), (180.0, 180.0)):
@@ -67,7 +67,7 @@ def test_a_replica_is_kept_for_as_long_as_it_would_take_to_have_it_back() -> Non
         assert asked[-1] == asked[0]
 
 
-def test_a_stage_with_a_function_follows_the_mean_rate_and_others_have_their_margin() -> None:
+def test_stages_with_functions_follow_the_mean_others_have_a_margin() -> None:
     """Bursts of 30 within a second, every ten seconds, at 20 queries/s."""
     bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)
     arrivals_s = np.sort(np.concatenate([evenly(17.0, 0.0, 300.0), bursts_s]))
@@ -94,14 +94,14 @@ def test_a_function_is_alone_while_few_queries_come() -> None:
 
 
 @given(st.lists(st.floats(0.0, 120.0), max_size=60), st.sampled_from([5.0, 90.0]))
-def test_every_stage_keeps_a_replica_and_the_same_is_asked_again(arrivals: list[float], activation_s: float) -> None:
+def test_every_stage_keeps_a_replica_and_steps_are_repeatable(arrivals: list[float], activation_s: float) -> None:
     tuner, arrivals_s = HorizonTuner(LEVELS, activation_s), np.sort(np.array(arrivals))
     asked = followed(tuner, arrivals_s, 100.0, 140.0)
     assert min(min(replicas) for replicas in asked) >= 1
     assert asked == followed(tuner, arrivals_s, 100.0, 140.0)
 
 
-def test_the_margin_is_of_the_rate_and_not_of_its_bursts() -> None:
+def test_the_margin_is_of_the_rate_not_its_bursts() -> None:
     """Bursts of 30 within a second, every ten seconds, at 20 queries/s: the level has them in it already."""
     steady_s = evenly(17.0, 0.0, 300.0)
     bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)

@@ -37,13 +37,13 @@ def test_the_stage_of_least_throughput_gets_the_replicas() -> None:
     assert told(sample, *offered, slo=Slo(0.031, 0.99)) == [("x", 1, 1), ("x", 1, 3)]
 
 
-def test_a_larger_batch_is_taken_for_the_replicas_that_it_saves() -> None:
+def test_a_larger_batch_is_taken_for_the_replicas_it_saves() -> None:
     """A batch of four takes hardly longer than one: one replica does what three did."""
     sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 1), dtype=np.int64))
     assert told(sample, [option("x", 1.0, 0.024, 0.001, 4)], slo=Slo(0.1, 0.99)) == [("x", 4, 1)]
 
 
-def test_it_keeps_the_promise_on_its_sample_and_no_single_replica_could_go() -> None:
+def test_it_keeps_the_promise_and_no_single_replica_could_go() -> None:
     sample, slo = traffic(2000, 60.0, 2.0, (1.0, 0.6), seed=3), Slo(0.15, 0.98)
     pipeline = chain("a", "b")
     offered = [
@@ -73,7 +73,7 @@ def test_whole_instances_are_bought() -> None:
     assert told(sample, [option("x", 1.0, 0.0, 0.025, 1, workers=2)], slo=Slo(0.026, 0.99)) == [("x", 1, 2)]
 
 
-def test_a_burst_ends_with_as_many_replicas_as_adding_one_at_a_time() -> None:
+def test_a_burst_gets_the_replicas_of_adding_one_by_one() -> None:
     sample = QuerySample(np.zeros(1000), np.ones((1000, 2), dtype=np.int64))
     one = option("cpu", 0.1, 0.0, 0.05, 1)
     choices, calls = inferline_plan(chain("a", "b"), sample, [[one], [one]], Slo(0.1, 0.99))
@@ -88,7 +88,7 @@ def test_hardware_that_is_free_and_slow_ends() -> None:
     assert choices[0].option.hardware == "gpu"
 
 
-def test_a_join_that_is_quick_for_few_queries_only_is_infeasible() -> None:
+def test_a_join_quick_for_few_queries_only_is_infeasible() -> None:
     """The path of a query that visits all stages is quick: the first answer is."""
     stages = (PipelineStage("a", "a"), PipelineStage("b", "b"), PipelineStage("c", "c", ("a", "b"), FIRST))
     calls = np.array([[1, 1, 1]] + [[0, 1, 1]] * 9)

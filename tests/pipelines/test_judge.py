@@ -40,7 +40,7 @@ def by_the_sample() -> tuple[StageChoice, ...]:
     return configure(PIPELINE, SAMPLE, [[CPU], [GPU]], SLO, resamples=0).choices
 
 
-def test_what_is_just_enough_for_the_sample_is_kept_until_resamples_are_asked() -> None:
+def test_just_enough_for_the_sample_is_kept_until_resamples_judge() -> None:
     choices, found = by_the_sample(), judge()
     assert found.kept(choices)
     assert found.limit(choices) > 0.01
@@ -65,7 +65,7 @@ def test_what_does_not_keep_up_for_long_is_not_kept() -> None:
     assert not judge(lasting_calls_per_s=(1.01 * calls_per_s[0], 0.0)).kept(choices)
 
 
-def test_a_search_ends_with_its_work_and_may_go_on_then() -> None:
+def test_a_search_ends_with_its_work_and_may_resume() -> None:
     """The bound is on all calls so far; what was found by then is known."""
     found, tried = judge(), list[int]()
 

@@ -27,7 +27,7 @@ _FITS: tuple[type[Tuner], ...] = (BegunTuner, WaitingTuner)
 CHOICES = (StageChoice(option("x", 1.0, 0.0, 1.0), 1, 7),)
 
 
-def test_a_tuner_that_has_run_before_begins_with_what_it_would_have() -> None:
+def test_a_tuner_led_in_begins_with_what_it_would_have() -> None:
     """Steps at -3, -2 and -1 s, the last of which has seen two queries; it goes on at 0."""
     arrivals_s = np.array([-9.0, -1.5, -0.5, 0.5])
     (choice,), tuner = led_in(CHOICES, Counting(), arrivals_s, -3.0, 0.0)
@@ -42,7 +42,7 @@ def test_without_a_time_before_it_begins_as_planned() -> None:
     assert tuner.begin() == ()
 
 
-def test_one_that_waits_keeps_the_plan_and_then_knows_what_came() -> None:
+def test_a_waiting_tuner_keeps_the_plan_and_knows_what_came() -> None:
     tuner = WaitingTuner(Counting(), (7,), until_s=60.0)
     replicas, state = tuner.step(tuner.begin(), np.array([1.0]), 59.0)
     assert (replicas, state) == ((7,), ())

@@ -45,9 +45,7 @@ def test_more_load_never_needs_less(levels: LoadLevels) -> None:
     assert levels.replicas[-1].sum() > levels.replicas[0].sum()
 
 
-def test_each_keeps_the_promise_by_itself_with_a_share_of_what_may_miss(
-    levels: LoadLevels, sample: QuerySample
-) -> None:
+def test_each_level_keeps_the_promise_with_its_share_of_misses(levels: LoadLevels, sample: QuerySample) -> None:
     """Beside new queries at that rate, with as much again as the sample's chance may make of it."""
     for level in range(0, len(levels.rates), 9):
         new = traffic(20_000, float(levels.rates[level]), 1.0, (1.0, 0.6), seed=level)
@@ -57,7 +55,7 @@ def test_each_keeps_the_promise_by_itself_with_a_share_of_what_may_miss(
         assert estimate(chain("a", "b"), new, bought).miss_share(SLO.rt_max_s) <= 2.5 * CALM_SHARE * 0.02
 
 
-def test_a_level_is_known_in_windows_that_are_longer_than_the_sample_at_its_rate(levels: LoadLevels) -> None:
+def test_levels_are_known_in_windows_longer_than_their_sample(levels: LoadLevels) -> None:
     """At 400 queries/s the sample's 6,000 queries are gone after 15 s."""
     expected = levels.rates * levels.windows_s[-1]
     assert levels.windows_s[-1] > 20.0
@@ -75,7 +73,7 @@ def test_what_no_replica_helps_is_no_reason_to_buy() -> None:
     assert levels.replicas[-1, 0] <= 3 * levels.rates[-1] * 0.05
 
 
-def test_a_sample_whose_rate_changes_has_the_levels_of_an_even_one() -> None:
+def test_an_uneven_sample_has_the_levels_of_an_even_one() -> None:
     """Two half minutes of 50 and of 150 queries/s are evened to 100."""
     rng = np.random.default_rng(1)
     arrivals_s = np.concatenate([np.sort(rng.uniform(0.0, 30.0, 1500)), np.sort(rng.uniform(30.0, 60.0, 4500))])
@@ -86,7 +84,7 @@ def test_a_sample_whose_rate_changes_has_the_levels_of_an_even_one() -> None:
     assert (found.counts[:, -1] / beside.counts[:, -1]).tolist() == pytest.approx([1.0] * len(found.rates), rel=0.1)
 
 
-def test_a_load_is_known_by_the_lowest_level_that_covers_it(levels: LoadLevels) -> None:
+def test_a_load_has_the_lowest_level_that_covers_it(levels: LoadLevels) -> None:
     for level in (0, 7, len(levels.rates) - 1):
         assert levels.rate_of(levels.counts[level]) <= levels.rates[level]
         above = levels.counts[level].copy()

@@ -14,7 +14,7 @@ HOST, OTHER = Host("c7i.large", 0.1, 2.0, 0.0), Host("c7i.xlarge", 0.2, 4.0, 0.0
 WORKER, BESIDE = worker_on(HOST, 0.0, 0.02), worker_on(OTHER, 0.0, 0.02)
 
 
-def test_moves_are_one_less_another_option_and_both_at_two_stages() -> None:
+def test_moves_take_one_replica_change_an_option_or_do_both() -> None:
     best = StageChoice(CPU, 2, 3), StageChoice(GPU, 1, 2)
     needs = [[StageChoice(CPU, 1, 5), StageChoice(CPU, 2, 3), StageChoice(GPU, 4, 1)], [StageChoice(GPU, 1, 2)]]
     moved = list(neighbours(best, needs, [[CPU, GPU], [GPU]]))

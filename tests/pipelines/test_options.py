@@ -44,7 +44,7 @@ def resolved(rt_max_s: float = 0.1, **rows: tuple[ProfileRow, ...]) -> ResolvedS
     return resolve(service, CATALOG, {"m": profiles})
 
 
-def test_instances_on_demand_the_cheapest_zone_of_each_with_their_workers() -> None:
+def test_on_demand_instances_of_the_cheapest_zone_with_their_workers() -> None:
     options = found(
         c_large=(ProfileRow(1, 10.0, workers=4), ProfileRow(3, 30.0, workers=4)),
         b_gpu=(ProfileRow(1, 4.0),),
@@ -55,13 +55,13 @@ def test_instances_on_demand_the_cheapest_zone_of_each_with_their_workers() -> N
     np.testing.assert_allclose(options[1].option.service_s[1:], [0.01, 0.02, 0.03])
 
 
-def test_batches_go_up_to_rt_max_which_two_of_them_need_not_keep() -> None:
+def test_one_batch_must_end_within_rt_max_not_two() -> None:
     """A service must end two batches within RT_max; a stage's waiting is the estimator's affair."""
     (only,) = found(rt_max_s=0.05, c_large=(ProfileRow(1, 10.0), ProfileRow(6, 60.0)))
     assert only.option.largest_batch == 5
 
 
-def test_overhead_is_part_of_the_time_and_the_weakest_row_is_the_basis() -> None:
+def test_overhead_is_time_and_the_weakest_row_the_basis() -> None:
     rows = (ProfileRow(1, 10.0, overhead_ms=2.0), ProfileRow(2, 12.0, p99_ms=15.0, basis=Basis.ASSUMED))
     (only,) = found(c_large=rows)
     np.testing.assert_allclose(only.option.service_s[1:], [0.012, 0.014])

@@ -17,7 +17,7 @@ CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 2), option("gpu", 0.7, 0.004, 0.003)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_replicas_are_the_least_with_which_the_stage_alone_keeps_the_promise(seed: int) -> None:
+def test_a_stage_alone_keeps_the_promise_with_no_fewer_replicas(seed: int) -> None:
     """Of the second stage RT_max without the least time of the first."""
     sample, slo = traffic(400, 80.0, 1.5, (1.0, 0.7), seed), Slo(0.1, 0.97)
     found = own_needs(chain("a", "b"), sample, [[GPU], [CPU, GPU]], slo, [0.0, 0.0])
@@ -34,7 +34,7 @@ def test_the_replicas_are_the_least_with_which_the_stage_alone_keeps_the_promise
     assert found.calls_simulated > 0
 
 
-def test_what_another_is_better_than_in_dollars_and_time_is_left_out() -> None:
+def test_dominated_options_are_left_out() -> None:
     sample = QuerySample(np.arange(20.0), np.ones((20, 1), dtype=np.int64))
     dear, slow = option("dear", 0.9, 0.0, 0.02, 2), option("slow", 0.05, 0.0, 0.03, 1)
     found = own_needs(chain("a"), sample, [[dear, CPU, slow]], Slo(0.1, 0.9), [0.0]).of_stage[0]

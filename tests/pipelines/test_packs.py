@@ -25,7 +25,7 @@ placed = st.lists(st.tuples(placements, st.integers(0, 40)), max_size=5)
 
 
 @given(placed)
-def test_every_worker_has_its_place_and_no_instance_has_more_than_it_can(asked: list[tuple[Placement, int]]) -> None:
+def test_every_worker_has_its_place_and_no_instance_overflows(asked: list[tuple[Placement, int]]) -> None:
     found = packs(asked)
     hosts = {host.instance: host for host in (CPU, GPU, FOUR_GPUS)}
     for stage, (placement, count) in enumerate(asked):

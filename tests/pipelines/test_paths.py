@@ -21,7 +21,7 @@ def diamond(join: Join) -> Pipeline:
     ))  # fmt: skip
 
 
-def test_a_chain_takes_the_sum_and_a_diamond_its_longer_side() -> None:
+def test_a_chain_takes_the_sum_a_diamond_its_longer_side() -> None:
     assert longest_path_s(chain("a", "b", "c"), [1.0, 2.0, 3.0]) == 6.0
     assert longest_path_s(diamond(Join()), [1.0, 2.0, 5.0, 1.0]) == 7.0
 
@@ -63,7 +63,7 @@ def test_it_is_what_the_kernel_says_of_a_query_alone(data: st.DataObject) -> Non
         (Join(2, 0.0), [4.0, 9.0, 9.0, 10.0]),
     ],
 )
-def test_a_call_is_answered_in_time_for_what_comes_behind_it(join: Join, until_s: list[float]) -> None:
+def test_a_call_is_answered_in_time_for_later_stages(join: Join, until_s: list[float]) -> None:
     """a takes 1 s, b 2, c 5 and d 1; 10 s in all."""
     ready_s, latest_s = call_windows_s(diamond(join), np.array([[1, 1, 3, 1]]), [1.0, 2.0, 5.0, 1.0], 10.0)
     ready_d_s = {Join(): 6.0, FIRST: 3.0, Join(1, 2.0): 5.0}.get(join, 6.0)
@@ -71,7 +71,7 @@ def test_a_call_is_answered_in_time_for_what_comes_behind_it(join: Join, until_s
     assert latest_s.tolist() == [until_s]
 
 
-def test_stages_that_are_not_called_and_queries_that_cannot_be_in_time_have_no_window() -> None:
+def test_uncalled_stages_and_hopeless_queries_have_no_window() -> None:
     calls = np.array([[1, 1, 0, 1], [1, 0, 1, 1]])
     _, until_s = call_windows_s(diamond(Join()), calls, [1.0, 2.0, 5.0, 1.0], 6.0)
     assert until_s.tolist() == [[3.0, 5.0, np.inf, 6.0], [np.inf] * 4]

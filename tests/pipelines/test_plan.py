@@ -36,9 +36,7 @@ def test_it_is_what_configure_finds(plan: PipelinePlan) -> None:
 @pytest.mark.parametrize(
     ("most_calls", "own", "all_of_them"), [(10_000, False, False), (25_000, True, False), (100_000, True, True)]
 )
-def test_a_plan_is_complete_only_if_the_searches_for_other_promises_are(
-    most_calls: int, own: bool, all_of_them: bool
-) -> None:
+def test_a_plan_is_complete_if_its_other_promises_searches_are(most_calls: int, own: bool, all_of_them: bool) -> None:
     """They take 16,000 calls for the promise, 27,000 for 10 ms less and 43,000 for 10 ms more."""
     sample, duration_s = traffic(300, 40.0, 1.5, (1.0, 0.7), seed=2), 7.5
     found = plan_pipeline(
@@ -47,7 +45,7 @@ def test_a_plan_is_complete_only_if_the_searches_for_other_promises_are(
     assert (found.found.complete, found.complete) == (own, all_of_them)
 
 
-def test_the_time_of_the_stages_sums_to_that_of_the_queries(plan: PipelinePlan) -> None:
+def test_stage_times_sum_to_the_queries_times(plan: PipelinePlan) -> None:
     latency_s = plan.seen.latency_s
     assert plan.path_s.sum() == pytest.approx(latency_s.mean())
     slowest = np.sort(latency_s)[-15:]
@@ -93,7 +91,7 @@ def test_it_is_deterministic_and_tells_how_far_it_is(plan: PipelinePlan) -> None
     assert 0.0 < told[0] < told[-1] <= 1.0
 
 
-def test_a_promise_of_less_than_ten_ms_has_no_shorter_one() -> None:
+def test_a_promise_below_ten_ms_has_no_shorter_one() -> None:
     sample = QuerySample(np.arange(50) / 10.0, np.ones((50, 1), dtype=np.int64))
     quick = plan_pipeline(chain("a"), sample, [[option("x", 1.0, 0.0, 0.004, 1)]], Slo(0.009, 0.9), duration_s=5.0)
     assert [one.rt_max_s for one in quick.other_slos] == [pytest.approx(0.019)]
@@ -107,7 +105,7 @@ def test_ten_ms_less_may_be_impossible_and_the_promise_itself() -> None:
         plan_pipeline(chain("a"), sample, only, Slo(0.01, 0.9), duration_s=1.0)
 
 
-def test_a_load_that_lasts_needs_what_a_moment_of_it_does_not() -> None:
+def test_a_lasting_load_needs_more_than_a_moment_of_it() -> None:
     """100 queries within one second are all answered in 2 s by fewer replicas than 100 queries in every second need."""
     sample = QuerySample(np.arange(100) / 100.0, np.ones((100, 1), dtype=np.int64))
     only, slo = [[option("x", 1.0, 0.0, 0.1, 1)]], Slo(1.0, 0.99)

@@ -69,7 +69,7 @@ def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> No
     assert calls_per_s(name, replace(CONTEXT, busiest=CALM, known=BUSY)) != calls_per_s(name)
 
 
-def test_the_horizon_is_the_boot_of_the_slowest_type_in_the_plan() -> None:
+def test_the_horizon_is_the_plans_slowest_boot() -> None:
     ours, theirs = (planned(name) for name in ("tuned", "inferline"))
     assert ours.choices[0].option.hardware == "slow"
     assert isinstance(ours.tuner, HorizonTuner)
@@ -78,7 +78,7 @@ def test_the_horizon_is_the_boot_of_the_slowest_type_in_the_plan() -> None:
     assert theirs.tuner.stable_s == 3.0 * CONTEXT.activation_s(theirs.choices)
 
 
-def test_queries_that_come_all_at_once_are_planned_and_not_followed() -> None:
+def test_simultaneous_queries_are_planned_for_and_not_followed() -> None:
     once = window(QuerySample(np.zeros(3), np.ones((3, 1), dtype=np.int64)))
     plan = planned("tuned", replace(CONTEXT, known=once, functions=(USE,)))
     assert (plan.tuner, plan.functions) == (None, ())
@@ -104,7 +104,7 @@ def test_only_tuned_uses_functions_and_begins_with_fewer_replicas_for_it() -> No
     assert [name for name, policy in PIPELINE_POLICIES.items() if policy.uses_functions] == ["tuned"]
 
 
-def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         BadInput, match=r"known: mark, tuned, inferline, coarse-mean, coarse-peak, fixed\), did you mean fixed"
     ):

@@ -42,14 +42,14 @@ def test_a_block_of_none_is_bad_input() -> None:
         resampled(traffic(10, 1.0, 1.0, (1.0,), 0), np.random.default_rng(0), block=0)
 
 
-def test_the_limit_is_that_of_a_value_with_twice_the_variance() -> None:
+def test_the_limit_is_of_a_value_with_twice_the_variance() -> None:
     """Mean 3, deviation 1.5811, t(4; 0.9) 1.5332: 3 + 1.5811 x 1.5332 x sqrt(2.2)."""
     assert miss_limit([1.0, 2.0, 3.0, 4.0, 5.0], 0.9) == pytest.approx(6.5956, abs=1e-3)
     assert miss_limit([0.25], 0.9) == 0.25
     assert miss_limit([0.5] * 4, 0.99) == 0.5
 
 
-def test_new_traffic_is_below_the_limit_as_often_as_it_says() -> None:
+def test_new_traffic_is_below_the_limit_as_often_as_said() -> None:
     """Means of samples of a normal law: what is resampled is one sample, and judged is another."""
     rng = np.random.default_rng(4)
     below = []

@@ -22,7 +22,7 @@ def paths(rt_max_s: float, attainment: float) -> SamplePaths:
 
 
 @pytest.mark.parametrize(("attainment", "late"), [(0.99, 0), (0.9, 1), (0.8, 2)])
-def test_who_visits_and_how_many_may_be_late(attainment: float, late: int) -> None:
+def test_visitors_and_late_allowed_are_counted(attainment: float, late: int) -> None:
     found = paths(1.0, attainment)
     assert ([found.visitors(stage) for stage in range(3)], found.late_allowed) == ([10, 10, 2], late)
 

@@ -23,7 +23,7 @@ from tests.pipelines.planned import chain, option
 CHOICE = StageChoice(option("gpu", 1.0, 0.03, 0.02), 4, 2)
 
 
-def test_what_comes_behind_is_a_single_call_or_a_function_and_a_full_batch() -> None:
+def test_what_follows_is_a_call_or_function_and_full_batch() -> None:
     slow, quick = function(0.2, 3.0), function(0.1, 3.0)
     found = stage_functions(chain("a", "b", "c"), (CHOICE,) * 3, (slow, quick, None))
     assert sorted(found) == [0, 1]

@@ -64,7 +64,7 @@ def config(place: Path) -> PipelineConfig:
     return load_pipeline(str(place / "two.toml"))
 
 
-def test_a_model_of_two_stages_is_measured_once_on_the_items_of_both(place: Path) -> None:
+def test_a_model_of_two_stages_is_measured_once_for_both(place: Path) -> None:
     shared, unvisited = stage_profilings(config(place), str(place / "q.jsonl"))
     assert (shared.stages, shared.what.named) == (("twice", "again"), "stages_of_test:double")
     model = load("stages_of_test:double", place)

@@ -110,7 +110,7 @@ def test_it_does_not_matter_how_a_driver_waits(respond: Respond) -> None:
     assert after(traced(respond, "abcd")) == {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 
 
-def test_branches_that_run_side_by_side_do_not_wait_for_each_other() -> None:
+def test_branches_side_by_side_do_not_wait_for_each_other() -> None:
     """Whatever the order in which their calls happen to be answered."""
 
     async def respond(query: Any, models: Models) -> Any:
@@ -185,7 +185,7 @@ def test_a_loop_of_calls_begun_together_is_fan_out() -> None:
     assert found.repeated == {}
 
 
-def test_a_loop_that_waits_for_its_own_answers_is_fan_out_and_said() -> None:
+def test_a_loop_over_its_answers_is_told_as_fan_out() -> None:
     async def in_turn(query: Any, models: Models) -> None:
         for _ in range(query):
             await models.a(query)
@@ -214,7 +214,7 @@ def test_a_loop_over_two_stages_is_no_graph() -> None:
     assert said.startswith("q.jsonl:2: a is called before b and again behind it: begin the calls of a loop together")
 
 
-def test_an_order_that_differs_between_queries_is_named_with_its_lines() -> None:
+def test_an_order_that_differs_between_queries_is_named_with_lines() -> None:
     async def respond(query: Any, models: Models) -> None:
         for name in query:
             await getattr(models, name)(1)
@@ -238,7 +238,7 @@ def test_a_driver_that_draws_at_random_is_found() -> None:
     assert "when it is run again: what a driver calls may depend on its query" in refusal(respond, "ab", *range(20))
 
 
-def test_who_goes_on_with_the_first_answer_says_the_graph_himself() -> None:
+def test_a_driver_that_takes_the_first_answer_declares_its_graph() -> None:
     async def respond(query: Any, models: Models) -> Any:
         done, _ = await asyncio.wait([models.a(1), models.b(1)], return_when=asyncio.FIRST_COMPLETED)
         return await models.c(done.pop().result())
@@ -267,7 +267,7 @@ def test_a_time_limit_never_runs_out() -> None:
     assert (after(found), found.unvisited) == ({"a": (), "b": (), "c": ("a",)}, ("b",))
 
 
-def test_models_run_one_at_a_time_in_the_order_of_the_calls() -> None:
+def test_models_run_one_at_a_time_in_call_order() -> None:
     log: list[Any] = []
 
     async def respond(query: Any, models: Models) -> Any:
@@ -293,7 +293,7 @@ def test_a_model_need_not_answer_the_same_each_time() -> None:
     assert patterns(found) == {(1, 0, 1): 2, (1, 1, 1): 2}
 
 
-def test_a_model_that_fails_now_and_then_fails_in_every_trial() -> None:
+def test_a_model_that_fails_once_fails_in_every_trial() -> None:
     tries = iter([True, False, False])
 
     def flaky(item: Any) -> Any:
@@ -356,7 +356,7 @@ def test_the_driver_s_errors_are_told_with_line_and_kind() -> None:
     assert refusal(cancels, "a") == "q.jsonl:1: the driver raised CancelledError"
 
 
-def test_a_model_s_error_is_told_as_such_and_may_be_caught() -> None:
+def test_a_models_error_is_told_and_may_be_caught() -> None:
     def broken(item: Any) -> Any:
         raise ValueError("too small")
 
@@ -393,7 +393,7 @@ def test_a_driver_that_never_ends_is_ended() -> None:
     assert f"more than {MOST_CALLS} times" in refusal(calls, "a")
 
 
-def test_a_driver_that_tries_again_for_ever_is_ended_whatever_it_catches() -> None:
+def test_a_driver_that_retries_forever_is_ended_whatever_it_catches() -> None:
     async def patient(query: Any, models: Models) -> Any:
         while True:
             try:
@@ -410,7 +410,7 @@ def test_a_driver_that_tries_again_for_ever_is_ended_whatever_it_catches() -> No
         assert f"more than {MOST_CALLS} times" in refusal(respond, "a")
 
 
-def test_a_driver_or_a_model_that_exits_is_no_end_of_ours() -> None:
+def test_a_driver_or_model_that_exits_does_not_end_mark() -> None:
     async def leaves(query: Any, models: Models) -> Any:
         await models.a(query)
         sys.exit(0)
@@ -492,7 +492,7 @@ def test_any_graph_is_found_again(data: st.DataObject) -> None:
     assert all(a in every[b] for a, b in found)
 
 
-def test_the_first_items_of_each_stage_are_kept_as_they_were_sent() -> None:
+def test_each_stages_first_items_are_kept_as_sent() -> None:
     async def respond(query: Any, models: Models) -> Any:
         item = [query]
         first = await models.a(item)

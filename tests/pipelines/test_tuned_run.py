@@ -52,7 +52,7 @@ def run(
     )
 
 
-def test_without_a_tuner_it_is_the_estimate_of_what_is_served() -> None:
+def test_without_a_tuner_a_run_is_the_estimate() -> None:
     sample = traffic(3000, 60.0, 2.0, (1.0, 0.6), seed=3)
     choices = (
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 2),
@@ -81,7 +81,7 @@ def test_a_tuner_that_changes_nothing_changes_nothing() -> None:
         assert stepped.usd == pytest.approx(still.usd)
 
 
-def test_a_replica_serves_when_it_is_active_and_is_paid_from_when_it_was_asked_for() -> None:
+def test_a_replica_serves_once_active_and_is_paid_once_asked() -> None:
     """Asked for at 12 s, there at 17 s: until then one call a second, of three that wait since 10 s."""
     found = run([10.0, 10.0, 10.0, 16.5, 16.5, 17.5], {10.0: (1,), 12.0: (2,)})
     assert found.latency_s.tolist() == pytest.approx([1.0, 2.0, 3.0, 1.0, 1.5, 1.0])
@@ -92,7 +92,7 @@ def test_a_replica_serves_when_it_is_active_and_is_paid_from_when_it_was_asked_f
     assert found.usd_per_hour[[0, -1]].tolist() == [3600.0, 7200.0]
 
 
-def test_one_that_goes_ends_its_batch_and_is_paid_for_a_batch_more() -> None:
+def test_a_leaving_replica_ends_its_batch_paid_until_then() -> None:
     """Of two the newer goes at 20 s, in the middle of a call; the next two calls queue for the other."""
     found = run([19.5, 19.5, 20.5, 20.5], {10.0: (2,), 20.0: (1,)}, activation_s=1.0)
     assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 2.0])

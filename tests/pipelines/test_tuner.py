@@ -55,7 +55,7 @@ def test_the_load_of_the_sample_changes_nothing() -> None:
     assert set(followed(evenly(20.0, 0.0, 60.0), 60)) == {(5, 2)}
 
 
-def test_more_load_is_noticed_at_once_and_scaled_for_by_the_formula() -> None:
+def test_more_load_is_noticed_at_once_and_scaled_by_formula() -> None:
     """r x 1 / (10 x 0.4) and r x 0.5 / (20 x 0.25), with r of a little above 60, since windows hold whole queries."""
     arrivals_s = np.concatenate([evenly(20.0, 0.0, 30.0), evenly(60.0, 30.0, 60.0)])
     asked = followed(arrivals_s, 60)
@@ -75,7 +75,7 @@ def test_bursts_are_noticed_at_the_same_rate() -> None:
     assert asked[29] == (int(np.ceil(6 / 0.15 / 4.0 - 1e-9)), int(np.ceil(6 / 0.15 / 10.0 - 1e-9)))
 
 
-def test_it_scales_down_when_nothing_has_changed_for_15_s_by_the_busiest_5_s_of_30() -> None:
+def test_it_scales_down_after_15_calm_seconds_by_recent_peaks() -> None:
     """After a fall to 4 queries/s the least rho, 0.25, sizes both stages: 4 / 2.5 and 2 / 5, rounded up."""
     arrivals_s = np.concatenate([evenly(20.0, 0.0, 30.0), evenly(4.0, 30.0, 120.0)])
     asked = followed(arrivals_s, 120)
@@ -96,7 +96,7 @@ def test_a_change_is_followed_by_15_s_without_scaling_down() -> None:
 
 
 @given(st.lists(st.floats(0.0, 60.0), max_size=80))
-def test_every_stage_keeps_a_replica_and_the_same_is_asked_again(arrivals: list[float]) -> None:
+def test_every_stage_keeps_a_replica_and_steps_are_repeatable(arrivals: list[float]) -> None:
     arrivals_s = np.sort(np.array(arrivals))
     asked = followed(arrivals_s, 60)
     assert min(min(replicas) for replicas in asked) >= 1
@@ -111,6 +111,6 @@ def test_a_stage_that_the_sample_never_calls_has_no_say() -> None:
     assert followed(evenly(1.0, 0.0, 90.0), 90, tuner)[-1] == (1, 1)
 
 
-def test_replicas_for_a_rate_are_rounded_up_and_one_at_least() -> None:
+def test_replicas_are_rounded_up_and_one_at_least() -> None:
     each = np.array([10.0, 10.0, 10.0, 0.0])
     assert replicas_for(np.array([0.0, 20.0, 20.1, 0.0]), each).tolist() == [1, 2, 3, 1]

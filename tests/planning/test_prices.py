@@ -89,7 +89,7 @@ def test_an_uncertain_forecast_costs_the_chance_that_it_is_more() -> None:
     assert price == pytest.approx(0.5 * call_usd(of), rel=1e-6)
 
 
-def test_a_miss_is_avoided_by_a_call_where_functions_are_in_time() -> None:
+def test_a_miss_costs_a_call_where_functions_are_in_time() -> None:
     """Whatever the load, and also before anything is known of it."""
     of = small()
     for believed in (None, forecast(1.0), forecast(1000.0)):
@@ -111,7 +111,7 @@ def test_beyond_what_functions_may_cost_a_request_is_refused() -> None:
 
 
 @pytest.mark.parametrize("function_ms", [None, 700.0])
-def test_a_miss_costs_what_the_budget_says_where_functions_are_late(function_ms: float | None) -> None:
+def test_the_budget_prices_a_miss_where_functions_are_late(function_ms: float | None) -> None:
     """A budget that is spent too fast makes misses dearer, and requests that find no room."""
     of = small(function_ms)
     calm = price_list(of, {SMALL: 1}, forecast(100.0))
@@ -139,7 +139,7 @@ def test_what_is_not_the_service_s_holds_nothing() -> None:
     assert price_list(of, {"huge/on-demand": 9}, forecast(9.0)).usd_per_request == pytest.approx(call_usd(of))
 
 
-def test_a_first_fleet_is_ready_at_once_and_another_one_is_what_runs() -> None:
+def test_a_first_fleet_is_ready_at_once_later_ones_boot() -> None:
     of, plan = small(), Plan(0.0, (Target(SMALL, 10, ""),))
     first = PlanningContext(0.0, of, fleet({}), forecast(50.0), first=True)
     assert prices_of(plan, first).usd_per_request == 0.0

@@ -146,7 +146,7 @@ def test_types_too_small_for_the_slo_are_passed_over() -> None:
     )
 
 
-def test_a_type_that_cannot_be_measured_makes_room_for_the_next_size() -> None:
+def test_an_unmeasurable_type_makes_room_for_the_next_size() -> None:
     times = {"c.large": None, "c.xlarge": measured(C_XLARGE, 20.0)}
     steps = drive(search(C_LARGE, C_XLARGE), times, cheap)
     assert rented(steps) == ["c.large", "c.xlarge", "c.xlarge"]

@@ -66,7 +66,7 @@ def test_equal_versions_mix_to_what_they_are() -> None:
     assert [row.latency_ms for row in mixed.rows] == pytest.approx([20.0, 80.0, 150.0])
 
 
-def test_a_type_too_slow_for_one_version_is_refused_with_its_times() -> None:
+def test_types_too_slow_for_a_version_are_refused_with_times() -> None:
     """However small its share: the promise is to each request."""
     late = profile(ProfileRow(1, 700.0))
     mixed = mix("m", [(0.99, FAST), (0.01, late)], SLO)
@@ -140,7 +140,7 @@ def test_a_registered_version_brings_its_profile(service: ServiceConfig, tmp_pat
     assert service_profiles(mixed)["m"]["c5.large"].latency_s(1) == pytest.approx(0.060)
 
 
-def test_a_slower_version_that_takes_a_share_makes_the_plan_larger(tmp_path: Path) -> None:
+def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> None:
     """The same traffic and promise; a fifth of the requests meets a version whose batches take twice as long."""
     rows = "old:M,c5.large,1,50\nold:M,c5.large,4,160\nnew:M,c5.large,1,150\nnew:M,c5.large,4,300\n"
     (tmp_path / "profile.csv").write_text(HEAD + rows)

@@ -144,7 +144,7 @@ def test_the_prices_are_three_lines_and_an_object() -> None:
     assert "A request: nothing now: ready capacity has room for it." in free
 
 
-def test_a_price_that_is_not_known_is_left_out_and_null() -> None:
+def test_an_unknown_price_is_left_out_and_null() -> None:
     plan = Plan(0.0, (Target("x/on-demand", 1, "by hand"),))
     shown = explain(plan, PlanningContext(0.0, open_service(RunRequest(trace="", service="nasnet")), fleet({})), 60.0)
     assert "What one more would cost" not in words(shown)
@@ -156,7 +156,7 @@ def test_a_price_that_is_not_known_is_left_out_and_null() -> None:
     }
 
 
-def test_a_promise_that_cannot_be_kept_is_named_without_a_price_of_a_millisecond() -> None:
+def test_an_infeasible_promise_is_named_without_a_price_per_millisecond() -> None:
     shown = explained({P2: 2})
     assert shown.weighed is not None
     others = (SloPrice(0.57, None), SloPrice(0.63, shown.weighed.chosen.usd_per_hour - 0.1))

@@ -69,7 +69,7 @@ def test_the_page_is_whole_and_no_text_becomes_markup() -> None:
     assert tags[0] == tags[1]
 
 
-def test_the_table_marks_the_own_promise_and_says_why_one_cannot_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_marks_the_own_promise_and_explains_infeasible_ones(capsys: pytest.CaptureFixture[str]) -> None:
     show(frontier_table(points(attained=0.5)))
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80

@@ -29,7 +29,7 @@ def told(*runs: PipelineRun) -> str:
     return " ".join(printed(pipeline_compare_table({one.policy: one for one in runs})).split())
 
 
-def test_the_cheapest_that_keeps_the_promise_is_named_with_its_distance_from_the_bound() -> None:
+def test_the_cheapest_kept_run_is_named_with_its_regret() -> None:
     runs = run("mark", 2.0, 10), run("inferline", 1.0, 11), run("fixed", 3.0, 0)
     assert cheapest_kept({one.policy: one for one in runs}) == "mark"
     out = told(*runs)
@@ -60,7 +60,7 @@ def test_a_note_of_some_stands_with_their_names() -> None:
         assert said in out
 
 
-def test_a_run_that_missed_has_no_regret_and_a_stage_that_is_never_called_no_wait() -> None:
+def test_missed_runs_have_no_regret_and_uncalled_stages_no_wait() -> None:
     missed = run("mark", 2.0, 500, stages=(replace(STAGE, calls=0, wait_s=float("nan"), busy=0.0),))
     out = " ".join(printed(pipeline_run_table(missed)).split())
     for said in (

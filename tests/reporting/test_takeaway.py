@@ -27,7 +27,7 @@ def test_the_cheapest_policy_that_missed_the_slo_is_never_recommended() -> None:
     assert "cheap" in next(line for line in takeaway(results) if line.startswith("Missed"))
 
 
-def test_nobody_is_told_to_run_an_oracle() -> None:
+def test_no_takeaway_says_to_run_an_oracle() -> None:
     results = {"oracle": result("oracle", usd=5.0), "mark": result(usd=10.0)}
     assert best(results) == "mark"
     assert any("better forecasts are worth at most $5.00" in line for line in takeaway(results))

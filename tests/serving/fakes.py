@@ -79,10 +79,10 @@ class Answers:
         self.by_id: dict[str, tuple[int, bytes, str]] = {}
 
     def request(self, identity: str, arrived_s: float, rt_max_s: float, deadline_s: float | None = None) -> Request:
-        def answer(request: Request, reply: Reply, who: str) -> None:
+        def answer(request: Request, reply: Reply, made_by: str) -> None:
             if identity in self.by_id:
                 pytest.fail(f"{identity} is answered twice")  # no Exception: those a replica survives
-            self.by_id[identity] = (reply.status, bytes(reply.body), who)
+            self.by_id[identity] = (reply.status, bytes(reply.body), made_by)
 
         call = Call("oip", "application/json", identity.encode())
         latest_s = arrived_s + rt_max_s

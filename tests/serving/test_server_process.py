@@ -375,7 +375,7 @@ def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
         (victim,) = psutil.Process(process.pid).children()
         answers = under_load(url, 300, [victim.kill])
         assert Counter(status for _, status, _ in answers) == {200: 300}
-        assert Counter(who for _, _, who in answers)["function"] > 0
+        assert Counter(made_by for _, _, made_by in answers)["function"] > 0
         for one in (process, elsewhere):
             one.send_signal(signal.SIGTERM)
             assert one.wait(20) == 0
@@ -437,7 +437,7 @@ def test_a_growing_worker_is_replaced_under_load_without_a_miss(folder: Path) ->
     with served(folder, *options, SERVICE_S="0.05") as (process, url):
         (first,) = psutil.Process(process.pid).children()
         answers = asyncio.run(load(url, 100, 4, asyncio.Event(), 1))
-        assert [(status, who) for _, status, who in answers] == [(200, "instance")] * 100
+        assert [(status, made_by) for _, status, made_by in answers] == [(200, "instance")] * 100
         assert first not in psutil.Process(process.pid).children()
         page = httpx.get(url + "/metrics", trust_env=False).text
         (counted,) = re.findall(r'mark_worker_replacements_total{model="echo",version="1"} (\d+)', page)

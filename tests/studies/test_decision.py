@@ -84,7 +84,7 @@ def test_a_promise_that_no_offer_keeps_has_no_price() -> None:
     assert [one.rt_max_s for one in slo_prices(plan_service_once(longest, 3600.0))] == [pytest.approx(3325.0)]
 
 
-def test_a_policy_without_a_forecast_is_asked_for_no_other_promise() -> None:
+def test_a_policy_without_a_forecast_prices_no_other_promise() -> None:
     assert slo_prices(plan_service_once(replace(BASE, policy="reactive"), 3600.0)) == ()
 
 

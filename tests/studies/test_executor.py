@@ -51,7 +51,7 @@ def failed(task: int, progress: Share | None = None) -> int:
 
 
 def interrupting(task: str, progress: Share | None = None) -> None:
-    """Both tasks have begun when one of them interrupts the process that waits for them, and nobody else."""
+    """Both tasks have begun when one of them interrupts the process that waits for them, and no other."""
     Path(task).touch()
     other = Path(task).with_name("b" if Path(task).name == "a" else "a")
     while not other.exists():
@@ -75,7 +75,7 @@ def test_one_process_is_this_one() -> None:
     assert executor_for(2) == ProcessExecutor(2)
 
 
-def test_an_error_ends_the_other_tasks_and_is_the_same_one_line() -> None:
+def test_an_error_ends_the_other_tasks_and_stays_one_line() -> None:
     with new_children() as children:
         with pytest.raises(BadInput, match=r"^t\.csv line 3: is no number: x$"):
             ProcessExecutor(2).map(refused, [0, 1])

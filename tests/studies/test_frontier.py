@@ -123,7 +123,7 @@ def test_the_bound_never_falls_when_the_promise_gets_stricter(
 
 
 @pytest.mark.parametrize("service", ["inception-v3", "lstm-ptb-2026", "opennmt-ende-2026"])
-def test_what_keeps_a_strict_promise_may_be_bought_for_a_loose_one(service: str) -> None:
+def test_a_strict_promises_offers_may_serve_a_loose_one(service: str) -> None:
     """Offers and functions in time: why a loose promise's bound holds for a strict one."""
     offers: set[str] = set()
     function_usd, feasible = math.inf, False
@@ -148,7 +148,7 @@ def test_a_bound_over_other_types_is_not_handed_on() -> None:
     assert [point.bound_usd for point in with_bounds({strict.slo: strict, OWN: loose})] == [1.0, 2.0]
 
 
-def test_the_next_10_ms_and_the_next_nine_are_in_proportion() -> None:
+def test_the_next_10_ms_and_next_nine_are_in_proportion() -> None:
     one = found(run(Slo(0.45, 0.98), 13.0), run(OWN, 10.0), run(Slo(0.6, 0.998), 12.0))
     ten_ms, nine = one.next_10_ms(one.own_point), one.next_nine(one.own_point)
     assert ten_ms is not None
@@ -171,7 +171,7 @@ def test_what_was_not_kept_has_no_price() -> None:
     assert silent.reason == "no requests arrived"
 
 
-def test_a_stricter_run_that_was_kept_for_less_beats_a_point() -> None:
+def test_a_stricter_run_kept_for_less_beats_a_point() -> None:
     strict, missed = run(Slo(0.45, 0.998), 9.0), run(Slo(0.3, 0.998), 5.0, 0.9)
     one = found(missed, strict, run(OWN, 10.0), run(Slo(0.9, 0.8), 8.0))
     cheapest = one.cheapest_not_worse()
@@ -194,7 +194,7 @@ def test_a_frontier_has_the_services_own_promise() -> None:
         Frontier("shop", "mark", 0, OWN, (FrontierPoint(Slo(0.3, 0.98), None, "too slow"),))
 
 
-def test_every_point_is_the_run_of_a_service_with_that_promise() -> None:
+def test_every_point_is_a_services_run_with_that_promise() -> None:
     """Ten minutes: the own point is what `mark simulate` says; every run goes through the executor that is given."""
     executor = CountingExecutor()
     one = frontier(REQUEST, [0.6, 0.9], [0.98], executor=executor)
@@ -211,7 +211,7 @@ def test_every_point_is_the_run_of_a_service_with_that_promise() -> None:
         assert 0.0 < point.bound_usd <= point.usd
 
 
-def test_what_no_offer_can_keep_is_a_point_with_its_reason() -> None:
+def test_an_infeasible_promise_is_a_point_with_its_reason() -> None:
     one = frontier(replace(REQUEST, service="lstm-ptb"), [0.001], [0.98], executor=HereExecutor())
     point = one.points[0]
     assert (point.usd, point.bound_usd, point.kept) == (None, None, None)

@@ -123,7 +123,7 @@ def expected(place: RayHome) -> str:
     return out
 
 
-def test_a_cluster_started_for_it_writes_what_processes_write_and_ends(expected: str) -> None:
+def test_its_own_cluster_writes_what_processes_write_and_ends(expected: str) -> None:
     """Byte for byte, and nothing else is said; no process and no file stays, but Ray's token in the home folder."""
     with tempfile.TemporaryDirectory(prefix="mark-") as folder:
         alone = RayHome(Path(folder), [])
@@ -138,7 +138,7 @@ def test_a_running_cluster_is_joined_and_writes_the_same(place: RayHome, address
     assert place.at_work() == []
 
 
-def test_answers_come_in_the_order_of_the_tasks_and_progress_is_told(outcomes: dict[str, Any]) -> None:
+def test_answers_come_in_task_order_and_progress_is_told(outcomes: dict[str, Any]) -> None:
     assert outcomes["squared"] == [[1, 4, 9], [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]]
     assert outcomes["none"] == [[], []]
 

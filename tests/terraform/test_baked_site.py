@@ -32,7 +32,7 @@ def moto() -> Iterator[MotoServer]:
 
 
 class Builders:
-    """Say that they have booted as soon as somebody waits for them."""
+    """Say that they have booted as soon as they are waited for."""
 
     def __init__(self, moto: MotoServer) -> None:
         self._moto, self.launched = moto, list[dict[str, Any]]()

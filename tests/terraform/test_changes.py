@@ -57,7 +57,7 @@ function = "none"
 [rollout]
 canary_s = 60
 """
-# All alike: so many instances are so much capacity, of whatever type.
+# All alike: capacity is the number of instances, of whatever type.
 PROFILE = "model,instance,batch,latency_ms\nmodel:Model,c5.large,1,20\nmodel:Model,c6i.large,1,20\n"
 MODEL = "import mark\n\n\nclass Model(mark.Model):\n    def predict(self, batch): return [{version} for _ in batch]\n"
 MARKETS = {"a": "on-demand", "b": "on-demand", "c": "spot", "d": "on-demand"}
@@ -166,7 +166,7 @@ def priorities(moto: MotoServer, site: Site) -> dict[str, str]:  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-def test_no_change_of_a_site_takes_away_what_its_plan_needs(
+def test_no_change_of_a_site_takes_what_its_plan_needs(
     aws: Aws,  # noqa: F811
     moto: MotoServer,  # noqa: F811
     terraform: Terraform,

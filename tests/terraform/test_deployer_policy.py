@@ -162,7 +162,7 @@ def test_the_deployer_may_do_all_that_is_called() -> None:
     assert sorted(action for action in used() | called() | STORE if not allowed(action)) == []
 
 
-def test_nobody_may_do_everything() -> None:
+def test_no_statement_allows_everything() -> None:
     for one in statements():
         assert set(one) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
         for action in actions(one):

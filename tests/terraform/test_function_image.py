@@ -102,7 +102,7 @@ def test_a_function_that_no_zip_holds_is_deployed(
 
 
 @pytest.mark.slow
-def test_an_image_of_a_site_is_no_artifact_in_its_bucket(terraform: Terraform, tmp_path: Path) -> None:
+def test_a_sites_image_is_no_artifact_in_its_bucket(terraform: Terraform, tmp_path: Path) -> None:
     site = MockedSite(terraform, tmp_path)
     services = site.services(["zip", "image"])
     uri = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/mark/mark/image@sha256:{'0' * 64}"

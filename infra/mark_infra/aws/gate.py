@@ -65,7 +65,7 @@ _EVERYTHING = (
 # A profile that is gone is an InvalidParameterValue, which may be about anything (aws/karpenter-provider-aws, #3051).
 _PROFILE = "iam instance profile"
 _QUOTA = frozenset(("VcpuLimitExceeded", "InstanceLimitExceeded"))
-# Why an instance stops or ends, by its StateReason, that was not refused: somebody ended it, or it ended itself; or it
+# Why an instance stops or ends, by its StateReason, that was not refused: a user ended it, or it ended itself; or it
 # was interrupted. Whatever else EC2 says of one that never ran was wrong with its launch.
 _NO_REFUSAL = frozenset((
     *("", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate", "Client.InstanceInitiatedShutdown"),
@@ -248,7 +248,7 @@ class Gate:
         self._lock = threading.Lock()
         self._session, self._making = session, nullcontext() if session is None else _making
         self._clients: dict[tuple[str, bool], Any] = {}
-        # A balancer that hangs keeps nobody from launching, nor the other way round.
+        # A balancer that hangs holds up no launch, nor the other way round.
         self._budgets = {patient: _Budget(self._recovery_clock()) for patient in (False, True)}
 
     def client(self, service: str, *, patient: bool = False) -> Any:

@@ -1,6 +1,6 @@
 """How often the target groups of a site are looked at.
 
-DescribeTargetHealth answers for one group, and an account has 10 reads of ELBv2 a second in a region, whoever makes
+DescribeTargetHealth answers for one group, and an account has 10 reads of ELBv2 a second in a region, whatever makes
 them. So what all groups of a site that want the same have together is fixed, and each waits the longer the more there
 are.
 """

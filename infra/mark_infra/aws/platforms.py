@@ -1,7 +1,7 @@
 """Platforms: instance types that boot from the same machine image, with the same packages.
 
-A type's platform follows from its processors and from whether it has GPUs. So whoever builds images and packages and
-whoever launches agree on it without telling each other.
+A type's platform follows from its processors and from whether it has GPUs. So the builder of images and packages
+and the launcher agree on it without telling each other.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ PLATFORMS = {one.name: one for one in (Platform(gpus, arm64) for gpus in (False,
 
 
 def platform_of(instance: str, gpus: int) -> Platform:
-    """Of an instance type that has so many GPUs."""
+    """Of an instance type that has `gpus` GPUs."""
     return Platform(gpus > 0, _ARM.match(instance) is not None)

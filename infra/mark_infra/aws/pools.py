@@ -3,7 +3,7 @@
 There is a launch template for each platform, and not one whose image and disks are replaced by overrides, which an
 instant fleet takes, too. User data cannot differ by override: it would have to find out at boot for which of its
 packages it runs. And a version of a template has all that an instance becomes, so a roll-back needs no more than its
-number, and whoever launches a single instance (`mark profile --on`, a builder of images) gets the same one.
+number, and what launches a single instance (`mark profile --on`, a builder of images) gets the same one.
 """
 
 from __future__ import annotations

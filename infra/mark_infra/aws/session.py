@@ -30,7 +30,7 @@ _OF_INSTANCE = frozenset((
 ))  # fmt: skip
 
 
-# For the calls by which a role is assumed, whose client nobody else configures: they stand in every caller's way.
+# For the calls by which a role is assumed, whose client is configured nowhere else: they stand in every caller's way.
 _RENEWING = Config(connect_timeout=2.0, read_timeout=5.0, retries={"mode": "standard", "total_max_attempts": 3})
 
 
@@ -43,7 +43,7 @@ def open_session(profile: str | None = None, region: str | None = None) -> Any:
     try:
         session = new_session(profile, region)
         if profile is not None:
-            session.get_credentials()  # of a role: who is to assume it; AWS is asked later
+            session.get_credentials()  # of a role: the credentials that assume it; AWS is asked later
     except ProfileNotFound as error:
         raise BadInput("is not in AWS's configuration", "AWS profile", error.kwargs["profile"]) from None
     except BotoCoreError as error:

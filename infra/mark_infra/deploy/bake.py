@@ -294,7 +294,7 @@ def builder_place(there: Mapping[str, Mapping[str, Any]], wanted: ImageWanted) -
 
 
 def outcome(words: Sequence[str], state: str) -> str | None:
-    """What became of a builder's boot: "" where it is good, the reason where not, None while nobody knows.
+    """What became of a builder's boot: "" where it is good, the reason where not, None while that is not known.
 
     `words` are those of the boot script in the service's log, `state` is EC2's.
     """

@@ -6,7 +6,7 @@ state folder (default .mark-deploy/SITE)
   artifacts/            what instances and functions boot from
   keys                  a copy of the site's keys (`mark_infra.deploy.keys`)
   site.toml             for `mark controller --site`
-  .gitignore            of all this: it is nobody else's
+  .gitignore            of all this: it belongs in no repository
 """
 
 from __future__ import annotations
@@ -530,7 +530,7 @@ def site_releases(target: DeployTarget) -> SiteReleases:
 
 
 def policies(target: DeployTarget) -> dict[str, Any]:
-    """What IAM must allow whoever deploys there, by name. Raises BadInput as `plan`."""
+    """What IAM must allow a deployer of the target, by name. Raises BadInput as `plan`."""
     target, gate = _checked(target)
     return deployer_policies(
         target.name,
@@ -549,7 +549,7 @@ def site_keys(target: DeployTarget) -> SiteKeys:
 
 
 def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, say: Say) -> None:
-    """Whom alarms reach: nobody, or somebody who has yet to confirm the address."""
+    """Say where alarms go: to no address, or to one that has yet to be confirmed."""
     if alarm_email is None:
         say("no address for alarms: they are only seen in CloudWatch's console")
     elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
@@ -753,7 +753,7 @@ def _known(account: Callable[[], str]) -> str:
     try:
         return account()
     except CloudError as error:
-        raise BadInput(f"AWS does not know who asks: {error}", "credentials") from None
+        raise BadInput(f"AWS does not know the caller: {error}", "credentials") from None
 
 
 def _deployment(service_file: str) -> ResolvedService:

@@ -1,4 +1,4 @@
-"""What whoever deploys needs of AWS: policies of IAM, none longer than one of an account's own may be."""
+"""What a deployer needs of AWS: policies of IAM, none longer than one of an account's own may be."""
 
 from __future__ import annotations
 

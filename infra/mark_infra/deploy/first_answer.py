@@ -46,7 +46,7 @@ def first_answers(
 def status_of(url: str, at: str | None = None, timeout_s: float = 10.0) -> int:
     """The status of its answer; 0 where nothing answers, or only the function that stands in for instances.
 
-    `at` is the host that is asked, by the name in `url` (SNI, Host): a domain that nobody has pointed there yet is
+    `at` is the host that is asked, by the name in `url` (SNI, Host): a domain that does not point there yet is
     already answered there. Nothing secret is sent, and what comes back is not trusted: the balancer's own name is in no
     certificate.
     """

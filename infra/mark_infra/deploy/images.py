@@ -1,4 +1,4 @@
-"""Machine images of a site: what was taken once stays until somebody asks for newer ones.
+"""Machine images of a site: what was taken once stays until newer ones are asked for.
 
 Amazon publishes a new image every other week. If each deployment took it, deploying the same thing again would replace
 every instance.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-# By the keyboard, by whoever runs us (CI, systemd), and by a terminal that is closed.
+# By the keyboard, by what runs us (CI, systemd), and by a terminal that is closed.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WAITED_FOR = "interrupted: waiting until what is being made is made, and Terraform has written down what there is"
 LOST = (
@@ -50,7 +50,7 @@ class Interrupts:
             signal.raise_signal(self._came[0])
 
     def pass_on_to(self, process: subprocess.Popen[str]) -> None:
-        """Whom signals are for, those that came before it was there among them."""
+        """The process that signals are for, those that came before it was there among them."""
         self._process = process
         self._send()
 

@@ -1,6 +1,6 @@
-"""The keys of a site: who may ask its services and its controller. The truth is a parameter of AWS Systems Manager.
+"""The keys that the services and the controller of a site accept. The truth is a parameter of AWS Systems Manager.
 
-    /mark/SITE/keys/plain        the keys themselves, for whoever deploys
+    /mark/SITE/keys/plain        the keys themselves, for the deployer
     /mark/SITE/keys/bouncers     what bouncers read: digests of keys for inference and metrics
     /mark/SITE/keys/controller   what the controller reads: its own key, digests of those for its API
 
@@ -111,7 +111,7 @@ def key_file(keys: Sequence[SiteKey]) -> str:
 def for_bouncers(keys: Sequence[SiteKey]) -> str:
     """A key file without a key: digests of those that may infer or read metrics, and no other right of theirs.
 
-    Who may do all may do both.
+    A key that may do all may do both.
     """
     told = [replace(key, scopes=(INFER, METRICS)) if ADMIN in key.scopes else key for key in keys]
     return key_file(_digests(told, _FOR_BOUNCERS))
@@ -156,7 +156,7 @@ class SiteKeys:
         return keys
 
     def to_destroy(self) -> list[SiteKey]:
-        """Any, as Terraform wants to be told some: those that are known, else new ones that nobody sees."""
+        """Any, as Terraform wants to be told some: those that are known, else new ones that are never seen."""
         try:
             return self._read()[1]
         except NotFoundError:
@@ -166,11 +166,12 @@ class SiteKeys:
         """Have AWS, and the file if there is one, hold what `edit` makes of the keys; those that have ended go.
 
         What bouncers and the controller read is changed first: what breaks off can be repeated. AWS writes
-        unconditionally and numbers what was written: a number that is skipped was somebody else's change, which this
-        one has overwritten, so it is put back, and `edit` made of that. `edit` must bring the same keys each time.
+        unconditionally and numbers what was written: a number that is skipped was another command's change,
+        which this one has overwritten, so it is put back, and `edit` made of that. `edit` must bring the same
+        keys each time.
 
-        Raises BadInput where the site has no keys, or would have more than a parameter holds, and where somebody else's
-        change of the same moment leaves nothing to `edit`; MarkError while others do not stop changing them.
+        Raises BadInput where the site has no keys, or would have more than a parameter holds, and where another
+        command's change of the same moment leaves nothing to `edit`; MarkError while others do not stop changing them.
         """
         version, before = self._there()
         known, refused = before, None
@@ -210,9 +211,7 @@ class SiteKeys:
             try:
                 _, text = KeyParameter(f"{self._truth}:{number}", lambda: self._gate)()
             except CloudError as error:
-                what = (
-                    f"a change by somebody else was overwritten and cannot be read: look at `mark keys list` ({error})"
-                )
+                what = f"a command's change was overwritten and cannot be read: look at `mark keys list` ({error})"
                 raise CloudError(f"keys of site {self._site}: {what}") from error
             if text != key_file(keys):
                 return parsed(text, self._truth)

@@ -1,6 +1,6 @@
 """Releases of a site that is there: taking one back, and waiting until a new one serves.
 
-The controller rolls out by itself. It is told by its store, which whoever deploys may reach and its page not.
+The controller rolls out by itself. It is told by its store, which a deployer may reach, unlike its page.
 """
 
 from __future__ import annotations

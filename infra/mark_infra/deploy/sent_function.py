@@ -1,4 +1,4 @@
-"""A function on its way to AWS: its zip, or its image, which is pushed once somebody has agreed to the deployment."""
+"""A function on its way to AWS: its zip, or its image, which is pushed once the deployment is agreed to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def send(
     digest = repositories.digest(image.repository, image.tag)
     if digest is not None:
         return SentFunction(image_uri=f"{address}@{digest}", image_gb=size / 1e9)
-    image_builder(image)  # that there is one is known before anybody is asked
+    image_builder(image)  # that there is one is known before the question is asked
     say(f"{service}: its function is too large for a zip ({size / 1024**2:.0f} MiB), and will be an image")
     return SentFunction(image_uri=f"{address}:{image.tag}", image_gb=size / 1e9, to_push=image)
 

@@ -155,7 +155,7 @@ class Terraform:
                         errors += _error(event)
                         told(event)
             except BaseException:
-                # Who is told fails. Terraform must end in order all the same: without a reader it would be killed.
+                # `told` failed. Terraform must end in order all the same: without a reader it would be killed.
                 process.send_signal(signal.SIGINT)
                 for _ in process.stdout:
                     pass

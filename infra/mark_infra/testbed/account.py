@@ -93,7 +93,7 @@ class CloudAccount:
         return self.kind is not AccountKind.GENEROUS
 
     def quota(self, offer: Offer) -> int | None:
-        """vCPUs of the offer's quota; None: as many as anybody wants."""
+        """vCPUs of the offer's quota; None: as many as are wanted."""
         return self.vcpus.get(quota_of(offer), 0) if self.enforces else None
 
     def room(self, offer: Offer, count: int, running: Iterable[Offer]) -> int:

@@ -119,7 +119,7 @@ class Resources(Protocol):
 def read_request(
     service: str, key_id: str, method: str, url: str, headers: Mapping[str, str], body: bytes
 ) -> AwsRequest:
-    """The call that a request is; its action is empty where nobody could tell."""
+    """The call that a request is; its action is empty where it cannot be told."""
     path, _, query = url.partition("?")
     target = headers.get("x-amz-target", "")
     content = headers.get("content-type", "")
@@ -143,7 +143,7 @@ def read_request(
 
 
 def rights(request: AwsRequest, there: Resources) -> list[IamCall]:
-    """What the caller must be allowed; nothing for calls that AWS answers to everybody."""
+    """What the caller must be allowed; nothing for calls that AWS answers to every caller."""
     if request.service == "sts" and request.action == "GetCallerIdentity":
         return []
     of = _RIGHTS.get(request.service)

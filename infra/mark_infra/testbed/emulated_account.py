@@ -81,7 +81,7 @@ class EmulatedAccount:
         self._running.close()
 
     def variables(self) -> dict[str, str]:
-        """Of the environment of whoever deploys there."""
+        """Of the environment of a process that deploys there."""
         return of_aws(os.environ, self.region) | {"AWS_ENDPOINT_URL": self.url}
 
     def address(self, service: str) -> str | None:
@@ -92,7 +92,7 @@ class EmulatedAccount:
         return balancer.url(load_site(self._site_file).service(service).target_groups[0])
 
     def denied(self) -> list[str]:
-        """Rights that somebody lacked so far."""
+        """Rights that a caller has lacked so far."""
         return list(self.cloud.rules.denied)
 
     # On its own thread, on which the controllers hang

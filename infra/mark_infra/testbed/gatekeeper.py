@@ -33,8 +33,8 @@ _PARTITION = "aws"
 class Gatekeeper:
     """Decides over each request. Thread-safe, where calls to EC2 and load balancers do not overlap.
 
-    `now_s` gives control seconds. `policies` of principals by their access key ids; who is not in it and has assumed no
-    role (`sts:AssumeRole`) is the deployer, and may do what the organisation lets it.
+    `now_s` gives control seconds. `policies` of principals by their access key ids; a caller that is not in it and has
+    assumed no role (`sts:AssumeRole`) is the deployer, and may do what the organisation lets it.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     refreshes: dict[str, list[dict[str, Any]]] = {}
 
     def start_refresh(response: Any) -> ActionResult:
-        """Of a group of instances. Who runs the cloud sees to what they become, and so it is done at once."""
+        """Of a group of instances. What runs the cloud sees to what they become, and so it is done at once."""
         group = str(response._get_param("AutoScalingGroupName"))
         response.autoscaling_backend.describe_auto_scaling_groups([group])
         done = {
@@ -160,7 +160,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_delete_template = LaunchTemplateBackend.delete_launch_template
 
     def delete_template(backend: Any, name: str, tid: str | None) -> LaunchTemplate:
-        """moto speaks of a name where an id is asked for: who deletes it once more would not know that it is gone."""
+        """moto speaks of a name where an id is asked for: a second deletion would not show that it is gone."""
         if tid and tid not in backend.launch_templates:
             text = f"The specified launch template, with template ID {tid}, does not exist."
             raise EC2ClientError("InvalidLaunchTemplateId.NotFound", text)
@@ -169,7 +169,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_create_template = LaunchTemplates.create_launch_template
 
     def create_template(response: Any) -> ActionResult:
-        """Once for a token: whoever lost the answer asks again."""
+        """Once for a token: a caller that lost the answer asks again."""
         return launches.once("CreateLaunchTemplate", response, lambda: moto_create_template(response))
 
     patches.put(LaunchTemplates, "create_launch_template", create_template)
@@ -189,7 +189,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_create_balancer = ELBv2Backend.create_load_balancer
 
     def create_balancer(backend: Any, **what: Any) -> Any:
-        """As AWS does: of one name there is one, and who lost the answer and asks again has it. moto makes another."""
+        """As AWS does: of one name there is one, and a caller that asks again has it. moto makes another."""
         for one in backend.load_balancers.values():
             if one.name == what["name"]:
                 mappings = what["subnet_mappings"] or []

@@ -19,7 +19,7 @@ class Stock(Protocol):
     """How much there is already."""
 
     def unzipped_bytes(self, bucket: str, key: str) -> int | None:
-        """Of a package in a bucket; None where nobody can tell."""
+        """Of a package in a bucket; None where that is not known."""
 
     def rules(self, listener_arn: str) -> int:
         """Of all listeners of its balancer, default ones aside."""

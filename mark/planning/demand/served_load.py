@@ -160,7 +160,7 @@ def _slope_of_all(load: FloatArray, capacity: FloatArray, patience_s: float, fou
 
 @compiled
 def _motion_slope(load: float, holds: float) -> float:
-    """Of the reflected motion's formula, for a capacity of 1 that `holds` so many requests; 1 where it is above."""
+    """Of the reflected motion's formula, for a capacity of 1 with room for `holds` requests; 1 where it is above."""
     y = 2.0 * holds * (1.0 / load - 1.0)
     if y > _FAR:
         return 0.0
@@ -177,7 +177,7 @@ def _motion_slope(load: float, holds: float) -> float:
 
 @compiled
 def _tangent_slope(holds: float) -> float:
-    """Of the line that touches both formulas from below, for a capacity of 1 that `holds` so many requests.
+    """Of the line that touches both formulas from below, for a capacity of 1 with room for `holds` requests.
 
     A tangent of slope m lies m x - f(x) below the origin, x being where f has that slope: of the server without a queue
     that is (1 - sqrt(1 - m))^2. Where the motion's is as deep, both have it.

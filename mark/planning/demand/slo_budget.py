@@ -156,7 +156,7 @@ class OverflowPrice:
     refused_usd: float = 0.0
 
     def priced(self, usd: FloatArray | float, steps: float = 1.0) -> FloatArray:
-        """Dollars of overflow at `usd` each, in so many steps, with what functions may not take at its own price."""
+        """Dollars of overflow at `usd` each over `steps` steps, with what functions may not take at its own price."""
         if math.isinf(self.capped_rps):
             return np.asarray(usd)
         within_usd = self.capped_rps * STEP_S * steps * self.usd

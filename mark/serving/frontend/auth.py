@@ -9,7 +9,7 @@ has a line per key, `#` begins a comment:
     NAME:KEY:infer:UNTIL     refused from then on, in Unix seconds
 
 In the place of KEY its digest may stand, sha256- and 64 digits of SHA-256 in hex: enough to know the key when a client
-shows it, and of no use to whoever reads the file. Keys are long and random, so that a plain digest cannot be guessed.
+shows it, and of no use to a reader of the file. Keys are long and random, so that a plain digest cannot be guessed.
 
 A signed token is a JWT, HS256, with `exp` and `aud`, and its scopes in `scope`, separated by spaces (RFC 7519, RFC
 8693). PyJWT verifies it: pinned to that one algorithm, so "none" and the confusion of algorithms are refused.

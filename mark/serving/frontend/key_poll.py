@@ -19,7 +19,7 @@ from mark.domain.errors import MarkError
 from mark.serving.frontend.auth import Auth, parse_keys, read_keys
 
 EVERY_S = 30.0
-_JITTER = 0.2  # share of the time between two looks: those who began together do not ask together
+_JITTER = 0.2  # share of the time between two looks: pollers that began together do not ask together
 _LATE = 10  # looks without an answer after which it is said again
 
 # The version of what there is, and the text of a key file. Blocks; raises MarkError.

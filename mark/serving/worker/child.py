@@ -1,6 +1,6 @@
 """How a worker process comes to be: as a child of the bouncer, or by a keeper that runs as another user.
 
-A keeper (`mark.serving.worker.keeper`) is started by whoever listens on a socket, systemd say, with the user, the
+A keeper (`mark.serving.worker.keeper`) is started by what listens on a socket, systemd say, with the user, the
 groups and the limits that a model's code is to have. So the bouncer needs no right to change users, and a model has
 none of the bouncer's.
 """
@@ -45,7 +45,7 @@ class ChildProcess(Protocol):
         """With all processes in its group, if there are any left."""
 
     def give_up(self) -> None:
-        """Take it for killed, whether or not whoever keeps it says so: `ended` is true from now on."""
+        """Take it for killed, whether or not its keeper says so: `ended` is true from now on."""
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -121,7 +121,7 @@ class KeptChild:
 
     @classmethod
     def through(cls, path: Path) -> Spawn:
-        """Whoever listens there starts a keeper for each connection."""
+        """What listens there starts a keeper for each connection."""
 
         def spawn(
             fds: Sequence[int], lifeline: int, arguments: Sequence[str], environment: Mapping[str, str]

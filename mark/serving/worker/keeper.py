@@ -5,7 +5,7 @@
 Its standard input is a connection (AF_UNIX, SOCK_SEQPACKET) to the bouncer, `mark.serving.worker.child` its other end.
 The first message says what to start, and brings what the worker shares with the bouncer. What the worker inherits is
 the keeper's: user, groups, limits, folder; of the environment what the keeper has comes before what the bouncer has.
-When the bouncer goes the worker goes; and where the keeper runs in a group of its own (systemd's, say) whoever started
+When the bouncer goes the worker goes; and where the keeper runs in a group of its own (systemd's, say) what started
 it ends whatever is left when it ends.
 """
 
@@ -24,7 +24,7 @@ _MOST_FDS = 16
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored nobody learns how a child has ended
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, how a child has ended is lost
     with socket.socket(fileno=os.dup(0)) as door:
         message, fds, *_ = socket.recv_fds(door, KEPT_BYTES, _MOST_FDS)
         if not message:

@@ -147,7 +147,7 @@ def test_weights_go_before_the_last_target_does() -> None:
     assert made.elb.lost == []
 
 
-def test_a_function_answers_while_nobody_is_healthy() -> None:
+def test_a_function_answers_while_no_instance_is_healthy() -> None:
     made = bay(function="function")
     made.sync()
     assert made.elb.shares("path") == {"small": 0, "middle": 0, "large": 0, "function": 1}
@@ -163,7 +163,7 @@ def test_a_function_answers_while_nobody_is_healthy() -> None:
 
 @pytest.mark.parametrize("function", [None, "function"])
 def test_what_is_drained_serves_until_others_are_healthy(function: str | None) -> None:
-    """Also where its class is another one. A function stands in for nobody meanwhile."""
+    """Also where its class is another one. Meanwhile a function stands in for none."""
     made = bay(function=function)
     made.begin(a=SMALL, b=SMALL)
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_what_stays_is_looked_at_before_another_leaves() -> None:
     assert made.elb.lost == []
 
 
-def test_what_a_balancer_does_not_say_is_waited_for_a_minute() -> None:
+def test_an_unreported_instance_is_waited_for_a_minute() -> None:
     """By then its health checks are over, whatever they found; weights follow."""
     made = bay()
     made.begin(a=SMALL)
@@ -305,7 +305,7 @@ def test_weights_that_others_change_are_put_right() -> None:
     assert made.elb.shares("path") == {"small": 999, "middle": 0, "large": 0}
 
 
-def test_a_rule_that_is_gone_keeps_no_other_from_its_weights() -> None:
+def test_a_missing_rule_keeps_no_other_from_its_weights() -> None:
     made = bay()
     del made.elb.rules["path"]
     made.sync(a=SMALL)
@@ -346,7 +346,7 @@ def test_grpc_has_groups_of_its_own() -> None:
 
 
 @given(st.data())
-def test_no_change_sends_requests_where_nobody_answers(data: st.DataObject) -> None:
+def test_no_change_sends_requests_where_none_answer(data: st.DataObject) -> None:
     """Instances that come, go and move between classes, checks that take their time, controllers that take over."""
     there, leaving = dict[str, str](), dict[str, str]()
     made = bay(function=data.draw(st.sampled_from([None, "function"])))

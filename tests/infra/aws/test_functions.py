@@ -105,8 +105,8 @@ def test_throttling_without_a_time_is_guessed(there: Endpoint) -> None:
 
 
 def test_an_unknown_function_is_named(there: Endpoint) -> None:
-    error = failed(there, None, name="nobody")
-    assert "nobody" in str(error)
+    error = failed(there, None, name="absent")
+    assert "absent" in str(error)
     assert "ResourceNotFoundException" in str(error)
 
 

@@ -109,7 +109,7 @@ def test_tags_are_read() -> None:
 
 
 @pytest.mark.parametrize(("subnet", "left"), [("subnet-a", False), ("subnet-z", True), ("", False)])
-def test_a_zone_that_is_not_the_sites_any_more_was_left(subnet: str, left: bool) -> None:
+def test_a_zone_that_the_site_dropped_was_left(subnet: str, left: bool) -> None:
     """What EC2 names no subnet of is where it was."""
     assert machine_of({**described("i-1"), "SubnetId": subnet}, {"subnet-a": "a"}).left_zone is left
 
@@ -120,7 +120,7 @@ def test_services_are_apart_and_the_oldest_comes_first(inventory: Inventory, ec2
     ]  # fmt: skip
     assert list(states(inventory)) == ["i-2", "i-3", "i-1"]
     assert [m.id for m in inventory.snapshot().of("other")] == ["i-9"]
-    assert inventory.snapshot().of("nobody") == ()
+    assert inventory.snapshot().of("absent") == ()
 
 
 def test_ec2_is_asked_once_a_second_at_most(inventory: Inventory, ec2: Ec2, time: Time) -> None:
@@ -306,7 +306,7 @@ def refused(inventory: Inventory) -> dict[str, str]:
 
 @pytest.mark.parametrize("code", EVERY_REASON)
 def test_what_ec2_ended_before_it_ran_was_refused(code: str, inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """Unless somebody ended it, or it ended itself, or it was interrupted; shown for as long as EC2 shows it."""
+    """Unless a user ended it, or it ended itself, or it was interrupted; shown for as long as EC2 shows it."""
     ec2.instances = [described("i-1", "pending")]
     inventory.refresh()
     for state in ("shutting-down", "terminated"):

@@ -94,8 +94,8 @@ def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bou
     first, second, port = two
     second.ready = False
     bouncers = asking(port, Time())
-    nobody = machine(4)
-    bouncers.poll([machine(2), machine(3), nobody, machine(5, state="pending"), machine(6, state="stopped")])
+    absent = machine(4)
+    bouncers.poll([machine(2), machine(3), absent, machine(5, state="pending"), machine(6, state="stopped")])
     assert [bouncers.ready(machine(n)) for n in range(2, 7)] == [True, False, False, False, False]
     assert first.asked == [("/v2/health/ready", None)]
     second.ready = True
@@ -104,7 +104,7 @@ def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bou
     assert len(first.asked) == 1, "a ready instance is not asked again"
 
 
-def test_bouncers_are_asked_over_tls_whoever_signed_it() -> None:
+def test_bouncers_are_asked_over_tls_with_any_certificate() -> None:
     """And one that does not speak it is neither ready nor known to have finished."""
     with ExitStack() as stack:
         first, port = stack.enter_context(listening("127.0.0.2", tls=of_its_own()))

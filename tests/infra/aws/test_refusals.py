@@ -220,7 +220,7 @@ def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
 )
 @pytest.mark.parametrize("refused", REFUSED)
 @pytest.mark.parametrize("offers", SETS)
-def test_what_a_part_of_a_launch_lacks_is_bought_elsewhere_at_once(offers: str, refused: str, code: str) -> None:
+def test_a_launchs_missing_part_is_bought_elsewhere_at_once(offers: str, refused: str, code: str) -> None:
     """In the same minute, where anything else can be bought; the journal has the reason beside what was had."""
     refuses = REFUSED[refused]
     world = World(SETS[offers], answered(code), refuses, Refuses.IN_PART)
@@ -249,7 +249,7 @@ def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reas
 @pytest.mark.parametrize("markets", ["both", "on demand", "spot"])
 @pytest.mark.parametrize("offers", SETS)
 @pytest.mark.parametrize("code", [*SHARED_CODES, *SHARED_REASONS, pytest.param(PROFILE, id="profile")])
-def test_what_every_launch_shares_is_asked_for_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
+def test_what_launches_share_is_requested_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
     """In all, with the reason in the journal, and no offer is believed to be short; it serves once that is mended."""
     sold = tuple(o for o in SETS[offers] if markets == "both" or (o.market is Market.SPOT) == (markets == "spot"))
     refusing = True
@@ -342,7 +342,7 @@ def test_every_code_has_a_scope() -> None:
     assert scope_of_end("Server.InternalError") is RefusalScope.OFFER
 
 
-def test_an_instance_profile_that_is_gone_is_told_by_its_message() -> None:
+def test_a_missing_instance_profile_is_told_by_its_message() -> None:
     """The code alone may be about one type: its architecture, say."""
     assert scope_of("InvalidParameterValue", PROFILE) is RefusalScope.EVERYTHING
     assert scope_of("InvalidParameterValue", "The architecture 'arm64' does not match") is RefusalScope.OFFER

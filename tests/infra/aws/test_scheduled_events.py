@@ -41,7 +41,7 @@ def test_an_event_without_a_time_is_none() -> None:
     assert not ends_it({"Code": "instance-stop"})
 
 
-def test_all_pages_are_read_and_only_what_has_events_is_asked_for(bench: Bench) -> None:
+def test_all_pages_are_read_and_only_instances_with_events_requested(bench: Bench) -> None:
     bench.place.market.status_page = 2
     for n in range(5):
         bench.place.market.schedule(f"i-{n}", "system-reboot", AT_S + n)
@@ -65,7 +65,7 @@ def test_the_first_one_to_come_counts(bench: Bench) -> None:
     assert bench.events.of("i-1") == ("system-reboot", AT_S - 60.0)
 
 
-def test_ec2_is_asked_once_a_minute_and_a_refusal_changes_nothing(bench: Bench) -> None:
+def test_ec2_is_asked_once_a_minute_and_refusals_change_nothing(bench: Bench) -> None:
     """As of a site whose rights are older than its controller."""
     market = bench.place.market
     market.schedule("i-1", "instance-stop", AT_S)

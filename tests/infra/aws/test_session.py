@@ -37,7 +37,7 @@ source_profile = plain
 duration_seconds = 900
 [profile lost]
 role_arn = arn:aws:iam::{OTHER}:role/deployer
-source_profile = nobody
+source_profile = absent
 """
 KEYS = """\
 [plain]
@@ -48,7 +48,7 @@ aws_secret_access_key = s3cret-of-plain
 
 @pytest.fixture(autouse=True)
 def configured(moto: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder as `aws configure` leaves it, and nothing else that says who asks."""
+    """A folder as `aws configure` leaves it, and nothing else that names a caller."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
@@ -75,7 +75,7 @@ def keys_of(gate: Gate) -> list[str]:
     return heard
 
 
-def test_a_profile_is_who_asks() -> None:
+def test_a_profile_is_the_caller() -> None:
     session = open_session("plain")
     assert keys_of(Gate(SITE, session=session)) == ["AKIAPLAIN"] * 3
     assert (caller(Gate(SITE, session=session)), session.region_name) == (ACCOUNT, "eu-west-1")
@@ -139,24 +139,24 @@ def test_commands_refuse_an_unknown_profile(
 ) -> None:
     """One line and exit 2, before anything is asked, also where AWS_PROFILE names it."""
     refresh = ["catalog", "refresh", "--out", str(tmp_path / "new.csv")]
-    assert main([*refresh, "--profile", "nobody"]) == 2
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert main([*refresh, "--profile", "absent"]) == 2
+    monkeypatch.setenv("AWS_PROFILE", "absent")
     assert main(["trace", "info", "cloudwatch:AWS/ApplicationELB/RequestCount?LoadBalancer=app/a/b"]) == 2
     assert (
-        capsys.readouterr().err.splitlines() == ["mark: error: AWS profile: is not in AWS's configuration: nobody"] * 2
+        capsys.readouterr().err.splitlines() == ["mark: error: AWS profile: is not in AWS's configuration: absent"] * 2
     )
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by name", "by AWS_PROFILE"])
 def test_an_unknown_profile_is_bad_input(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not named:
-        monkeypatch.setenv("AWS_PROFILE", "nobody")
-    with pytest.raises(BadInput, match=r"^AWS profile: is not in AWS's configuration: nobody$"):
-        open_session("nobody" if named else None)
+        monkeypatch.setenv("AWS_PROFILE", "absent")
+    with pytest.raises(BadInput, match=r"^AWS profile: is not in AWS's configuration: absent$"):
+        open_session("absent" if named else None)
 
 
-def test_a_role_of_nobody_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r'^AWS profile: cannot be used .*"nobody".*: lost$'):
+def test_a_role_of_an_absent_profile_is_bad_input() -> None:
+    with pytest.raises(BadInput, match=r'^AWS profile: cannot be used .*"absent".*: lost$'):
         open_session("lost")
 
 

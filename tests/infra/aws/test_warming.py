@@ -281,7 +281,7 @@ def test_another_version_has_environments_of_its_own(
     assert warming.warm(2) == 0
 
 
-def test_a_round_of_the_version_before_says_nothing_of_the_new_one(
+def test_a_former_versions_round_says_nothing_of_the_new_one(
     there: Endpoint, environments: Environments, warming: LambdaWarming
 ) -> None:
     there.functions["overflow:2"] = other = Environments()

@@ -110,7 +110,7 @@ def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> Non
 
 
 def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) -> None:
-    """For whoever rolls back to it; of what was released before there were platforms only the template is known."""
+    """For a roll-back to it; of what was released before there were platforms only the template is known."""
     there, x86 = site.service("inception"), TemplateVersion(place.template, "1")
     of_release: dict[str, dict[str, TemplateVersion]] = {
         "a": {},
@@ -133,7 +133,7 @@ def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) ->
 
 
 def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin) -> None:
-    """So that where it is not heard nobody leads."""
+    """So that where it is not heard no controller leads."""
     first, second = begin(), begin()
     for later_s in (0.0, 1.0, 2.0):
         step(first, later_s)

@@ -217,7 +217,7 @@ def test_an_image_that_is_not_whole_goes(world: World) -> None:
     assert [one for one in snapshots if "mark:site" in tags_of({"Tags": one.get("Tags", [])})] == []
 
 
-def test_a_type_that_is_not_to_be_had_is_passed_over(world: World, ec2_gaps: Ec2Gaps) -> None:
+def test_an_unavailable_type_is_passed_over(world: World, ec2_gaps: Ec2Gaps) -> None:
     ec2_gaps.sold_out.add("c5.large")
     world.bake()
     assert [i["InstanceType"] for i in world.instances()] == ["c5.xlarge"]

@@ -189,7 +189,7 @@ def test_a_feedback_log_must_be_where_bouncers_may_write(tmp_path: Path) -> None
         plan([shipment(str(file))], target, lambda _: None)
 
 
-def test_limits_that_nobody_said_are_refused(tmp_path: Path) -> None:
+def test_missing_limits_are_refused(tmp_path: Path) -> None:
     """With what they could cost: 500 c5.large, or 20 and all functions that an account may run."""
     whole = Path(service(tmp_path)).read_text()
     target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
@@ -326,8 +326,8 @@ def test_terraform_has_a_sessions_keys(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_profile_and_a_session_are_one_too_many(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give one of the two: work"):
         told(tmp_path, profile="work", session=boto3.Session())
-    with pytest.raises(BadInput, match="AWS profile: is not in AWS's configuration: nobody"):
-        told(tmp_path, profile="nobody")
+    with pytest.raises(BadInput, match="AWS profile: is not in AWS's configuration: absent"):
+        told(tmp_path, profile="absent")
 
 
 def test_names_that_aws_writes_alike(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_an_emulator_is_asked_for_explicitly(
 
 
 @pytest.mark.usefixtures("configuration")
-def test_the_folder_is_nobody_elses(tmp_path: Path) -> None:
+def test_the_folder_is_kept_out_of_git(tmp_path: Path) -> None:
     """It holds keys, and lies in the user's project."""
     told(tmp_path, region="eu-west-1")
     assert (tmp_path / "s" / ".gitignore").read_text() == "*\n"

@@ -100,7 +100,7 @@ def test_all_pages_are_looked_at() -> None:
     assert session.all_asked()
 
 
-def test_who_may_not_look_removes_nothing() -> None:
+def test_without_the_right_to_look_nothing_is_removed() -> None:
     session = StubbedSession()
     session.refuses("ecr", "describe_repositories", "AccessDeniedException")
     of(session).remove_others()

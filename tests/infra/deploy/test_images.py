@@ -47,7 +47,7 @@ def test_newer_ones_are_asked_for() -> None:
 
 @pytest.mark.parametrize(("images", "kept"), [(1, 8), (13, 7), (18, 5)])
 def test_only_the_last_former_ones_are_kept(images: int, kept: int) -> None:
-    """Of two releases of four platforms, unless the site's rights have no room for so many images."""
+    """Of two releases of four platforms, unless the site's rights have no room for as many images."""
     had = {**HAD, "former": [f"ami-f{n}" for n in range(9)]}
     asked = {"a": [f"parameter-{n}" for n in range(images)]}
     assert pinned(asked, had, newest=False).former == ("ami-1", *had["former"])[:kept]

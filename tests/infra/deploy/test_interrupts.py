@@ -34,7 +34,7 @@ def deploy():
 
 sys.exit(guarded(deploy))
 """
-# Makes one thing, and then another one for as long as nobody interrupts it: the first time it says more than a pipe
+# Makes one thing, and then another one until it is interrupted: the first time it says more than a pipe
 # holds before it writes its state, the second time it ends at once.
 STAND_IN = """
 import json, os, signal, sys

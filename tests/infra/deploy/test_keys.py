@@ -93,8 +93,8 @@ def test_a_key_that_could_do_all_scrapes_with_less() -> None:
         (lambda keys: added(keys, "", ["infer"], new_key()), "must be letters"),
         (lambda keys: added(keys, "new", ["write"], new_key()), "scopes: are some of"),
         (lambda keys: added(keys, "new", [], new_key()), "scopes: are some of"),
-        (lambda keys: rotated(keys, "nobody", None, new_key()), "no key has it"),
-        (lambda keys: revoked(keys, "nobody"), "no key has it"),
+        (lambda keys: rotated(keys, "absent", None, new_key()), "no key has it"),
+        (lambda keys: revoked(keys, "absent"), "no key has it"),
         (lambda keys: revoked(keys, "controller"), "rotate it"),
     ],
 )
@@ -146,7 +146,7 @@ def test_another_machine_deploys_with_the_sites_keys(moto: MotoServer, gate: Gat
     put(moto, first)
     assert there.to_deploy() == first
     assert there.file.read_text() == key_file(first)
-    here.file.write_text(key_file(first_keys()))  # somebody's edit, or what is left of an earlier site
+    here.file.write_text(key_file(first_keys()))  # an edit by hand, or what is left of an earlier site
     assert here.to_deploy() == first
     assert here.file.stat().st_mode & 0o777 == 0o600
 

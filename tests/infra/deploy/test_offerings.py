@@ -59,7 +59,7 @@ def test_nothing_left_is_bad_input() -> None:
         here([opened()], aws.gate(), ("eu-west-1a",), lambda _: None)
 
 
-def test_where_nobody_tells_nothing_is_checked() -> None:
+def test_where_offerings_are_unknown_nothing_is_checked() -> None:
     """But what the image cannot drive is known without asking."""
     aws, said = StubbedSession(), list[str]()
     aws.refuses("ec2", "describe_availability_zones", "UnauthorizedOperation")

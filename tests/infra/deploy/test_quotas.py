@@ -132,7 +132,7 @@ def functions(allowed: int | None) -> list[QuotaLine]:
 
 
 def test_reservations_leave_room_for_other_functions() -> None:
-    """100 of what is allowed, else of 1,000; the small ones first, and who gets none is told."""
+    """100 of what is allowed, else of 1,000; the small ones first, and a function that gets none is named."""
     small, large, free = (
         service(name, max_function_usd_per_hour=usd)
         for name, usd in (("a", 300.0 * ENVIRONMENT_USD), ("b", 700.0 * ENVIRONMENT_USD), ("c", math.inf))
@@ -169,7 +169,7 @@ def test_a_first_deployment_has_reserved_nothing() -> None:
     aws.answers("lambda", "get_account_settings", {"AccountLimit": {"UnreservedConcurrentExecutions": 900}})
     aws.refuses("lambda", "get_function_concurrency", "ResourceNotFoundException")
     assert quotas.unreserved(aws.gate(), "mark", [of], lambda _: None) == 900
-    assert quotas.unreserved(StubbedSession().gate(), "mark", [service()], lambda _: None) is None, "nobody asks"
+    assert quotas.unreserved(StubbedSession().gate(), "mark", [service()], lambda _: None) is None, "AWS is not asked"
 
 
 def test_an_emulation_that_knows_no_reservations_is_told(moto: MotoServer) -> None:

@@ -242,7 +242,7 @@ def test_no_credentials_are_one_line_and_exit_2(aws: pytest.MonkeyPatch, bucket:
         assert line.endswith(f"registry: cannot be listed (Unable to locate credentials): s3://{bucket}/r/")
 
 
-def test_an_endpoint_out_of_reach_is_one_line_and_exit_1(aws: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_an_unreachable_endpoint_is_one_line_and_exit_1(aws: pytest.MonkeyPatch, capsys: Captured) -> None:
     """No fault of the command: it may do later."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen

@@ -94,7 +94,7 @@ def test_names_are_those_of_cloudwatch() -> None:
         ({"a": ServingNow(True, 0.0)}, {"a": 1.0}),
     ],
 )
-def test_who_has_nobody_ready_is_blamed(serving: dict[str, ServingNow], expected: dict[str, float]) -> None:
+def test_services_with_no_instance_ready_are_blamed(serving: dict[str, ServingNow], expected: dict[str, float]) -> None:
     assert blamed(serving) == expected
 
 

@@ -332,7 +332,7 @@ def test_the_last_thousand_are_looked_back_at() -> None:
     assert bench.telemetry.recent() == RecentAnswers(1200, 1170)
 
 
-def test_so_many_are_looked_back_at_as_asked() -> None:
+def test_as_many_are_looked_back_at_as_asked() -> None:
     bench = Bench("a", look_back=601)
     for _ in range(3):
         bench.serve(300.0, misses=3.0)

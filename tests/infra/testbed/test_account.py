@@ -294,7 +294,7 @@ def test_buckets_are_apart_and_refused_calls_cost_nothing() -> None:
     assert asked(throttle, "RegisterTargets", 5, "elasticloadbalancing") == 1
 
 
-def test_who_asks_too_often_is_told_so(make_aws: Callable[..., Aws]) -> None:
+def test_a_client_that_asks_too_often_is_told_so(make_aws: Callable[..., Aws]) -> None:
     aws = make_aws(account=QUICK)
     ec2 = aws.client("ec2")
     for _ in range(5):

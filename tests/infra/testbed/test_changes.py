@@ -21,7 +21,7 @@ from tests.infra.testbed.test_daemon import CATALOG
 from tests.infra.testbed.test_releases import PROFILES, SCALE, SERVICE, Client, Releasing, releasing, says
 from tests.infra.testbed.watching import Watch
 
-# So many answer far more than these ask for: what the plan needs does not depend on what this computer has time for.
+# This many answer far more than these ask for: what the plan needs does not depend on what this computer has time for.
 INSTANCES, CLIENTS = 3, 2
 ZONES = ("us-east-1a", "us-east-1b")
 OTHER_TYPE = {

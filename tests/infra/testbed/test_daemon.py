@@ -100,7 +100,7 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     data = json.loads(done.stdout)
     assert data["world"] == "testbed"
     requests = data["requests"]
-    assert requests["total"] == sum(requests[who] for who in ("instances", "functions", "rejected")) > 60
+    assert requests["total"] == sum(requests[by] for by in ("instances", "functions", "rejected")) > 60
     assert requests["instances"] > requests["total"] / 4  # how many is a matter of this machine
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     assert len((folder / "log.csv").read_text().splitlines()) == requests["total"] + 1

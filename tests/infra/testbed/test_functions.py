@@ -232,8 +232,8 @@ def test_functions_are_described_and_found_by_name_and_arn(there: LocalLambda) -
     assert (found["FunctionName"], found["MemorySize"], found["Timeout"]) == ("plain", 1024, 30)
     assert lambda_.invoke(FunctionName=arn, Payload="{}")["StatusCode"] == 200
     for asked, code in (
-        (lambda: lambda_.invoke(FunctionName="nobody", Payload="{}"), "ResourceNotFoundException"),
-        (lambda: lambda_.get_function(FunctionName="nobody"), "ResourceNotFoundException"),
+        (lambda: lambda_.invoke(FunctionName="absent", Payload="{}"), "ResourceNotFoundException"),
+        (lambda: lambda_.get_function(FunctionName="absent"), "ResourceNotFoundException"),
         (
             lambda: lambda_.invoke(FunctionName="plain", Payload="{}", InvocationType="Event"),
             "InvalidParameterValueException",

@@ -318,10 +318,10 @@ def test_a_machine_that_outlasts_its_grace_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_machine_whose_address_is_taken_is_never_ready(tmp_path: Path) -> None:
-    with place(tmp_path) as there, socket.socket() as somebody:
+    with place(tmp_path) as there, socket.socket() as holder:
         one = machine()
-        somebody.bind((one.address, there.metadata_port))
-        somebody.listen()
+        holder.bind((one.address, there.metadata_port))
+        holder.listen()
         there.machines.boot(one)
         assert not there.ready(one)
         there.machines.end(one.instance_id)

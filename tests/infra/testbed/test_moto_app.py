@@ -57,7 +57,7 @@ def test_errors_of_aws_stay_as_they_are(aws: Aws) -> None:
         ("sqs", "AWS.SimpleQueueService.NonExistentQueue", lambda c: c.get_queue_url(QueueName="x")),
         ("dynamodb", "ResourceNotFoundException", lambda c: c.describe_table(TableName="x")),
         ("lambda", "ResourceNotFoundException", lambda c: c.get_function(FunctionName="x")),
-        ("s3", "NoSuchBucket", lambda c: c.list_objects_v2(Bucket="nobody-has-it")),
+        ("s3", "NoSuchBucket", lambda c: c.list_objects_v2(Bucket="absent")),
     ]
     for service, code, call in cases:
         with pytest.raises(ClientError) as error:

@@ -1,4 +1,4 @@
-"""Which right a request of AWS needs, and that nobody gets further than its policies: over the served cloud."""
+"""Which right a request of AWS needs, and that no caller gets further than its policies: over the served cloud."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_metrics_say_their_namespace() -> None:
     assert (call.action, call.context) == ("cloudwatch:PutMetricData", {"cloudwatch:namespace": "mark"})
 
 
-def test_a_launch_needs_the_right_to_all_it_is_made_of() -> None:
+def test_a_launch_needs_the_right_to_all_its_parts() -> None:
     pool = LaunchedPool("c5.large", True, "ami-1", "subnet-1", ["sg-1"], "lt-1", "role", {"instance": {"a": "b"}})
     calls = {(call.action, call.resource): call.context for call in launch_rights(pool, There())}
     assert set(calls) == {
@@ -188,7 +188,7 @@ CONTROLLER: list[dict[str, Any]] = [
 
 
 def of_role(aws: Aws, service: str, statements: list[dict[str, Any]], name: str = "controller") -> Any:
-    """A client of somebody who has assumed a role with this policy."""
+    """A client that has assumed a role with this policy."""
     iam = aws.client("iam")
     made = iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     iam.put_role_policy(
@@ -258,7 +258,7 @@ def test_each_service_denies_in_its_own_words(make_aws: Callable[..., Aws]) -> N
     ]
     nothing = [{"Effect": "Allow", "Action": "a:b", "Resource": "*"}]
     for service, call, code in calls:
-        client = aws.clients[f"{service} of nobody"] = of_role(aws, service, nothing, f"nobody-{service}")
+        client = aws.clients[f"{service} of nothing"] = of_role(aws, service, nothing, f"nothing-{service}")
         with pytest.raises(ClientError) as error:
             call(client)
         assert error.value.response["Error"]["Code"] == code, service
@@ -266,14 +266,14 @@ def test_each_service_denies_in_its_own_words(make_aws: Callable[..., Aws]) -> N
 
 
 def test_policies_may_be_handed_over_by_key(make_aws: Callable[..., Aws]) -> None:
-    nobody = IamPolicy({"Statement": {"Effect": "Allow", "Action": "a:b", "Resource": "*"}})
-    aws = make_aws(account=QUICK, policies={"test": [nobody]})
+    useless = IamPolicy({"Statement": {"Effect": "Allow", "Action": "a:b", "Resource": "*"}})
+    aws = make_aws(account=QUICK, policies={"test": [useless]})
     with pytest.raises(ClientError):
         aws.instances()
     assert aws.cloud.rules.denied == ["ec2:DescribeInstances *"]
 
 
 def test_a_generous_account_asks_for_no_rights(make_aws: Callable[..., Aws]) -> None:
-    nobody = IamPolicy({"Statement": {"Effect": "Allow", "Action": "a:b", "Resource": "*"}})
-    aws = make_aws(policies={"test": [nobody]})
+    useless = IamPolicy({"Statement": {"Effect": "Allow", "Action": "a:b", "Resource": "*"}})
+    aws = make_aws(policies={"test": [useless]})
     assert aws.instances() == []

@@ -30,6 +30,6 @@ def test_a_fleet_serves_within_a_new_account(folder: Path) -> None:
     data = json.loads(done.stdout)
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     fleet = status()["fleet"]
-    assert {one["offer"] for one in fleet} == {"c7i.large/on-demand"}  # nobody may buy spot
+    assert {one["offer"] for one in fleet} == {"c7i.large/on-demand"}  # the account may not buy spot
     assert len([one for one in fleet if one["state"] in ("pending", "running")]) <= 2  # of 5 vCPUs
     assert mark(folder, "down").returncode == 0

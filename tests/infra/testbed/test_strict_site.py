@@ -161,7 +161,7 @@ def test_a_site_needs_what_it_has_and_no_more(
 
 
 def keys_of(aws: Aws, role: str) -> dict[str, str]:
-    """Of somebody who has assumed a role that Terraform made."""
+    """Of a caller that has assumed a role that Terraform made."""
     arn = aws.client("iam").get_role(RoleName=role)["Role"]["Arn"]
     said = aws.client("sts").assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
     return {

@@ -57,7 +57,7 @@ class Watch:
         return f"looked at {looks}, {self.longest_s:.1f} s apart at most; least serving / needed: {least}"
 
     def check(self) -> None:
-        """That nothing was amiss, and that somebody looked."""
+        """That nothing was amiss, and that it did look."""
         assert self.error is None, self.error
         assert not self.short, self.short
         assert self.late == set()
@@ -71,7 +71,7 @@ class Watch:
             try:
                 for name in self.services:
                     self._look(name)
-            except Exception as error:  # of a thread nobody would hear
+            except Exception as error:  # of a thread it would not be heard
                 self.error = error
                 return
 

@@ -101,7 +101,7 @@ def test_light_loads_and_saturation_are_the_ends(servers: int) -> None:
         assert share_waiting_at_most(9.0, rate, 1.0, servers) == 0.0
 
 
-def test_no_wait_allowed_is_no_rate_for_the_mean_and_some_for_a_share() -> None:
+def test_without_wait_the_mean_allows_no_rate_a_share_some() -> None:
     """P(wait = 0) is 1 - rho with one server."""
     assert rate_of_mean_wait(0.0, 0.5, 4) == pytest.approx(0.0, abs=1e-6)
     assert rate_of_wait_within(0.0, 0.98, 0.5, 1) == pytest.approx(0.04)

@@ -138,7 +138,7 @@ def test_unrest_beside_a_small_median_is_none_of_the_whole(median: float) -> Non
     assert 400.0 <= demand.max() <= 3.0 * 400.0
 
 
-def test_the_believed_demand_has_the_forecast_s_mean_in_every_step() -> None:
+def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
     """Points with weights that sum to 1: the median alone where the spread counts nothing."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
     demand, weights = believed_demand(of, 5)

@@ -111,7 +111,7 @@ def test_one_more_instance_pays_where_too_much_is_shed(load_rps: float) -> None:
 
 
 @given(load_rps=st.floats(1.0, 1000.0), late=st.integers(0, 1_000))
-def test_what_is_expected_is_dear_and_what_may_be_is_the_budgets(load_rps: float, late: int) -> None:
+def test_expected_overflow_is_dear_and_the_budget_prices_the_spread(load_rps: float, late: int) -> None:
     """The median costs what keeps the promise or more, the spread what the budget says or a quarter of that."""
     of, answered = small(None), Answered(WINDOW_S, 10_000, late)
     price, keeping = overflow_price(of, (0,), answered, load_rps, 0.5), keeping_usd(of, (0,), load_rps, 0.5)

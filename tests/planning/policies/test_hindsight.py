@@ -72,7 +72,7 @@ def test_costs_are_the_discounted_sum_of_instances_launches_and_misses() -> None
     assert past.seen_s == pytest.approx(60.0 * (1 + discount))
 
 
-def test_what_boots_serves_when_every_plan_of_a_boot_asked_for_it() -> None:
+def test_what_boots_serves_once_a_whole_boots_plans_wanted_it() -> None:
     """Three instances of which two boot for two minutes: the third minute is the first that they serve."""
     past = played(fleets(), [5.0, 30.0, 30.0, 30.0], [(1, 0), (3, 0)])
     more = fleets().seen(past, 300.0, 30.0, counts(3), USD_PER_STEP, MISS_USD)
@@ -87,7 +87,7 @@ def test_what_is_paid_for_anyway_costs_nothing() -> None:
     assert past.planned_usd == pytest.approx(0.003)
 
 
-def test_a_plan_that_is_made_again_within_a_minute_is_replaced() -> None:
+def test_a_plan_made_again_within_a_minute_is_replaced() -> None:
     of = fleets()
     past = played(of, [8.0], [(1, 0)])
     again = of.seen(past, 70.0, 8.0, counts(4), USD_PER_STEP, MISS_USD)
@@ -199,7 +199,7 @@ def test_what_runs_comes_before_a_launch() -> None:
     assert held(counts(1), counts(1, 1), forecast(24.0)) == [1, 1]
 
 
-def test_it_is_the_most_that_is_held_where_the_load_fits() -> None:
+def test_the_most_is_held_with_which_the_load_fits() -> None:
     """The dearer by request goes first: small ones cost more of it than a large one."""
     assert held(counts(6), counts(6), forecast(24.0)) == [3, 0]
     assert held(counts(2, 1), counts(2, 1), forecast(24.0)) == [1, 1]
@@ -269,7 +269,7 @@ def hour_of_bursts(of: ResolvedService) -> tuple[Minutes, list[int]]:
     return played, wanted[40:]
 
 
-def test_a_small_service_holds_through_bursts_that_it_could_not_foresee() -> None:
+def test_a_small_service_holds_through_bursts_it_could_not_foresee() -> None:
     of = bursty()
     played, wanted = hour_of_bursts(of)
     assert min(wanted) >= 3

@@ -23,7 +23,7 @@ def planned(of: ResolvedService, rate_rps: float | np.ndarray, running: Fleet = 
     return MarkOptimalPolicy(of).plan(context, ())[0].counts
 
 
-def test_instances_are_planned_for_the_rate_that_keeps_the_mean_wait() -> None:
+def test_instances_are_planned_for_the_rate_of_the_mean_wait() -> None:
     """A small one has 10 requests/s of throughput and 9.09 within 500 ms of wait: three for 27, four for 28."""
     small = paper_capacities(usual().candidates, usual().slo)[1]
     assert small == pytest.approx(10.0 / 1.1)
@@ -39,7 +39,7 @@ def test_what_comes_later_decides_what_is_launched_now() -> None:
     assert planned(usual(), fades) == {"small/on-demand": 7}
 
 
-def test_demand_is_that_of_tau_on_and_of_now_for_the_first_fleet() -> None:
+def test_demand_begins_at_tau_and_now_for_a_first_fleet() -> None:
     rates = np.where(np.arange(60) < 5, 90.0, 9.0)
     assert planned(usual(), rates) == {"small/on-demand": 1}
     assert planned(usual(), rates, first=True) == {"large/on-demand": 1}
@@ -61,7 +61,7 @@ def test_the_cool_down_and_launch_price_are_settings() -> None:
     assert MarkOptimalPolicy(of).plan(context, memory)[0].counts == {"small/on-demand": 3}
 
 
-def test_it_costs_no_more_than_algorithm_1_with_the_same_capacities() -> None:
+def test_it_costs_no_more_than_algorithm_1_with_equal_capacities() -> None:
     """Where a request is served at once both plan with the same: here a second of RT_max and services of 1 ms."""
     of = resolved(
         sold("large", 1.5),

@@ -161,7 +161,7 @@ def test_tau_steps_and_launch_overhead_are_settings() -> None:
 
 @pytest.mark.parametrize(("cool_down_s", "plans"), [(0.0, 1), (60.0, 1), (61.0, 2), (600.0, 10)])
 def test_the_cool_down_is_a_setting(cool_down_s: float, plans: int) -> None:
-    """An instance goes with the first plan after so many that did without it."""
+    """An instance goes with the last of `plans` plans that do without it."""
     planner, running = _by(ControlSettings(cool_down_s=cool_down_s)), fleet({"small/on-demand": 3})
     _, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), planner.begin())
     kept = 0
@@ -173,7 +173,7 @@ def test_the_cool_down_is_a_setting(cool_down_s: float, plans: int) -> None:
     assert kept == plans - 1
 
 
-def test_the_paper_s_admission_sheds_and_waits_for_a_full_batch() -> None:
+def test_the_papers_admission_sheds_and_waits_for_a_full_batch() -> None:
     service = load_service("inception-v3")
     own = resolve(replace(service, late="refuse"), load_catalog("aws-2019"), load_profiles())
     admitted = paper_admission(own)

@@ -22,6 +22,6 @@ def test_capacities_keep_the_wait_to_rt_max_less_a_batch() -> None:
     assert (tail < [large, small]).all()
 
 
-def test_a_type_that_takes_all_of_rt_max_has_no_capacity() -> None:
+def test_a_type_as_slow_as_rt_max_has_no_capacity() -> None:
     of = usual(rt_max_s=0.1)
     assert paper_capacities(of.candidates, of.slo)[1] == pytest.approx(0.0, abs=1e-6)

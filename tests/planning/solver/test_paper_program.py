@@ -111,7 +111,7 @@ def test_a_launch_is_paid_and_what_runs_is_not() -> None:
     assert solve_paper(replace(program, launch_usd=0.5 * one)).counts.tolist() == [[1, 0, 1]]
 
 
-def test_what_runs_is_used_even_where_nobody_would_launch_it() -> None:
+def test_what_runs_is_used_even_if_it_were_not_launched() -> None:
     """Two small ones do what the large one does, for less; but that one runs, and theirs is a launch."""
     program = PaperProgram(
         np.array([1.0, 0.4]), np.array([9.0, 3.6]), np.array([2.0, 1.0]), np.array([1, 0]), np.array([2.0, 2.0])
@@ -132,7 +132,7 @@ def test_too_many_counts_go_to_the_integer_program() -> None:
     assert (program.capacity_rps @ found.counts >= program.demand_rps * (1.0 - 1e-8)).all()
 
 
-def test_without_time_a_plan_that_covers_is_there_all_the_same() -> None:
+def test_a_plan_that_covers_demand_is_found_without_time() -> None:
     program = drawn(3, offers=3, steps=60, peak_rps=40.0)
     found = solve_paper(program, "highs", gap=0.0, time_budget_s=1e-3)
     assert (program.capacity_rps @ found.counts >= program.demand_rps * (1.0 - 1e-8)).all()

@@ -45,7 +45,7 @@ def test_what_kept_the_promise_is_said_by_load_and_activation() -> None:
     ]
 
 
-def test_table_json_and_page_hold_the_same_numbers_beside_the_papers() -> None:
+def test_table_json_and_page_agree_beside_the_papers_numbers() -> None:
     shown = printed(tuners_table(found()))
     assert "Fig. 6 of the paper" in shown
     assert "$36.30" in shown

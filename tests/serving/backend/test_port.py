@@ -63,13 +63,13 @@ class Cache(Behind):
         else:
             self.behind.offer(request.attempt(self._answered))
 
-    def _answered(self, attempt: Request, reply: Reply, who: str) -> None:
+    def _answered(self, attempt: Request, reply: Reply, made_by: str) -> None:
         assert isinstance(attempt, Attempt)
         request = attempt.of
         assert request is not None
         if reply.status == 200:
             self.replies[bytes(request.call.body)] = reply
-        request.answer(request, reply, who)
+        request.answer(request, reply, made_by)
 
 
 class Sum(Behind):
@@ -84,7 +84,7 @@ class Sum(Behind):
         for number, call in enumerate((request.call, self.second)):
             self.behind.offer(request.attempt(self._answered, call, number=number, decoded=True))
 
-    def _answered(self, attempt: Request, reply: Reply, who: str) -> None:
+    def _answered(self, attempt: Request, reply: Reply, made_by: str) -> None:
         assert isinstance(attempt, Attempt)
         assert attempt.of is not None
         self.parts[attempt.number] = results_of(reply)
@@ -191,7 +191,7 @@ def test_a_worker_process_gives_decoded_results(tmp_path: Path) -> None:
         await ready.wait()
         replies: asyncio.Queue[Reply] = asyncio.Queue()
 
-        def answer(request: Request, reply: Reply, who: str) -> None:
+        def answer(request: Request, reply: Reply, made_by: str) -> None:
             replies.put_nowait(reply)
 
         call = Call("sagemaker", "application/json", b'{"instances": [[1, 2], [3, 4]]}')

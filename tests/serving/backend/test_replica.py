@@ -69,7 +69,7 @@ class Bench:
 
     @property
     def made_by(self) -> dict[str, str]:
-        return {identity: who for identity, (_, _, who) in self.answers.by_id.items()}
+        return {identity: made_by for identity, (_, _, made_by) in self.answers.by_id.items()}
 
 
 def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -360,7 +360,7 @@ async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
     await turns()
     bench.offer("back", "to normal")
     await turns()
-    served = {identity for identity, who in bench.made_by.items() if who == FUNCTION}
+    served = {identity for identity, made_by in bench.made_by.items() if made_by == FUNCTION}
     assert served == {"second probe", "back", "to normal"}
     assert len(bench.answers.by_id) == MOST_FAILURES + 7
 
@@ -399,7 +399,7 @@ async def test_an_open_breaker_refuses_overload_and_the_instance_serves() -> Non
     await turns()
     bench.offer("after it")
     await turns()
-    assert {i for i, who in bench.made_by.items() if who == FUNCTION} == {"probe", "after it"}
+    assert {i for i, made_by in bench.made_by.items() if made_by == FUNCTION} == {"probe", "after it"}
     assert bench.metrics.workers_ready == 1
 
 
@@ -540,7 +540,7 @@ async def test_a_worker_lost_after_the_drain_is_only_counted() -> None:
 
 
 @on_a_loop
-async def test_an_answer_after_its_batch_was_given_up_is_nobodys() -> None:
+async def test_an_answer_after_its_batch_was_given_up_is_ignored() -> None:
     bench = Bench()
     bench.offer("a")
     await turns()
@@ -617,7 +617,7 @@ async def test_one_answer_that_fails_costs_only_itself() -> None:
     broken = bench.answers.request("a", 0.0, RT_MAX_S)
     heard: list[int] = []
 
-    def unsayable(request: Request, reply: Reply, who: str) -> None:
+    def unsayable(request: Request, reply: Reply, made_by: str) -> None:
         heard.append(reply.status)
         if len(heard) == 1:
             raise UnicodeEncodeError("utf-8", "", 0, 1, "surrogates")

@@ -166,7 +166,7 @@ def test_a_driver_takes_queries_through_its_stages(cast_of: CastOf) -> None:
     run(main)
 
 
-def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver(cast_of: CastOf) -> None:
+def test_a_driver_sees_an_open_inference_querys_parts_by_name(cast_of: CastOf) -> None:
     async def main() -> None:
         cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         tensor = {"name": "x", "shape": [2], "datatype": "INT64", "data": [1, 20]}
@@ -176,7 +176,7 @@ def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver(cast
     run(main)
 
 
-def test_calls_that_are_begun_together_share_a_batch_and_values_keep_their_types(cast_of: CastOf) -> None:
+def test_calls_begun_together_share_a_batch_and_keep_their_types(cast_of: CastOf) -> None:
     @mark.pipeline
     async def gathered(query: Any, models: mark.StageModels) -> Any:
         got = await asyncio.gather(*(models.twice(np.array(each, dtype=np.float32)) for each in query["many"]))
@@ -204,7 +204,7 @@ def graph(**stages: tuple[tuple[str, ...], Join]) -> Pipeline:
 ALL_OF = Join()
 
 
-def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name(cast_of: CastOf) -> None:
+def test_a_stage_gets_the_answer_before_it_several_by_name(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF), c=(("a",), ALL_OF), d=(("b", "c"), ALL_OF))
         asked: list[Any] = []
@@ -234,7 +234,7 @@ def test_what_several_last_stages_say_is_by_name(cast_of: CastOf) -> None:
     run(main)
 
 
-def test_a_join_goes_on_with_the_first_and_the_other_is_unused(cast_of: CastOf) -> None:
+def test_a_join_goes_on_with_the_first_the_other_unused(cast_of: CastOf) -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), FIRST))
         cast = cast_of({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
@@ -301,7 +301,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing(cast_of: CastOf) -> None:
+def test_too_deep_nesting_is_the_clients_fault_and_leaves_nothing(cast_of: CastOf) -> None:
     async def main() -> None:
         cast = cast_of({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
         wanted = (400, {"error": "an item is nested too deeply, or no plain value"}, INSTANCE)
@@ -311,7 +311,7 @@ def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing(cast
     run(main)
 
 
-def test_what_a_stage_made_that_cannot_be_passed_on_is_an_error_at_once(cast_of: CastOf) -> None:
+def test_a_value_that_cannot_be_passed_on_is_an_error(cast_of: CastOf) -> None:
     """Also at a depth at which its own server could just say it."""
 
     async def main() -> None:
@@ -336,7 +336,7 @@ async def _passes_an_answer_on(query: Any, models: mark.StageModels) -> Any:
 
 
 @pytest.mark.parametrize(("respond", "status"), [(_passes_on, 400), (_passes_an_answer_on, 500)])
-def test_what_a_driver_passes_on_too_deeply_nested_is_the_client_s_fault_until_a_stage_has_answered(
+def test_a_drivers_nesting_is_the_clients_fault_until_stages_answer(
     cast_of: CastOf, respond: Any, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -435,7 +435,7 @@ def test_a_driver_that_fails_costs_its_own_query_only(cast_of: CastOf, respond: 
     run(main)
 
 
-def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled(cast_of: CastOf) -> None:
+def test_the_deadline_answers_a_query_and_cancels_its_driver(cast_of: CastOf) -> None:
     ended: list[BaseException] = []
 
     @mark.pipeline
@@ -454,7 +454,7 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled(cast_of: C
         assert body == {"error": "stage b: the deadline passed before it was answered"}
         assert cast.said("r1") == {"a": "", "b": "late"}
         cast.pools["b"].held = False
-        cast.pools["b"].release()  # which nobody waits for
+        cast.pools["b"].release()  # which is not waited for
         assert await cast.ask(0) == (200, 3, INSTANCE)
         assert [type(error) for error in ended] == [asyncio.CancelledError]
         assert cast.conductor.metrics.expired == 1
@@ -462,7 +462,7 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled(cast_of: C
     run(main)
 
 
-def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too(cast_of: CastOf) -> None:
+def test_the_deadline_answers_for_a_driver_waiting_on_other_things(cast_of: CastOf) -> None:
     @mark.pipeline
     async def sleeps(query: Any, models: mark.StageModels) -> Any:
         await asyncio.Event().wait()
@@ -474,7 +474,7 @@ def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too
     run(main)
 
 
-def test_what_cannot_be_in_time_is_dropped_before_it_costs_a_stage() -> None:
+def test_hopeless_queries_are_dropped_before_they_cost_a_stage() -> None:
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF))
         cast = Cast({"a": plus(1), "b": plus(1)}, pipeline=pipeline, takes_s={"b": 1.0}, probe_every_s=1e9)
@@ -511,7 +511,7 @@ def test_times_that_are_wrong_are_found_out(cast_of: CastOf, driven: bool) -> No
     run(main)
 
 
-def test_a_stage_that_a_join_does_without_is_tried_again_too(cast_of: CastOf) -> None:
+def test_a_stage_a_join_can_spare_is_tried_again_too(cast_of: CastOf) -> None:
     async def main() -> None:
         cast = cast_of(
             {"a": plus(1), "b": plus(2), "c": echo},
@@ -554,7 +554,7 @@ def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> 
     run(main)
 
 
-def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
+def test_a_stage_gets_the_time_left_less_what_follows_needs() -> None:
     offered: list[Request] = []
 
     def stage(name: str, least_s: float) -> ConductedStage:
@@ -595,7 +595,7 @@ def test_one_item_without_a_result_fails_its_request_once(cast_of: CastOf) -> No
     run(main)
 
 
-def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes(cast_of: CastOf) -> None:
+def test_a_drain_finishes_what_is_running_and_refuses_the_rest(cast_of: CastOf) -> None:
     async def main() -> None:
         cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = cast.pools["high"].held = True
@@ -615,7 +615,7 @@ def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes(cast_of: Cast
     run(main)
 
 
-def test_a_drain_that_is_over_leaves_no_query_without_an_answer(cast_of: CastOf) -> None:
+def test_a_finished_drain_leaves_no_query_without_an_answer(cast_of: CastOf) -> None:
     async def main() -> None:
         cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = True
@@ -663,7 +663,7 @@ def test_the_items_of_requests_are_limited(cast_of: CastOf) -> None:
     run(main)
 
 
-def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection(cast_of: CastOf) -> None:
+def test_a_query_that_fails_needs_no_garbage_collection(cast_of: CastOf) -> None:
     queries: list[weakref.ref[Any]] = []
 
     @mark.pipeline

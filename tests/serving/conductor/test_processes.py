@@ -99,7 +99,7 @@ def test_a_stage_that_cannot_be_loaded_ends_the_start(folder: Path, capsys: pyte
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "slo_ms", "right"), [(2, 20_000, 1990), (1, 500, 100)])
-def test_workers_of_each_stage_are_killed_and_every_query_is_answered_once(
+def test_every_query_is_answered_once_though_workers_are_killed(
     folder: Path, workers: int, slo_ms: int, right: int
 ) -> None:
     """One worker of each of two stages, three times, while queries come: each query has one answer.
@@ -203,7 +203,7 @@ def gateway(folder: Path, *replicas: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_instances_workers_and_conductors_are_killed_and_every_query_is_answered_once(folder: Path) -> None:
+def test_every_query_is_answered_once_though_machines_are_killed(folder: Path) -> None:
     """Two instances of a stage behind a gateway, two conductors behind another; one of each is killed under load.
 
     Queries come as a clock says, whatever becomes of those before them.

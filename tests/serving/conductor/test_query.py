@@ -182,14 +182,14 @@ def test_no_call_begins_that_cannot_be_in_time(seed: int) -> None:
 
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32))
-def test_a_drop_costs_no_query_that_would_have_been_in_time(seed: int) -> None:
+def test_a_drop_costs_no_query_that_could_be_in_time(seed: int) -> None:
     case = case_of(seed)
     assert played(case).done_s <= played(case, needed=False).done_s
 
 
 @settings(max_examples=200)
 @given(seed=st.integers(0, 2**32))
-def test_a_query_is_lost_by_a_stage_that_failed_or_was_dropped(seed: int) -> None:
+def test_a_query_is_lost_by_a_failed_or_dropped_stage(seed: int) -> None:
     case = case_of(seed)
     seen = played(case)
     if seen.lost_by is not None:
@@ -241,7 +241,7 @@ def test_what_is_needed_follows_times_that_change() -> None:
     assert StageGraph(Pipeline(stages)).query_s((1.0, 9.0, 4.0)) == 5.0
 
 
-def test_parts_of_stages_that_follow_each_other_are_all_of_rt_max() -> None:
+def test_parts_of_successive_stages_sum_to_rt_max() -> None:
     assert parts([1.0, 2.0, 4.0, 1.0], diamond()) == pytest.approx([1 / 6, 2 / 4, 4 / 6, 1 / 6])
     assert parts([1.0, 1.0, 2.0], None) == pytest.approx([0.25, 0.25, 0.5])
 

@@ -77,7 +77,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(asyncio.wait_for(main(), 60))
 
 
-def test_each_piece_is_told_what_became_of_it_once_it_is_kept() -> None:
+def test_each_piece_is_told_its_outcome_once_it_is_kept() -> None:
     async def main() -> None:
         place = Collected()
         place.answer("a")
@@ -91,8 +91,8 @@ def test_each_piece_is_told_what_became_of_it_once_it_is_kept() -> None:
     run(main)
 
 
-def test_what_the_sink_could_not_keep_is_applied_when_it_comes_again() -> None:
-    """Nobody is told `duplicate` of what was then lost: what comes meanwhile waits for the write."""
+def test_feedback_the_sink_lost_is_applied_when_it_comes_again() -> None:
+    """`duplicate` is never said of what was then lost: what comes meanwhile waits for the write."""
 
     async def main() -> None:
         place = Collected()
@@ -134,7 +134,7 @@ def test_answers_reach_the_sink_at_the_latest_when_it_closes() -> None:
     run(main)
 
 
-def test_answers_that_the_sink_cannot_take_are_counted_and_block_nothing() -> None:
+def test_answers_the_sink_cannot_take_are_counted_and_block_nothing() -> None:
     async def main() -> None:
         place = Collected(body_bytes=1 << 20)
         for number in range(20):  # 20 MiB: more than may wait

@@ -42,7 +42,7 @@ def test_what_could_not_be_kept_may_come_again() -> None:
         assert join.judge([feedback("a")], 1.0)[0][0] == APPLIED
 
 
-def test_an_answer_expires_at_the_horizon_and_its_id_is_forgotten_after_another() -> None:
+def test_answers_expire_at_the_horizon_ids_are_forgotten_at_two() -> None:
     join = FeedbackJoin(100.0, AMPLE)
     join.answered(answer("a"))
     join.answered(answer("b"))
@@ -53,7 +53,7 @@ def test_an_answer_expires_at_the_horizon_and_its_id_is_forgotten_after_another(
     assert (join.waiting, join.bytes) == (0, 0)
 
 
-def test_an_id_that_is_answered_again_stands_for_the_newest_answer() -> None:
+def test_an_id_answered_again_stands_for_the_newest_answer() -> None:
     """Unless there was feedback on the one before: then it takes no more."""
     join = FeedbackJoin(100.0, AMPLE)
     newest = answer("a", 60.0, "2")
@@ -66,7 +66,7 @@ def test_an_id_that_is_answered_again_stands_for_the_newest_answer() -> None:
     assert join.waiting == 0
 
 
-def test_an_expired_id_that_is_answered_again_is_an_answer_again() -> None:
+def test_an_expired_id_that_is_answered_again_is_an_answer() -> None:
     join = FeedbackJoin(100.0, AMPLE)
     join.answered(answer("a"))
     assert apply(join, "a", 101.0) == EXPIRED
@@ -114,7 +114,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_in_any_order_an_id_is_applied_at_most_once_in_a_horizon(steps: list) -> None:
+def test_in_any_order_ids_are_applied_once_in_a_horizon(steps: list) -> None:
     """With ample memory it is as a table without end says, in which a failed write leaves nothing."""
     horizon_s, now_s = 100.0, 0.0
     join = FeedbackJoin(horizon_s, AMPLE)
@@ -148,7 +148,7 @@ def test_in_any_order_an_id_is_applied_at_most_once_in_a_horizon(steps: list) ->
 
 @settings(max_examples=40, deadline=None)
 @given(STEPS, st.integers(0, 8000))
-def test_in_any_order_memory_is_bounded_and_each_answer_applied_once(steps: list, memory_bytes: int) -> None:
+def test_in_any_order_memory_is_bounded_and_answers_applied_once(steps: list, memory_bytes: int) -> None:
     now_s, applied = 0.0, []
     join = FeedbackJoin(100.0, memory_bytes)
     for what, argument, more in steps:

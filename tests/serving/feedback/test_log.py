@@ -79,7 +79,7 @@ def test_a_process_begins_new_files_and_counts_the_old_ones(tmp_path: Path) -> N
     assert sum(file.stat().st_size for file in tmp_path.rglob("answers-*")) <= MB // 10
 
 
-def test_what_cannot_be_kept_is_said_and_the_log_goes_on(tmp_path: Path) -> None:
+def test_a_failed_write_is_said_and_the_log_goes_on(tmp_path: Path) -> None:
     log = FeedbackLog(tmp_path, MB)
     shutil.rmtree(log.folder)
     for _ in range(2):

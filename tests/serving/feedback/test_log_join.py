@@ -57,7 +57,7 @@ def test_feedback_that_reached_another_bouncer_is_joined_once(tmp_path: Path) ->
     assert other.receives("there", 2.0, label=1) == other.receives("there", 3.0, label=2) == UNKNOWN
     assert one.receives("both", 2.0, label=3) == APPLIED
     assert other.receives("both", 1.5, label=4) == UNKNOWN
-    assert other.receives("nobody's", 2.0) == UNKNOWN
+    assert other.receives("unknown", 2.0) == UNKNOWN
     assert joined(tmp_path) == (
         [("here", 1.0, 7), ("both", 1.0, 3), ("there", 1.0, 1)],
         LogJoin(observed=2, joined=1, repeated=2, unanswered=1),
@@ -127,7 +127,7 @@ def test_a_folder_without_a_log_is_bad_input(tmp_path: Path) -> None:
         max_size=15,
     )
 )
-def test_wherever_answers_and_feedback_come_each_id_is_joined_exactly_once(
+def test_each_id_is_joined_exactly_once_wherever_its_parts_come(
     steps: Sequence[tuple[str, str, int]],
 ) -> None:
     """An id is observed if some feedback on it came after some answer, and then once."""

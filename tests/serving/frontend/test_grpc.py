@@ -190,8 +190,8 @@ def test_an_inference_names_its_answerer(run: Run) -> None:
             assert (output.name, output.datatype, list(output.shape)) == ("y", "FP32", [2, 2])
             assert np.frombuffer(got.raw_output_contents[0], "<f4").tolist() == [2.0, 4.0, 6.0, 8.0]
             assert dict(await call.trailing_metadata()) == {"x-request-id": "r-1", "mark-answered-by": "instance"}
-            ((request, reply, who),) = place.told
-            assert (request.id, request.items, reply.status, who) == ("r-1", 2, 200, "instance")
+            ((request, reply, made_by),) = place.told
+            assert (request.id, request.items, reply.status, made_by) == ("r-1", 2, 200, "instance")
 
     run(main())
 
@@ -359,7 +359,7 @@ def test_a_cancelled_client_leaves_the_server_working(run: Run) -> None:
             await place.stub.ServerLive(service_pb2.ServerLiveRequest())  # behind the cancellation, so that has come
             place.pool.held = False
             place.pool.release()
-            assert [who for _, _, who in place.told] == ["instance"]
+            assert [made_by for _, _, made_by in place.told] == ["instance"]
             assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
 
     run(main())

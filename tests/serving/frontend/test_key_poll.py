@@ -56,7 +56,7 @@ def test_one_version_is_taken_over_once(file: Path) -> None:
     auth, source = Auth(read_keys(file)), Parameter(NEW)
     poll = KeyPoll(auth, file, source)
     poll.look()
-    source.text = "nobody looks at this"
+    source.text = "not looked at"
     poll.look()
     assert admitted(auth, NEW)
 

@@ -100,7 +100,7 @@ def test_with_a_client_ca_only_its_clients_come_in(run: Run, ca: trustme.CA, tmp
         with pytest.raises(httpx.HTTPError):
             await ask(port, trusting(ca))
         stranger, friend = trusting(ca), trusting(ca)
-        ca.issue_cert("somebody").configure_cert(stranger)
+        ca.issue_cert("stranger").configure_cert(stranger)
         clients.issue_cert("friend").configure_cert(friend)
         with pytest.raises(httpx.HTTPError):
             await ask(port, stranger)

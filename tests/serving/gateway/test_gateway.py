@@ -589,7 +589,7 @@ def test_alb_takes_turns_among_idle_replicas() -> None:
 
 
 def test_alb_draws_groups_by_weight() -> None:
-    """Also one in which nobody is ready: its requests find nobody."""
+    """Also one in which no replica is ready: its requests find none."""
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(routing="alb", most_per_replica=10_000))
     weights, groups = {A: 900.0, B: 100.0, C: 100.0}, {A: "large", B: "small", C: "small"}
     gateway.put(weights, 0.0, groups)
@@ -600,8 +600,8 @@ def test_alb_draws_groups_by_weight() -> None:
     assert found[B] + found[C] == pytest.approx(200, abs=60)
     gateway.tick(2.0)
     gateway.probed(gateway.replicas[A], False, 2.0)
-    nobody = sum(gateway.begin(InFlightRequest(30.0, 0), 2.0) == NOBODY_READY for _ in range(500))
-    assert nobody == pytest.approx(450, abs=40)
+    unserved = sum(gateway.begin(InFlightRequest(30.0, 0), 2.0) == NOBODY_READY for _ in range(500))
+    assert unserved == pytest.approx(450, abs=40)
     gateway.put(weights | {A: 0.0}, 3.0, groups)
     assert {begun(gateway, 3.0).replica.url for _ in range(50)} == {B, C}
 

@@ -106,10 +106,10 @@ def test_only_an_admin_sets_weights() -> None:
                 with pytest.raises(GatewayFailed, match="status 403"):
                     stranger.put({})
                 stranger.close()
-                nobody = GatewayAdmin("http://127.0.0.1:1")
+                absent = GatewayAdmin("http://127.0.0.1:1")
                 with pytest.raises(GatewayFailed, match="ConnectError"):
-                    nobody.state()
-                nobody.close()
+                    absent.state()
+                absent.close()
 
             await asyncio.to_thread(as_the_controller_does)
 

@@ -239,7 +239,7 @@ def test_a_real_gateway_without_replicas_asks_another_server(folder: Path) -> No
         (["--model", "m"], "--model: is for a --function: m"),
         (["--function-key", "x"], "--function-key: is for a --function at a URL"),
         (["--profile", "x"], "AWS profile: is for the name of a Lambda --function: x"),
-        (["--function", "overflow", "--profile", "nobody"], "AWS profile: is not in AWS's configuration: nobody"),
+        (["--function", "overflow", "--profile", "absent"], "AWS profile: is not in AWS's configuration: absent"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(options: list[str], line: str) -> None:

@@ -60,9 +60,9 @@ def spans_of(*asked: tuple[bytes, Mapping[bytes, bytes]], drained: bool = False)
         answers: list[Reply] = []
         done = asyncio.Event()
 
-        def answer(request: Request, reply: Reply, who: str) -> None:
+        def answer(request: Request, reply: Reply, made_by: str) -> None:
             answers.append(reply)
-            seen.tracer.answered(request, reply, who)
+            seen.tracer.answered(request, reply, made_by)
             if len(answers) == len(asked):
                 done.set()
 

@@ -45,7 +45,7 @@ def capped(usd_per_hour: float = USD_PER_HOUR) -> tuple[CappedFunctions, Billing
 
 
 def sent(functions: CappedFunctions, count: int) -> int:
-    """How many of so many calls were sent, one after the other."""
+    """How many of `count` calls were sent, one after the other."""
 
     async def all_of_them() -> int:
         answered = 0
@@ -105,7 +105,7 @@ def test_a_dear_call_waits_for_a_full_purse() -> None:
 
 
 def test_what_came_before_a_late_look_is_kept() -> None:
-    """Calls that cost less than comes meanwhile are all sent, however seldom somebody looks."""
+    """Calls that cost less than comes meanwhile are all sent, however seldom it is looked at."""
     functions, _, clock = capped(usd_per_hour=60.0)  # a call costs what comes in a minute, which is a burst
     for _ in range(20):
         assert sent(functions, 1) == 1

@@ -150,7 +150,7 @@ class LambdaWorld:
         for name, value in (
             ("AWS_ENDPOINT_URL_LAMBDA", url),
             ("AWS_DEFAULT_REGION", "us-east-1"),
-            ("AWS_ACCESS_KEY_ID", "nobody"),
+            ("AWS_ACCESS_KEY_ID", "none"),
             ("AWS_SECRET_ACCESS_KEY", "nothing"),
             ("AWS_EC2_METADATA_DISABLED", "true"),
             ("AWS_CONFIG_FILE", "/dev/null"),

@@ -47,7 +47,7 @@ def keepers(path: Path, user: int | None = None) -> Iterator[Path]:
 
 def main() -> None:
     path, *users = sys.argv[1:]
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     # As the unit has it: only what the keeper itself needs comes before what the bouncer says.
     options: dict[str, Any] = {"env": {"KEPT": "1", "PATH": os.environ["PATH"]}, "stdin": subprocess.DEVNULL}
     program = sys.executable

@@ -147,7 +147,7 @@ def test_the_keepers_environment_comes_first(socket_path: Path, monkeypatch: pyt
     run(test)
 
 
-def test_where_nobody_listens_is_one_line(tmp_path: Path) -> None:
+def test_a_path_without_a_listener_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"none: No such file or directory"):
         KeptChild.through(tmp_path / "none")([], 0, [], {})
     with pytest.raises(OSError, match="the environment and the arguments of a worker have"):

@@ -85,8 +85,8 @@ class Pool:
 
     async def ask(self, worker: int, *bodies: str | bytes) -> list[Reply]:
         self.send(worker, *bodies)
-        kind, who, replies = await self.next()
-        assert (kind, who) == ("done", worker)
+        kind, by, replies = await self.next()
+        assert (kind, by) == ("done", worker)
         return list(replies)
 
     async def text(self, worker: int, body: str) -> str:
@@ -510,13 +510,13 @@ def test_what_a_model_prints_goes_to_standard_error(
 
     async def test() -> None:
         async with ready_pool() as one:
-            await one.ask(0, "print seen by whoever looks")
+            await one.ask(0, "print seen in the log")
             one.send(0, "exit")
             assert (await one.next())[0] == "lost"
 
     run(test)
     out, err = capfd.readouterr()
-    assert "seen by whoever looks\n" in err
+    assert "seen in the log\n" in err
     assert out == ""
 
 

@@ -30,7 +30,7 @@ def usd(load: ChangingLoad, activation_s: float, *, functions: bool = False) -> 
     return found.usd
 
 
-def test_what_has_to_be_launched_is_dearer_the_longer_it_takes() -> None:
+def test_launches_are_dearer_the_longer_they_take() -> None:
     """Nothing is launched for steady traffic. A spike is, or a fleet for it is there from the start."""
     calm, spiky = steady(1.0), steady(10.0)
     assert usd(calm, 5.0) == pytest.approx(usd(calm, 180.0), rel=1e-3)

@@ -36,7 +36,7 @@ def test_resnet_has_the_throughputs_that_the_paper_prints() -> None:
     assert k80.calls_per_s(32) == pytest.approx(50.6, rel=0.01)
 
 
-def test_a_stage_has_a_function_where_a_query_can_be_in_time_by_it() -> None:
+def test_stages_have_functions_that_can_be_in_time() -> None:
     """A ResNet152 takes 30 + 1640 / 6 ms on six vCPUs: within half a second, not within 150 ms."""
     pipeline, _ = PIPELINES["social"]
     tight, wide = (functions_of(pipeline, Slo(rt_max_s, 0.99)) for rt_max_s in (0.15, 0.5))

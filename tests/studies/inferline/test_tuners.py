@@ -48,7 +48,7 @@ def test_a_longer_activation_costs_and_misses(followers: Followers) -> None:
     assert (slow.active <= slow.paid).all()
 
 
-def test_functions_bridge_for_less_than_a_margin_and_no_run_is_below_the_bound(followers: Followers) -> None:
+def test_functions_cost_less_than_margins_no_run_beats_the_bound(followers: Followers) -> None:
     """Only the first stage of the cascade has one: a ResNet152 on processors takes longer than 150 ms."""
     (found,) = followers.followed(("mark", "mark lean", "mark functions"), (90.0,), bounded=True)
     assert found.bound_usd is not None

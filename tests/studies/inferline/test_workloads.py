@@ -12,7 +12,7 @@ LAW = PIPELINES["social"][1]
 
 
 @pytest.mark.parametrize("name", AUTOSCALE_LIKE)
-def test_loads_like_autoscales_are_half_an_hour_with_a_peak_of_300(name: str) -> None:
+def test_loads_like_autoscales_last_30_minutes_and_peak_at_300(name: str) -> None:
     load = autoscale_like(name, LAW, 0)
     rates = np.histogram(load.queries.arrivals_s, np.arange(0.0, 1801.0, 30.0))[0] / 30.0
     assert rates.max() == pytest.approx(300.0, rel=0.05)
@@ -21,7 +21,7 @@ def test_loads_like_autoscales_are_half_an_hour_with_a_peak_of_300(name: str) ->
     assert rates[:15].max() < 0.6 * rates.max()  # what is planned on shows nothing of the spike
 
 
-def test_the_first_quarter_is_planned_on_and_the_rest_is_served() -> None:
+def test_the_first_quarter_is_planned_on_the_rest_served() -> None:
     load = autoscale_like("big spike", LAW, 0)
     assert load.sample.arrivals_s.max() < 450.0 <= load.served.arrivals_s.min()
     assert len(load.sample.arrivals_s) + len(load.served.arrivals_s) == len(load.queries.arrivals_s)

@@ -60,5 +60,5 @@ def test_without_torch_a_note_says_what_is_missing(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unknown_predictor_is_not_left_out() -> None:
-    with pytest.raises(BadInput, match="nobody"):
-        found("nobody")
+    with pytest.raises(BadInput, match="absent"):
+        found("absent")
