@@ -101,7 +101,7 @@ class _Load:
     end_s: float
 
     def grown(self, times: float, lasting_s: float) -> _Load:
-        """So many times closer together, from the beginning and again until they have lasted as long."""
+        """Closer together by a factor, from the beginning and again until they have lasted as long."""
         arrivals_s, calls = self.queries.arrivals_s, self.queries.calls
         most = max(1, _MOST_QUERIES // len(arrivals_s))
         rounds = min(most, math.ceil(lasting_s * times / self.end_s))

@@ -20,7 +20,7 @@ from mark.pipelines.paths import pattern_path_s
 
 UNITS = 40
 StageCost = Callable[[float], float]
-"""$/h of a stage that has so many seconds; infinite where they are too few."""
+"""$/h of a stage by the seconds that it has; infinite where they are too few."""
 
 
 def split_latency(

@@ -45,7 +45,7 @@ class ControlledStage:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class StageOutcome:
+class ControlledOutcome:
     """What one stage did and cost.
 
     `calls` are those that were made; `wait_s` is the mean wait of those on instances, `busy_s` the seconds that workers
@@ -71,7 +71,7 @@ class PipelineOutcome:
     """`latency_s` of each query, infinite where it was not answered."""
 
     latency_s: FloatArray
-    stages: tuple[StageOutcome, ...]
+    stages: tuple[ControlledOutcome, ...]
 
 
 def simulate_controlled(
@@ -154,9 +154,9 @@ class _StageRun:
         self._counts += (on_instance.sum(), (gone.slot == BY_FUNCTION).sum(), (gone.slot == REFUSED).sum())
         self._wait_s += float((gone.start_s - gone.arrival_s)[on_instance].sum())
 
-    def outcome(self) -> StageOutcome:
+    def outcome(self) -> ControlledOutcome:
         here, by_functions, refused = (int(count) for count in self._counts)
-        return StageOutcome(
+        return ControlledOutcome(
             self._resolved,
             self._simulation.bill(),
             self._simulation.fleet(),

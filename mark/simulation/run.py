@@ -94,7 +94,7 @@ class Simulation:
     """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request.
 
     `arrivals` are what is drawn from the trace unless others are given. Bouncers promise RT_max of the service, or
-    `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. Whoever gives either goes through the
+    `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. With either the caller goes through the
     run step by step: `begin`, `pass_window` until the end, `finish`.
     """
 

@@ -20,7 +20,7 @@ from mark.ec2.spot_series import SpotSeries, load_spot_series
 from mark.pipelines.latency_split import StageCost, split_latency
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
-from mark.simulation.controlled_pipeline import ControlledStage, StageOutcome, simulate_controlled
+from mark.simulation.controlled_pipeline import ControlledOutcome, ControlledStage, simulate_controlled
 from mark.simulation.inputs import Inputs, history_of
 from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up
@@ -112,7 +112,7 @@ def controlled_run(
     )
 
 
-def _stage_run(name: str, stage: ControlledStage, found: StageOutcome, duration_s: float) -> StageRun:
+def _stage_run(name: str, stage: ControlledStage, found: ControlledOutcome, duration_s: float) -> StageRun:
     hours = sorted(found.fleet.instance_hours.items(), key=lambda one: -one[1])
     used = [(found.resolved.index(offer), of_offer) for offer, of_offer in hours if of_offer > 0.0]
     offers, candidates = found.resolved.offers, found.resolved.candidates

@@ -113,7 +113,7 @@ def test_a_fixed_fleet_shares_instances_where_the_file_allows_it(place: Path, ca
     )
 
 
-def test_functions_have_their_own_dollars_and_a_stage_without_one_says_why(place: Path, capsys: Captured) -> None:
+def test_functions_have_their_own_dollars_and_absent_ones_a_reason(place: Path, capsys: Captured) -> None:
     """`other` has no function in time: 95 ms of the 80 that the first stage leaves."""
     rows = [f"{row}," for row in PROFILE.splitlines()[1:]]
     rows += ["one,lambda:1769,1,20,1,400", "other,lambda:1769,1,95,1,400"]

@@ -76,7 +76,7 @@ def test_stages_with_their_parts_of_the_time_are_services(tmp_path: Path) -> Non
     assert {service.stage: service.share for service in services}["translate"] == 0.4
 
 
-def test_a_stage_without_its_part_of_the_time_is_no_service(tmp_path: Path) -> None:
+def test_a_stage_without_a_part_is_no_service(tmp_path: Path) -> None:
     found = pipeline(tmp_path, with_parts(HEAD + GRAPH, {"language": 50}))
     with pytest.raises(BadInput, match=r"\[stage\.vision\] slo_ms: must be said"):
         found.stage_services()

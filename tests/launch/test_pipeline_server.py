@@ -105,7 +105,7 @@ def test_stages_elsewhere_run_on_other_machines(tmp_path: Path) -> None:
 
 
 def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path) -> None:
-    more = "pipeline = 'nobody:respond'"
+    more = "pipeline = 'absent:respond'"
     stages = "[stage.a]\nmodel = 'm:A'\n[feedback]\nlog = 'said'\n"
     found = serving(tmp_path, stages, more, stages_here=["a"])
     assert (found.feedback, found.pipeline and found.pipeline.driver) == (None, None)

@@ -68,7 +68,7 @@ def test_a_cheap_function_takes_the_place_of_the_margin() -> None:
     assert replicas(last) == [replicas(PLAIN)[0], replicas(both)[1]]
 
 
-def test_a_stage_bridges_only_if_what_waits_for_its_last_moment_is_in_time_behind() -> None:
+def test_a_stage_bridges_only_where_last_moments_leave_enough_time() -> None:
     """Its function leaves b a single call's time, in which nothing may queue: so a keeps its margin."""
     first = found((USE, None))
     assert (first.roles, first.functions) == ((STANDBY, NONE), (USE, None))
@@ -105,7 +105,7 @@ def test_a_function_that_is_always_late_is_not_counted_on() -> None:
     assert served(late).miss_share(SLO.rt_max_s) <= 0.01
 
 
-def test_a_function_is_alone_only_where_it_may_be_and_one_replica_would_cost_more() -> None:
+def test_a_function_is_alone_only_if_allowed_and_cheaper() -> None:
     """A replica costs $1 an hour. Of 30 queries/s half call b: at $5 a million $0.27 an hour, and $0.54 those of a."""
     cheap = costing(5.0)
     alone = found((cheap, cheap), may_be_alone=True)
@@ -121,7 +121,7 @@ def test_a_function_is_alone_only_where_it_may_be_and_one_replica_would_cost_mor
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_bill_is_above_that_of_replicas_alone_and_no_more_are_late(seed: int) -> None:
+def test_no_bill_and_no_lateness_exceeds_that_of_replicas(seed: int) -> None:
     rng = np.random.default_rng(seed)
     uses = [
         replace(costing(float(10.0**exponent)), warm_s=float(warm_s), cold_s=float(cold_s))

@@ -29,7 +29,7 @@ def spent(costs: Sequence[StageCost], seconds: Sequence[float]) -> float:
     return sum(cost(of_stage) for cost, of_stage in zip(costs, seconds, strict=True))
 
 
-def test_time_goes_where_it_saves_most_and_what_saves_nothing_is_shared_out() -> None:
+def test_time_goes_where_it_saves_and_the_rest_is_shared() -> None:
     every = np.ones((1, 2), dtype=np.int64)
     flat, steep = steps(1.0), steps(9.0, 9.0, 9.0, 2.0)
     assert split_latency(chain("a", "b"), every, [flat, steep], 8.0, 8) == pytest.approx([1.6, 6.4])
@@ -56,7 +56,7 @@ def test_no_split_says_which_stage_is_too_slow() -> None:
         split_latency(chain("a", "b"), every, [slow, slow], 4.0, 4)
 
 
-def test_a_part_that_is_given_is_kept_and_the_others_have_the_rest() -> None:
+def test_a_given_part_is_kept_and_others_have_the_rest() -> None:
     """The rest of 10 s is 2.5 s for b, which its whole units leave to be shared out."""
     every = np.ones((1, 2), dtype=np.int64)
     found = split_latency(chain("a", "b"), every, [7.5, steps(5.0, 4.0, 3.0)], 10.0, 10)

@@ -49,7 +49,7 @@ def test_a_waiting_tuner_keeps_the_plan_and_knows_what_came() -> None:
     assert tuner.step(state, np.array([1.0, 2.0]), 60.0) == ((2,), (60.0,))
 
 
-def test_a_stage_that_would_have_no_replica_begins_with_one_until_the_first_step() -> None:
+def test_a_stage_without_replicas_begins_with_one_until_a_step() -> None:
     (choice,), tuner = led_in(CHOICES, Counting(), np.array([0.5]), -3.0, 0.0)
     assert choice.replicas == 1
     assert tuner.step(tuner.begin(), np.array([]), 0.0)[0] == (0,)

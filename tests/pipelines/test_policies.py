@@ -85,7 +85,7 @@ def test_simultaneous_queries_are_planned_for_and_not_followed() -> None:
     assert plan.choices[0].replicas >= 1
 
 
-def test_only_tuned_uses_functions_and_begins_with_fewer_replicas_for_it() -> None:
+def test_only_tuned_uses_functions_and_begins_with_fewer_replicas() -> None:
     """A replica costs $10 an hour, and a million calls of the function $5."""
     dear = [[option("slow", 10.0, 0.0, 0.05), option("fast", 50.0, 0.0, 0.02)]]
     without = replace(CONTEXT, known=BUSY, options=dear)

@@ -70,13 +70,13 @@ def in_time(pipeline: Pipeline, *stages: ResolvedService) -> tuple[list[str | No
     return [None if use is None else use.offer.name for use in found], why
 
 
-def test_of_the_sizes_in_time_the_one_with_the_cheapest_call_is_the_stages() -> None:
+def test_of_sizes_in_time_the_cheapest_call_is_taken() -> None:
     """Of 300 ms the other stage takes 50 at least."""
     found, why = in_time(chain("a", "b"), with_functions(m1024=251, m2048=250, m4096=100), NONE)
     assert (found, why) == (["lambda:2048", None], {})
 
 
-def test_a_function_that_others_leave_too_little_time_for_is_none_and_the_fastest_is_named() -> None:
+def test_a_function_without_enough_time_is_none_and_is_named() -> None:
     found, why = in_time(chain("a", "b", "c"), NONE, with_functions(m1024=400, m2048=201), NONE)
     assert (found, why) == ([None] * 3, {"b": "lambda:2048 takes 201 ms of 200 that others leave"})
 
@@ -87,13 +87,13 @@ def test_what_runs_beside_a_stage_leaves_it_all_the_time() -> None:
     assert found == ["lambda:1024", "lambda:1024", None]
 
 
-def test_nothing_is_in_time_where_a_query_through_all_stages_is_not() -> None:
+def test_nothing_is_in_time_where_whole_queries_are_not() -> None:
     names = "abcdefg"
     _, why = in_time(chain(*names), with_functions(m1024=1), *[NONE] * 6)
     assert why == {"a": "lambda:1024 takes 1 ms of 0 that others leave"}
 
 
-def test_a_function_without_a_profile_is_told_from_one_that_is_too_slow() -> None:
+def test_a_function_without_profile_differs_from_a_slow_one() -> None:
     unprofiled = replace(NONE, service=replace(NONE.service, functions=("lambda:*",)))
     assert in_time(chain("a"), unprofiled) == ([None], {"a": "lambda:*: no profile of m"})
     unsold = replace(NONE, service=replace(NONE.service, functions=("lambda:99",)))
@@ -101,7 +101,7 @@ def test_a_function_without_a_profile_is_told_from_one_that_is_too_slow() -> Non
         in_time(chain("a"), unsold)
 
 
-def test_calls_of_a_function_that_is_alone_do_not_wait_for_replicas() -> None:
+def test_calls_of_a_lone_function_wait_for_no_replica() -> None:
     """And what comes before it leaves it no more than it takes, whatever a batch would."""
     slow, quick = function(0.2, 3.0), function(0.1, 3.0)
     found = stage_functions(chain("a", "b"), (CHOICE,) * 2, (slow, quick), (False, True))

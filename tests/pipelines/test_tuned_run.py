@@ -163,7 +163,7 @@ def test_functions_bridge_until_a_replica_is_active() -> None:
     assert found.total_usd == pytest.approx(found.usd + found.function_usd)
 
 
-def test_a_function_alone_answers_at_once_until_the_tuner_asks_for_replicas() -> None:
+def test_a_lone_function_answers_until_the_tuner_asks_for_replicas() -> None:
     """Two at once at 11 s; a replica asked for at 12 s is there at 17 s, and takes what comes while it is free."""
     use = function(0.5, 0.0)
     queries = QuerySample(np.array([11.0, 11.0, 16.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
@@ -177,7 +177,7 @@ def test_a_function_alone_answers_at_once_until_the_tuner_asks_for_replicas() ->
     assert (still.usd, still.latency_s.tolist()) == (0.0, pytest.approx([0.5] * 5))
 
 
-def test_what_finds_neither_a_replica_nor_an_environment_is_never_answered() -> None:
+def test_without_replica_and_environment_a_call_is_never_answered() -> None:
     """Two environments and three calls at once; of the third no stage behind hears."""
     use = function(0.5, 0.0, concurrency=2)
     queries = QuerySample(np.array([11.0, 11.0, 11.0, 20.0]), np.ones((4, 2), dtype=np.int64))

@@ -52,7 +52,7 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
     return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s)
 
 
-def test_a_pipeline_of_one_stage_is_the_run_of_a_service(tmp_path: Path) -> None:
+def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
     """Latency by latency, dollar by dollar."""
     request = request_for(tmp_path, HEAD + FLEET + '[stage.only]\nmodel = "one"\n')
     _, found = served(request)
@@ -69,7 +69,7 @@ def test_a_pipeline_of_one_stage_is_the_run_of_a_service(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_every_query_is_answered_or_refused_once_and_stages_sum_to_the_bill(tmp_path: Path, seed: int) -> None:
+def test_queries_are_answered_once_and_stages_sum_to_the_bill(tmp_path: Path, seed: int) -> None:
     stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.5\n'
     sample, found = served(request_for(tmp_path, HEAD + FLEET + stages, seed))
     first, second = found.stages

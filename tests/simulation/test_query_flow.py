@@ -53,7 +53,7 @@ def test_it_is_what_the_kernel_says_whatever_the_window(data: st.DataObject) -> 
         assert sent_through(pipeline, arrivals_s, calls, takes_s, window_s).tolist() == expected.tolist()
 
 
-def test_what_is_never_answered_keeps_its_query_from_what_waits_for_it() -> None:
+def test_an_absent_answer_keeps_its_query_from_what_waits() -> None:
     flow = QueryFlow(chain("a", "b"), np.array([0.0, 1.0]), np.array([[1, 1], [1, 1]]))
     flow.due(0, 5.0)
     flow.answered(0, np.array([0, 1]), np.array([FOREVER, 2.0]))

@@ -102,9 +102,7 @@ def test_functions_that_are_named_change_nothing_of_policies_without(
 
 @pytest.mark.parametrize("start_s", [200.0, 0.0])
 @pytest.mark.parametrize("policy", ["mark", "tuned"])
-def test_stages_of_few_queries_have_no_instance_where_none_is_asked_for(
-    with_functions: RunRequest, policy: str, start_s: float
-) -> None:
+def test_stages_of_few_queries_may_have_no_instance(with_functions: RunRequest, policy: str, start_s: float) -> None:
     """At six queries a second their calls cost less than an instance each."""
     request = replace(with_functions, trace="synthetic:poisson?rate=6", start_s=start_s)
     least_one = simulate_pipeline(request, (policy,))[policy]

@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     psutil.wait_procs(processes_of(tmp_path), timeout=60)
 
 
-def test_a_pipeline_without_parts_of_its_time_is_refused_in_one_line(folder: Path) -> None:
+def test_a_pipeline_without_parts_is_refused_in_one_line(folder: Path) -> None:
     (folder / "two.toml").write_text(PIPELINE.replace("slo_ms = 900\n", ""))
     done = here("up", "two.toml")
     assert done.returncode == 2
@@ -62,7 +62,7 @@ def test_a_pipeline_without_parts_of_its_time_is_refused_in_one_line(folder: Pat
 
 
 @pytest.mark.slow
-def test_a_fleet_for_each_stage_and_a_conductor_that_comes_back(folder: Path) -> None:
+def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> None:
     done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
     assert done.returncode == 0, done.stderr
     refused = mark(folder, "load", "synthetic:poisson?rate=10", "--duration", "5")

@@ -9,7 +9,7 @@ from mark.serving.conductor.least import LeastSeen
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.floats(1e-6, 1e3)), min_size=1, max_size=40))
-def test_it_is_the_least_of_this_period_and_the_one_before(seen: list[tuple[float, float]]) -> None:
+def test_it_is_the_least_of_this_and_the_last_period(seen: list[tuple[float, float]]) -> None:
     least = LeastSeen(10.0)
     assert least.value == 0.0
     now_s, began_s = 0.0, -10.0

@@ -118,7 +118,7 @@ def call_in(data: bytes) -> Call:
     return Call("results", RESULTS, body, int(headers[b"inference-header-content-length"]), RESULTS)
 
 
-def test_a_call_is_one_request_with_its_time_and_its_answer_is_the_stage_s() -> None:
+def test_a_call_is_one_request_with_its_time_and_answer() -> None:
     setup = Setup(replace(AT, key="a-key-of-the-stages"))
     setup.offer("q", 0.25, key="user")
     ((_, data),) = setup.line.asked
@@ -141,7 +141,7 @@ def test_a_call_is_one_request_with_its_time_and_its_answer_is_the_stage_s() -> 
     assert setup.stage.metrics.requests == {(INSTANCE, 200): 1}
 
 
-def test_a_call_that_has_just_the_stage_s_own_time_says_none() -> None:
+def test_a_call_with_just_the_stages_own_time_says_none() -> None:
     """By its own promise the stage's server finds out whether its times are wrong (`Conductor.call`)."""
     setup = Setup()
     setup.offer("q", RT_MAX_S)
@@ -166,9 +166,7 @@ def test_the_way_there_and_back_is_taken_off_the_time() -> None:
         (302, 502, NOBODY), (401, 502, NOBODY), (404, 502, NOBODY), (502, 502, NOBODY),
     ],
 )  # fmt: skip
-def test_an_error_of_the_stage_is_the_call_s_and_one_of_the_way_there_is_not_the_client_s(
-    status: int, given: int, made_by: str
-) -> None:
+def test_errors_of_a_stage_are_those_of_the_call(status: int, given: int, made_by: str) -> None:
     setup = Setup()
     setup.offer("q")
     setup.says(status, b'{"error": "of the stage"}')
@@ -223,7 +221,7 @@ def test_second_calls_have_a_budget_and_need_time() -> None:
     assert (setup.status("q"), setup.line.asked) == (503, [])
 
 
-def test_what_a_call_takes_at_least_is_learned_from_those_that_were_answered() -> None:
+def test_the_least_time_of_calls_is_learned_from_answered_ones() -> None:
     setup = Setup()
     assert setup.stage.least_s == 0.0
     for took_s in (0.25, 0.125, 0.25):
@@ -236,7 +234,7 @@ def test_what_a_call_takes_at_least_is_learned_from_those_that_were_answered() -
     assert setup.stage.least_s == 0.125
 
 
-def test_readiness_is_what_the_stage_says_and_a_silent_address_is_asked_nothing_else(
+def test_readiness_is_what_the_stage_says(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -268,7 +266,7 @@ def test_readiness_is_what_the_stage_says_and_a_silent_address_is_asked_nothing_
     ]  # fmt: skip
 
 
-def test_a_question_that_is_not_answered_in_time_is_an_address_that_says_nothing() -> None:
+def test_an_unanswered_question_is_a_silent_address() -> None:
     setup = Setup()
     setup.stage.look()
     ((probe, _),) = setup.line.asked
@@ -283,7 +281,7 @@ def test_a_question_that_is_not_answered_in_time_is_an_address_that_says_nothing
     assert setup.status("refused") == 503
 
 
-def test_a_stage_that_is_too_busy_to_say_that_it_is_ready_stays_ready() -> None:
+def test_a_stage_too_busy_to_answer_stays_ready() -> None:
     setup = Setup()
     setup.probed(200)
     setup.now_s += AT.probe_s
@@ -301,7 +299,7 @@ def test_a_stage_that_is_too_busy_to_say_that_it_is_ready_stays_ready() -> None:
     assert not setup.stage.ready
 
 
-def test_a_kept_connection_that_was_just_closed_says_nothing_of_readiness() -> None:
+def test_a_kept_connection_just_closed_says_nothing_of_readiness() -> None:
     setup = Setup()
     setup.stage.look()
     setup.fails(CLOSED)
@@ -309,7 +307,7 @@ def test_a_kept_connection_that_was_just_closed_says_nothing_of_readiness() -> N
     assert setup.stage.ready
 
 
-def test_a_call_that_hangs_is_given_up_when_its_query_has_long_had_its_answer() -> None:
+def test_a_hanging_call_is_given_up_after_its_query() -> None:
     setup = Setup()
     setup.offer("q", 0.5)
     ((tag, _),) = setup.line.asked
@@ -321,7 +319,7 @@ def test_a_call_that_hangs_is_given_up_when_its_query_has_long_had_its_answer() 
     assert (setup.status("q"), setup.line.cancelled) == (504, [tag])
 
 
-def test_more_calls_than_connections_wait_in_order_and_late_ones_are_dropped() -> None:
+def test_calls_beyond_connections_wait_in_order_or_are_dropped() -> None:
     setup = Setup(replace(AT, most_calls=1, most_queued=2))
     for identity, allowed_s in (("a", 0.9), ("late", 0.1), ("b", 0.9), ("refused", 0.9)):
         setup.offer(identity, allowed_s)
@@ -335,7 +333,7 @@ def test_more_calls_than_connections_wait_in_order_and_late_ones_are_dropped() -
     assert setup.status("b") == 200
 
 
-def test_a_drain_waits_for_what_is_under_way_and_leaves_nothing_without_an_answer() -> None:
+def test_a_drain_waits_and_leaves_nothing_without_an_answer() -> None:
     async def main() -> None:
         setup = Setup(replace(AT, most_calls=1), asyncio.get_running_loop())
         setup.offer("a", 0.9)
@@ -368,7 +366,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(1, 3), st.integers(1, 3))
-def test_whatever_happens_every_call_is_answered_once_and_made_twice_at_most(
+def test_every_call_is_answered_once_and_made_twice_at_most(
     events: list[tuple[str, Any]], most_calls: int, most_queued: int
 ) -> None:
     setup = Setup(replace(AT, most_calls=most_calls, most_queued=most_queued, retry_burst=3.0))

@@ -57,7 +57,7 @@ def by_value(item: Any, **headers: str) -> dict[str, Any]:
     return {"content": bytes(call.body), "headers": {"content-type": RESULTS} | length | headers}
 
 
-def test_each_model_answers_under_its_name_and_all_are_ready_or_none() -> None:
+def test_each_model_answers_by_name_and_all_are_ready_together() -> None:
     async def main(client: httpx.AsyncClient, replicas: list[Replica]) -> None:
         replicas[0].worker_ready(0)
         assert (await client.get("/v2/models/small/ready")).status_code == 200
