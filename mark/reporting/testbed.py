@@ -23,6 +23,8 @@ def status_page(said: Mapping[str, Any]) -> RenderableType:
     doors.add_row("Site file", said["site"])
     for name, url in said["services"].items():
         doors.add_row(f"{name}: send requests to", url)
+    for name, url in said.get("pipelines", {}).items():
+        doors.add_row(f"{name}: send queries to", url or "nothing yet: its stages start")
     for controller in said["controllers"]:
         doors.add_row("Live page", controller["url"] or "its controller starts")
     if said["time_scale"] != 1.0:

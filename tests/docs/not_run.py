@@ -77,6 +77,10 @@ NOT_RUN = {
         "serving.md",
         "env HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip",
     ): "compiles for minutes; make test-compiled does it, and CI",
+    (
+        "testbed.md",
+        "mark testbed up examples/pipeline/digits",
+    ): "tests/infra/testbed/test_pipeline.py runs a smaller one",
     ("serving-benchmark.md", "python benchmarks/overload.py"): "a benchmark of minutes",
     ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",
     ("traces.md", "mark trace info 'cloudwatch:AWS/Applicat"): "needs an AWS account",

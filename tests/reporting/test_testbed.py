@@ -42,6 +42,9 @@ def test_the_status_names_the_live_page_of_each_controller() -> None:
     said = words(status_page(STATUS))
     assert "Live page http://page Live page its controller starts" in said
     assert "Controller's clock 10 times as fast as yours" in said
+    pipelines = {"digits": "http://digits", "social": None}
+    said = words(status_page(STATUS | {"pipelines": pipelines}))
+    assert "digits: send queries to http://digits social: send queries to nothing yet: its stages start" in said
     assert "clock" not in words(status_page(STATUS | {"time_scale": 1.0}))
 
 
