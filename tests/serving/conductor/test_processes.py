@@ -151,6 +151,7 @@ def _kill_one_of_each(pid: int) -> None:
         os.kill(worker, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_remote_stage_is_asked_with_its_key_or_missed(folder: Path) -> None:
     (folder / "keys").write_text(f"conductor:{KEY}\n")
     (folder / "key").write_text(f"{KEY}\n")
