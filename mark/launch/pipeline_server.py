@@ -73,6 +73,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         elif not apart or stage.name in options.stages_here:
             own = replace(options, workers=options.workers or stage.workers)
             stages[stage.name] = serving_of(own, replace(service, slo=slo), learn=learns)
+    keeps_parts = all(stage.rt_max_s is not None for stage in config.stages)
     return Serving(
         name=config.name,
         versions=Versions({"1": (config.driver or config.source, 1.0)}),
@@ -80,7 +81,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         rt_max_s=rt_max_s,
         drain_s=options.drain_s,
         linger_s=options.linger_s,
-        pipeline=PipelineServing(stages, None if apart else config.pipeline, driver),
+        pipeline=PipelineServing(stages, None if apart else config.pipeline, driver, keeps_parts=keeps_parts),
         feedback=None if apart else config.feedback,
     )
 

@@ -81,6 +81,7 @@ class PipelineServing:
     stages: Mapping[str, Serving | StageAddress]
     graph: Pipeline | None = None
     driver: PipelineDriver | None = None
+    keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.rules.stage_horizon`)?
 
     @property
     def apart(self) -> bool:
@@ -250,6 +251,7 @@ class ModelServer:
             name=serving.name,
             graph=graph,
             driver=pipeline.driver,
+            keeps_parts=pipeline.keeps_parts,
             version=version,
             probe_every_s=max(1.0, serving.rt_max_s),
             most_queries=serving.max_queued,

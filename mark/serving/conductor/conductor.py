@@ -26,6 +26,7 @@ from mark.models.driver import PipelineDriver, StageCall, StageFailed
 from mark.models.model import Model
 from mark.models.results import call_with, results_of
 from mark.rules.admission import in_time
+from mark.rules.stage_horizon import stage_horizon_s
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
@@ -90,11 +91,13 @@ class _Run:
 class Conductor:
     """The backend that is a pipeline: offers each stage its calls, and answers every query exactly once.
 
-    What comes next is said by `graph` or `driver`, one of them. A query whose deadline passes is answered then, and
-    nothing more is begun for it. Times of stages are learned, and can be wrong: where queries were dropped because of
-    them, one is served every `probe_every_s` whatever they say. At most `most_queries` are under way, with bodies of
-    `most_held_bytes` together; a request holds `most_items` of them at most, for all of them begin in one turn of the
-    loop.
+    What comes next is said by `graph` or `driver`, one of them. On a graph stages may keep to their parts of RT_max
+    (`keeps_parts`), as they were planned; else a stage leaves those behind it the least that they take.
+
+    A query whose deadline passes is answered then, and nothing more is begun for it. Times of stages are learned, and
+    can be wrong: where queries were dropped because of them, one is served every `probe_every_s` whatever they say. At
+    most `most_queries` are under way, with bodies of `most_held_bytes` together; a request holds `most_items` of them
+    at most, for all of them begin in one turn of the loop.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class Conductor:
         name: str,
         graph: StageGraph | None = None,
         driver: PipelineDriver | None = None,
+        keeps_parts: bool = False,
         version: str = "1",
         probe_every_s: float = 1.0,
         most_queries: int = 10_000,
@@ -120,6 +124,11 @@ class Conductor:
         self._names = tuple(stage.name for stage in stages)
         self._backends = tuple(stage.backend for stage in stages)
         self._graph, self._driver, self._loop, self._now = graph, driver, loop, now
+        # Of each stage the parts of those behind it; None: what these take at least counts alone.
+        self._behind_s: list[float] | None = None
+        if keeps_parts and graph is not None:
+            parts_s = tuple(stage.rt_max_s for stage in stages)
+            self._behind_s = [all_s - own_s for all_s, own_s in zip(graph.needed_s(parts_s), parts_s, strict=True)]
         self._model = Model()
         self._model.name, self._model.version = name, version
         # A driver reads a query's parts by their names, whichever protocol brought them.
@@ -216,7 +225,12 @@ class Conductor:
         if probes:  # by the stage's own promise: it serves what it thinks too slow now and then
             deadline_s = now_s + self.stages[stage].rt_max_s
         else:
-            deadline_s = run.progress.deadline_s - (needed_s - backend.least_s)
+            least_behind_s, left_s = needed_s - backend.least_s, run.progress.deadline_s - now_s
+            if self._behind_s is None:
+                deadline_s = now_s + left_s - least_behind_s
+            else:
+                own_s, behind_s = self.stages[stage].rt_max_s, self._behind_s[stage]
+                deadline_s = now_s + stage_horizon_s(left_s, own_s, behind_s, least_behind_s)
         answer = partial(self._replied, run, stage, told, run.progress.answers == 0)
         attempt = Attempt(call, 1, now_s, deadline_s, answer, request.id)
         attempt.key, attempt.of = request.key, request

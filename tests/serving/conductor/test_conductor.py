@@ -554,12 +554,23 @@ def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> 
     run(main)
 
 
-def test_a_stage_gets_the_time_left_less_what_follows_needs() -> None:
+@pytest.mark.parametrize(
+    ("keeps_parts", "part_s", "deadline_s"),
+    [
+        (False, 0.5, 1001.7),  # b takes 0.3 s at least
+        (True, 0.5, 1001.5),  # b has its part
+        (True, 0.9, 1001.4),  # which leaves less than a's own
+        (True, 1.4, 1001.7),  # and b needs 0.3 s of it
+    ],
+)
+def test_a_stage_gets_the_time_left_less_what_follows_needs(
+    keeps_parts: bool, part_s: float, deadline_s: float
+) -> None:
     offered: list[Request] = []
 
     def stage(name: str, least_s: float) -> ConductedStage:
         backend: Any = SimpleNamespace(least_s=least_s, offer=offered.append)
-        return ConductedStage(name, backend, RT_MAX_S)
+        return ConductedStage(name, backend, part_s)
 
     async def main() -> None:
         conductor = Conductor(
@@ -569,12 +580,13 @@ def test_a_stage_gets_the_time_left_less_what_follows_needs() -> None:
             name="p",
             graph=StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
             now=lambda: 1000.5,
+            keeps_parts=keeps_parts,
         )
         call = Call("sagemaker", "application/json", b"0")
         conductor.offer(Request(call, 1, 1000.0, 1002.0, lambda request, reply, made_by: None, "q", key="user"))
         (first,) = offered
-        # From the call on it has 1.5 s, of which b takes 0.3 s at least.
-        assert (first.arrived_s, first.deadline_s) == (1000.5, pytest.approx(1001.7))
+        # From the call on it has 1.5 s.
+        assert (first.arrived_s, first.deadline_s) == (1000.5, pytest.approx(deadline_s))
         assert (first.items, first.id, first.key) == (1, "q", "user")
 
     run(main)
