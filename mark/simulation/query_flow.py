@@ -31,6 +31,7 @@ class QueryFlow:
         self._left = self._calls.copy()  # calls without an answer
         self._open: list[Ints] = [np.empty(0, dtype=np.int64)] * shape[0]  # arrived, and not gone on to the stage
         self._arrived = [0] * shape[0]
+        self._until_s = [-INF] * shape[0]  # what was due before it is known
         self._query_of: list[Ints] = [np.empty(int(n), dtype=np.int64) for n in self._calls.sum(axis=1)]  # by call
         self._made = [0] * shape[0]
 
@@ -51,6 +52,9 @@ class QueryFlow:
         self._answer_s[stage, waiting[never]] = NEVER_S
         self._open[stage] = waiting[~(goes_on | never)]
         due = np.flatnonzero(goes_on & called)
+        if len(due) and float(ready_s[due].min()) < self._until_s[stage]:
+            raise AssertionError("a call became known after its window: an answer came late")
+        self._until_s[stage] = until_s
         due = due[np.argsort(ready_s[due], kind="stable")]
         times_s, queries = ready_s[due], waiting[due]
         each = self._calls[stage, queries]

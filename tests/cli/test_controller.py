@@ -84,6 +84,34 @@ def test_unavailable_live_prices_fall_back_to_the_catalogue(
     assert begun[0].resolved.offers == begun[1].resolved.offers
 
 
+def test_stages_of_a_pipeline_are_controlled_by_their_share_of_its_load(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in DEAD.items():
+        monkeypatch.setenv(name, value)
+    fleet = '[fleet]\ninstances = ["c7i.large"]\n'
+    stages = '[stage.a]\nmodel = "m"\nslo_ms = 100\n[stage.b]\nmodel = "m"\nslo_ms = 200\nshare = 0.25\nafter = ["a"]\n'
+    head = '[service]\nname = "p"\nslo_ms = 300\nslo_attainment = 0.99\nprofile = "p.csv"\n'
+    (tmp_path / "p.toml").write_text(head + fleet + stages)
+    (tmp_path / "p.csv").write_text("model,instance,batch,latency_ms,basis\nm,c7i.large,1,20,measured\n")
+    there = site.read_text()
+    part = there[there.index("[services.") :]
+    site.write_text(there + "".join(part.replace("inception-v3", f"p-{stage}") for stage in "ab"))
+    begun: list[ServiceSpec] = []
+
+    def serve(site: object, charges: list[ServiceSpec], *_: object, **__: object) -> int:
+        begun.extend(charges)
+        return 0
+
+    monkeypatch.setattr("mark_infra.controller.process.serve", serve)
+    argv = ["controller", str(tmp_path / "p.toml"), "--site", str(site), "--history", "synthetic:poisson?rate=40"]
+    assert main(argv) == 0
+    first, second = begun
+    assert [spec.resolved.service.name for spec in begun] == ["p-a", "p-b"]
+    assert [spec.resolved.slo.rt_max_s for spec in begun] == [0.1, 0.2]
+    assert second.history.mean_rps == pytest.approx(0.25 * first.history.mean_rps)
+
+
 def test_everything_is_asked_with_the_profile(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One session for the cloud, the store, functions and prices."""
     (tmp_path / "config").write_text("[profile work]\naws_access_key_id = AKIAWORK\naws_secret_access_key = x\n")

@@ -284,6 +284,18 @@ def test_every_call_of_a_dropped_query_is_asked_for() -> None:
     assert simulated.end_s() == [np.inf]
 
 
+def test_a_join_goes_on_with_an_answer_after_a_drop() -> None:
+    """The second query is dropped by one stage at 10 s, and answered by the other, which begins it at 12 s, at 18 s."""
+    queries = PipelineQueries.of(np.zeros(2), np.array([[1, 2, 0], [1, 1, 1]]), np.array([18.0, 19.0]))
+    tables = [np.array([0.0, service_s]) for service_s in (10.0, 6.0, 0.5)]
+    simulated = PipelineSimulation(queries, [(), (), (0, 1)], [ALL, ALL, FIRST], tables, drops=True)
+    for stage in range(3):
+        simulated.add(stage, stage, 0.0, np.inf)
+    simulated.advance(11.0)
+    simulated.advance()
+    assert simulated.end_s().tolist() == [10.0, 18.5]
+
+
 def test_functions_that_make_no_sense_are_refused() -> None:
     for use, behind_s in ((function(0.0, 1.0), 0.0), (function(1.0, 0.0), -1.0), (function(1.0, 0.0), np.nan)):
         with pytest.raises(BadInput, match="lambda:3008"):

@@ -56,6 +56,13 @@ def test_no_split_says_which_stage_is_too_slow() -> None:
         split_latency(chain("a", "b"), every, [slow, slow], 4.0, 4)
 
 
+def test_time_moves_to_where_it_saves_more_than_it_cost() -> None:
+    """A unit saves most for a, two for b: only the second leaves nothing better."""
+    every = np.ones((1, 2), dtype=np.int64)
+    found = split_latency(chain("a", "b"), every, [steps(10.0, 5.0), steps(10.0, 10.0, 1.0)], 4.0, 4)
+    assert found == pytest.approx([1.0, 3.0])
+
+
 def test_a_given_part_is_kept_and_others_have_the_rest() -> None:
     """The rest of 10 s is 2.5 s for b, which its whole units leave to be shared out."""
     every = np.ones((1, 2), dtype=np.int64)

@@ -86,6 +86,31 @@ def test_queries_are_answered_once_and_stages_sum_to_the_bill(tmp_path: Path, se
     assert all(stage.bill.total > 0.0 for stage in found.stages)
 
 
+def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> None:
+    stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.25\n'
+    request = request_for(tmp_path, HEAD + FLEET + stages)
+    config = load_pipeline(request.service)
+    pipeline, law, _ = graph_and_law(config, None, None)
+    trace = trace_named_in(request)
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    first, second = (one.inputs for one in controlled_stages(request, config, pipeline, law, trace, part, 60.0))
+    assert second.history.mean_rps == pytest.approx(0.25 * first.history.mean_rps)
+    assert second.evaluated.mean_rps == pytest.approx(0.25 * first.evaluated.mean_rps)
+    assert first.request.seed != second.request.seed
+    assert first.service.slo.rt_max_s + second.service.slo.rt_max_s <= 0.2 + 1e-9
+
+
+def test_a_stage_leaves_the_ones_behind_it_their_part(tmp_path: Path) -> None:
+    """One instance cannot do the first stage's calls: what it cannot do in its part is refused there, and not later."""
+    fleet = FLEET + "max_instances = 2\n"
+    stages = '[stage.a]\nmodel = "two"\nslo_ms = 100\n[stage.b]\nmodel = "one"\nafter = ["a"]\nslo_ms = 100\n'
+    request = replace(request_for(tmp_path, HEAD + fleet + stages), trace="synthetic:poisson?rate=500")
+    _, found = served(request)
+    first, second = found.stages
+    assert first.refused > 0.1 * first.calls
+    assert second.refused < 0.01 * second.calls
+
+
 def test_the_same_seed_makes_the_same_run(tmp_path: Path) -> None:
     stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\n'
     request = request_for(tmp_path, HEAD + FLEET + stages)

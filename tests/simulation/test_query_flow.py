@@ -63,6 +63,15 @@ def test_an_absent_answer_keeps_its_query_from_what_waits() -> None:
     assert flow.latency_s().tolist() == [FOREVER, 2.5]
 
 
+def test_an_answer_that_comes_after_its_window_is_a_fault() -> None:
+    flow = QueryFlow(chain("a", "b"), np.array([0.0]), np.array([[1, 1]]))
+    flow.due(0, 5.0)
+    flow.due(1, 5.0)
+    flow.answered(0, np.array([0]), np.array([3.0]))
+    with pytest.raises(AssertionError, match="an answer came late"):
+        flow.due(1, 10.0)
+
+
 def test_one_call_of_several_that_is_never_answered_is_enough() -> None:
     flow = QueryFlow(chain("a"), np.array([0.0]), np.array([[3]]))
     flow.due(0, 5.0)
