@@ -75,6 +75,13 @@ class PipelineConfig:
         """Of its stages, in order."""
         return tuple(stage.name for stage in self.stages)
 
+    def check_visits(self) -> None:
+        """Raises BadInput where nothing says which queries visit a stage, so that none can be served."""
+        for stage in self.stages:
+            if self.driver is None and stage.share < 1.0:
+                what = "nothing says which queries visit it: serving that takes a driver, [service] pipeline"
+                raise BadInput(what, f"{self.source} [stage.{stage.name}] share", stage.share)
+
     def stage_services(self) -> list[ServiceConfig]:
         """Each stage as a service by itself. Raises BadInput for one that does not say its part of RT_max."""
         services = []
@@ -88,19 +95,22 @@ class PipelineConfig:
     def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
         """A stage as a service by itself, with this part of the pipeline's RT_max.
 
-        Every stage may miss as much, and has as much of the instances and dollars that all of them may. What would be
-        late is refused: it is of no use to its query.
+        Every stage may miss as much, and has as much of the instances and dollars that all of them may; of functions'
+        dollars those that name functions have equal parts. What would be late is refused: it is of no use to its query.
         """
         count, fleet = len(self.stages), self.fleet
+        most = max(1, fleet.max_instances // count)
+        with_functions = max(1, sum(bool(one.functions) for one in self.stages))
         return replace(
             self.service(stage),
             slo=Slo(rt_max_s, self.stage_attainment),
             late="refuse",
             stage=stage.name,
             share=stage.share,
-            max_instances=max(1, fleet.max_instances // count),
+            min_instances=min(fleet.min_instances, most),
+            max_instances=most,
             max_usd_per_hour=fleet.max_usd_per_hour / count,
-            max_function_usd_per_hour=fleet.max_function_usd_per_hour / count,
+            max_function_usd_per_hour=fleet.max_function_usd_per_hour / with_functions,
         )
 
     @property
@@ -167,6 +177,11 @@ def load_pipeline(file: str) -> PipelineConfig:
     stages = {section.name: _stage(stage, section, bought, driver) for stage, section in sections.items()}
     pipeline = None if driver else _graph(path, sections)
     order = pipeline.names if pipeline else tuple(sections)
+    for section in sections.values():
+        part_s = stages[section.name].rt_max_s
+        if part_s is not None and part_s > slo.rt_max_s:
+            what = f"is more than the whole pipeline's {slo.rt_max_s * 1e3:g}"
+            raise BadInput(what, section.where("slo_ms"), section.table["slo_ms"])
     if pipeline:
         _check_parts(path, pipeline, [stages[f"stage.{name}"] for name in order], slo)
     return PipelineConfig(

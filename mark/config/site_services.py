@@ -13,12 +13,13 @@ from mark.domain.service import ServiceConfig
 def site_services(names: Sequence[str]) -> list[ServiceConfig]:
     """Of service files, shipped services and pipeline files, whose stages are services each.
 
-    Raises BadInput, also for two services of one name.
+    Raises BadInput, also for two services, or a service and a pipeline, of one name.
     """
     services: list[ServiceConfig] = []
+    pipelines = site_pipelines(names)
     for name in names:
         services += load_pipeline(name).stage_services() if names_pipeline(name) else [load_service(name)]
-    found = [service.name for service in services]
+    found = [*(service.name for service in services), *(pipeline.name for pipeline in pipelines)]
     if len(set(found)) < len(found):
         raise BadInput("names a service twice", "services", ", ".join(found))
     return services

@@ -128,11 +128,8 @@ def _check_name(config: PipelineConfig, name: str, option: str, before: Collecti
 
 def _driver(config: PipelineConfig) -> PipelineDriver | None:
     """None where the graph is said, by which every query visits every stage."""
+    config.check_visits()
     if config.driver is None:
-        for stage in config.stages:
-            if stage.share < 1.0:
-                what = "nothing says which queries visit it: serving that takes a driver, [service] pipeline"
-                raise BadInput(what, f"{config.source} [stage.{stage.name}] share", stage.share)
         return None
     return open_driver(config)
 

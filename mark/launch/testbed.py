@@ -87,6 +87,8 @@ def start_testbed(options: TestbedOptions) -> Remote:
     """
     folder = options.state.resolve()
     services = site_services(options.services)
+    for pipeline in site_pipelines(options.services):
+        pipeline.check_visits()  # refused here, and not in the conductor's log
     if (folder / DAEMON).exists():
         if _alive(folder / DAEMON):
             raise BadInput("a testbed runs here already: mark testbed down", "state", str(folder))

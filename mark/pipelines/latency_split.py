@@ -33,8 +33,7 @@ def split_latency(
     """Seconds of each stage; on no path that a query takes (`patterns`, calls by stage) more than RT_max together.
 
     In place of a cost may stand the seconds that a stage has. What no stage saves anything by is handed out as well,
-    in proportion: it takes in bursts. Raises Infeasible where
-    there is no split, and names the stages that need most.
+    in proportion: it takes in bursts. Raises Infeasible where there is no split, and says what each stage needs.
     """
     return _Split(pipeline, patterns, costs, rt_max_s, units).found()
 
@@ -51,34 +50,44 @@ class _Split:
         self._fixed_s = [None if callable(cost) else cost for cost in costs]
         self._pipeline, self._units, self._unit_s = pipeline, units, rt_max_s / units
         self._visited = (patterns > 0).astype(np.int64)
+        self._least_s = [_least_s(cost, rt_max_s) if callable(cost) else cost for cost in costs]
         # Time that is not used costs nothing, so that none costs more than less of it.
-        by_time = ([cost(n * self._unit_s) if callable(cost) else 0.0 for n in range(1, units + 1)] for cost in costs)
-        self._usd = [[math.inf, *itertools.accumulate(usd, min)] for usd in by_time]
+        by_time = (
+            [cost(min(least_s + n * self._unit_s, rt_max_s)) for n in range(units + 1)]
+            if callable(cost)
+            else [0.0] * (units + 1)
+            for cost, least_s in zip(costs, self._least_s, strict=True)
+        )
+        self._usd = [list(itertools.accumulate(usd, min)) for usd in by_time]
 
     def found(self) -> list[float]:
-        split = [next((n for n, usd in enumerate(of_stage) if usd < math.inf), None) for of_stage in self._usd]
         names = self._pipeline.names
-        slow = [name for name, n in zip(names, split, strict=True) if n is None]
-        if slow:
+        if slow := [name for name, least_s in zip(names, self._least_s, strict=True) if least_s == math.inf]:
             raise Infeasible(f"no part of RT_max is enough for {', '.join(slow)}")
-        units = [n for n in split if n is not None]
+        units = [0] * len(names)
         if not self._fits(units):
-            least = ", ".join(f"{name} {1e3 * s:.0f} ms" for name, s in zip(names, self._times_s(units), strict=True))
+            least = ", ".join(f"{name} {round(1e3 * s, 2):g} ms" for name, s in zip(names, self._least_s, strict=True))
             raise Infeasible(f"what stages need at least is more than RT_max on one path: {least}")
         units = self._raised(units)
         while (better := self._moved(units)) is not None:
             units = self._raised(better)
-        return [
+        times_s = self._times_s(units)
+        grown_s = [
             time_s * self._spare(stage, units) if self._fixed_s[stage] is None else time_s
-            for stage, time_s in enumerate(self._times_s(units))
+            for stage, time_s in enumerate(times_s)
         ]
+        # A join that goes on without some of its stages may wait for those once they take longer.
+        return grown_s if self._in_time(grown_s) else times_s
 
     def _times_s(self, units: Sequence[int]) -> list[float]:
-        times = zip(units, self._fixed_s, strict=True)
-        return [n * self._unit_s if fixed_s is None else fixed_s for n, fixed_s in times]
+        times = zip(units, self._least_s, self._fixed_s, strict=True)
+        return [least_s + n * self._unit_s if fixed_s is None else fixed_s for n, least_s, fixed_s in times]
 
     def _fits(self, units: Sequence[int]) -> bool:
-        longest_s = pattern_path_s(self._pipeline, self._visited, self._times_s(units)).max()
+        return self._in_time(self._times_s(units))
+
+    def _in_time(self, times_s: Sequence[float]) -> bool:
+        longest_s = pattern_path_s(self._pipeline, self._visited, times_s).max()
         return bool(longest_s <= (self._units + 1e-6) * self._unit_s)
 
     def _raised(self, units: list[int]) -> list[int]:
@@ -101,7 +110,7 @@ class _Split:
         """The pair of stages between which time moves with the largest saving; None: nothing saves."""
         best, saved = None, 1e-9
         for giver, has in enumerate(units):
-            for less in range(1, has):
+            for less in range(has):
                 lost = self._usd[giver][less] - self._usd[giver][has]
                 if lost == math.inf:
                     continue
@@ -130,3 +139,14 @@ class _Split:
         times_s[stage] += far_s
         longest_s = float(pattern_path_s(self._pipeline, through, times_s).max()) - far_s
         return max(1.0, self._units * self._unit_s / longest_s) if longest_s > 0.0 else 1.0
+
+
+def _least_s(cost: StageCost, rt_max_s: float) -> float:
+    """The least time that is enough; infinite where all of RT_max is not."""
+    if cost(rt_max_s) == math.inf:
+        return math.inf
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if cost(middle * rt_max_s) == math.inf else (low, middle)
+    return high * rt_max_s

@@ -51,7 +51,8 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
     )
     table.add_row("Instances", number(run.instances, 1), f"in the mean, {run.most_instances:,} at most")
     if run.bound_usd is not None:
-        regret = "none: the promise was missed" if run.regret is None else f"{number(run.regret)} x the bound"
+        why = "the bound is zero" if run.kept else "the promise was missed"
+        regret = f"none: {why}" if run.regret is None else f"{number(run.regret)} x the bound"
         table.add_row("Bound", usd(run.bound_usd), f"no fleet keeps the promise for less; regret {regret}")
     return page(
         _headline(run),
@@ -166,7 +167,7 @@ def _stages(run: PipelineRun) -> Table:
             percent(stage.busy, 0),
             milliseconds(stage.wait_s * 1e3),
             usd(stage.usd),
-            percent(stage.usd / run.usd, 0),
+            percent(stage.usd / run.usd, 0) if run.usd else "-",
         )
     return table
 

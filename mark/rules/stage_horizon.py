@@ -9,4 +9,4 @@ def stage_horizon_s(left_s: float, own_s: float, behind_s: float, least_behind_s
     same, as long as the ones behind it have the least that they can do with (`least_behind_s`). Not above zero where
     the query cannot be in time any more.
     """
-    return max(left_s - behind_s, min(own_s, left_s - least_behind_s))
+    return min(left_s - least_behind_s, max(left_s - behind_s, own_s))

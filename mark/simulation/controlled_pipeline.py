@@ -62,7 +62,7 @@ class ControlledOutcome:
     busy_s: float
     function: FunctionCalls
     paid: FloatArray
-    assumed_share: float  # of the bill: what rests on assumed rows of profiles
+    assumed_usd: float  # of the bill: what rests on assumed rows of profiles
     notes: tuple[str, ...]
 
 
@@ -167,6 +167,6 @@ class _StageRun:
             self._simulation.stage.all_busy_s(),
             self._simulation.stage.function_calls(),
             self._simulation.paid(),
-            self._simulation.share_on(Basis.ASSUMED),
+            self._simulation.share_on(Basis.ASSUMED) * self._simulation.bill().total,
             self._simulation.notes,
         )

@@ -147,8 +147,8 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
     config, trace, part = opened.config, opened.trace, opened.part
     named = pipeline_policy(policy)
     if named.plan is None:
-        _, known = _known(request, trace, part)
-        return controlled_run(request, config, policy, pipeline, law, trace, part, known)
+        before, known = _known(request, trace, part)
+        return controlled_run(request, config, policy, pipeline, law, trace, part, known, before)
     offered = [instance_options(opened.resolved[name]) for name in pipeline.names]
     before, known = _known(request, trace, part)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)

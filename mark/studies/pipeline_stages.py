@@ -52,7 +52,7 @@ def controlled_stages(
     spot = tuple(load_spot_series(path, prices) for path in request.spot_traces)
     stages = []
     for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
-        own = replace(as_known, seed=request.seed + at * _SEEDS_APART, with_bound=False)
+        own = replace(as_known, seed=(request.seed + at * _SEEDS_APART) % 2**63, with_bound=False)
         inputs = _inputs(own, planned[name], trace, part, request.scale * calls, spot)
         stages.append(ControlledStage(inputs, _least_s(planned[name])))
     return stages
@@ -67,8 +67,9 @@ def controlled_run(
     trace: Trace,
     part: Part,
     known: Part,
+    before: bool,
 ) -> PipelineRun:
-    """RT_max is split for the mean load of `known`. Raises BadInput, Infeasible."""
+    """RT_max is split for the mean load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
     promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
     try:
         stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
@@ -92,7 +93,7 @@ def controlled_run(
     )
     split = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
     usd = sum(run.usd for run in runs)
-    assumed = sum(one.assumed_share * run.usd for one, run in zip(found.stages, runs, strict=True))
+    assumed = sum(one.assumed_usd for one in found.stages)
     return pipeline_run(
         request,
         config,
@@ -104,6 +105,11 @@ def controlled_run(
         outcome,
         known,
         notes=(
+            *(
+                ()
+                if before
+                else ("too little comes before: the split is for the beginning, which controllers meet unwarned",)
+            ),
             f"parts of {1e3 * config.slo.rt_max_s:g} ms: {split} ms (slo_ms of a stage says its own)",
             *_of_stages({name: one.notes for name, one in zip(pipeline.names, found.stages, strict=True)}, trace),
             *([f"{100.0 * assumed / usd:.0f} % of the dollars rest on assumed rows of profiles"] if assumed else []),

@@ -84,7 +84,7 @@ def test_unavailable_live_prices_fall_back_to_the_catalogue(
     assert begun[0].resolved.offers == begun[1].resolved.offers
 
 
-def test_stages_of_a_pipeline_are_controlled_by_their_share_of_its_load(
+def test_stages_of_a_pipeline_know_their_share_of_its_load(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in DEAD.items():

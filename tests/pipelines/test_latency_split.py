@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import Infeasible
-from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
 from mark.pipelines.latency_split import StageCost, split_latency
 from mark.pipelines.paths import pattern_path_s
 from tests.pipelines.planned import chain
@@ -22,7 +22,7 @@ UNITS = 8
 
 def steps(*usd: float) -> StageCost:
     """Dollars by whole units of a second; infinite below the first that is given."""
-    return lambda seconds: usd[min(len(usd), int(seconds + 1e-9)) - 1]
+    return lambda seconds: usd[min(len(usd), int(seconds + 1e-6)) - 1] if seconds > 1.0 - 1e-6 else math.inf
 
 
 def spent(costs: Sequence[StageCost], seconds: Sequence[float]) -> float:
@@ -71,6 +71,26 @@ def test_a_given_part_is_kept_and_others_have_the_rest() -> None:
     assert sum(found) <= 10.0
     with pytest.raises(Infeasible, match="a 9500 ms, b 1000 ms"):
         split_latency(chain("a", "b"), every, [9.5, steps(5.0)], 10.0, 10)
+
+
+def test_what_is_shared_out_stays_within_paths_that_joins_make() -> None:
+    """Alone z may have all that x and y leave each other; but with more time for these it waits longer."""
+    pipeline = Pipeline((PipelineStage("x", "x"), PipelineStage("y", "y"), PipelineStage("z", "z", ("x", "y"), FIRST)))
+    patterns = np.array([[1, 1, 1], [1, 0, 0], [0, 1, 0]])
+    found = split_latency(pipeline, patterns, [steps(1.0), steps(1.0), steps(1.0)], 10.0, 10)
+    assert pattern_path_s(pipeline, patterns, found).max() <= 10.0 + 1e-6
+
+
+def test_many_stages_of_little_time_need_no_whole_units() -> None:
+    names = [f"s{n}" for n in range(45)]
+
+    def quick(seconds: float) -> float:
+        return 1.0 if seconds >= 0.002 else math.inf
+
+    found = split_latency(chain(*names), np.ones((1, 45), dtype=np.int64), [quick] * 45, 0.1)
+    assert sum(found) == pytest.approx(0.1)
+    with pytest.raises(Infeasible, match="s44 2 ms"):
+        split_latency(chain(*names), np.ones((1, 45), dtype=np.int64), [quick] * 45, 0.08)
 
 
 @settings(max_examples=60, deadline=None)

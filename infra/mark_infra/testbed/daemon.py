@@ -197,7 +197,7 @@ class Daemon:
         if most is None or made.concurrency is None:
             return made
         # What the account has, its functions share; here each has its part of it.
-        each = max(1, most // sum(bool(one.functions) for one in self._services))
+        each = max(1, most // sum(bool(one.functions and not one.stage) for one in self._services))
         return replace(made, concurrency=min(made.concurrency, each))
 
     def close(self) -> None:
