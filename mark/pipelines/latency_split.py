@@ -51,6 +51,11 @@ class _Split:
         self._pipeline, self._units, self._unit_s = pipeline, units, rt_max_s / units
         self._visited = (patterns > 0).astype(np.int64)
         self._least_s = [_least_s(cost, rt_max_s) if callable(cost) else cost for cost in costs]
+        # In whole units where there is room for that: the very least leaves no call any time to wait.
+        whole_s = [s if s == math.inf else math.ceil(s / self._unit_s - 1e-6) * self._unit_s for s in self._least_s]
+        rounded_s = [s if callable(cost) else cost for s, cost in zip(whole_s, costs, strict=True)]
+        if self._in_time(rounded_s):
+            self._least_s = rounded_s
         # Time that is not used costs nothing, so that none costs more than less of it.
         by_time = (
             [cost(min(least_s + n * self._unit_s, rt_max_s)) for n in range(units + 1)]
