@@ -20,7 +20,7 @@ from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.workload.reader import open_trace
 from mark.workload.tables import TableColumns
-from mark.workload.trace import Trace, drawn_load
+from mark.workload.trace import Part, Trace, drawn_load
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,11 @@ def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
     """
     resolved = open_service(request)
     trace = trace_named_in(request) if trace is None else trace
-    part = trace.part(request.start_s, request.duration_s, request.scale)
+    return inputs_of(request, resolved, trace, trace.part(request.start_s, request.duration_s, request.scale))
+
+
+def inputs_of(request: RunRequest, resolved: ResolvedService, trace: Trace, part: Part) -> Inputs:
+    """Of a service and a part of a trace that are known; its loads are scaled as the request says. Raises BadInput."""
     start_s, end_s = part.start_s, part.end_s
     train_s = start_s if request.train_s is None else min(request.train_s, start_s)
     prices = {o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND}

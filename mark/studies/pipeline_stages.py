@@ -16,12 +16,11 @@ from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
-from mark.ec2.spot_series import SpotSeries, load_spot_series
 from mark.pipelines.latency_split import StageCost, split_latency
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
 from mark.simulation.controlled_pipeline import ControlledOutcome, ControlledStage, simulate_controlled
-from mark.simulation.inputs import Inputs, history_of
+from mark.simulation.inputs import inputs_of
 from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
@@ -46,14 +45,11 @@ def controlled_stages(
     ]
     parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
     planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
-    prices = {
-        o.instance: o.usd_per_hour for o in whole[pipeline.names[0]].catalog.offers if o.market is Market.ON_DEMAND
-    }
-    spot = tuple(load_spot_series(path, prices) for path in request.spot_traces)
     stages = []
     for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
-        own = replace(as_known, seed=(request.seed + at * _SEEDS_APART) % 2**63, with_bound=False)
-        inputs = _inputs(own, planned[name], trace, part, request.scale * calls, spot)
+        seed = (request.seed + at * _SEEDS_APART) % 2**63
+        own = replace(as_known, seed=seed, scale=request.scale * calls, with_bound=False)
+        inputs = inputs_of(own, planned[name], trace, part)
         stages.append(ControlledStage(inputs, _least_s(planned[name])))
     return stages
 
@@ -187,25 +183,3 @@ def _least_s(stage: ResolvedService) -> float:
     if stage.function is not None:
         times_s.append(stage.function.warm_s)
     return min(times_s)
-
-
-def _inputs(
-    request: RunRequest,
-    resolved: ResolvedService,
-    trace: Trace,
-    part: Part,
-    scale: float,
-    spot: tuple[SpotSeries, ...],
-) -> Inputs:
-    train_s = part.start_s if request.train_s is None else min(request.train_s, part.start_s)
-    return Inputs(
-        request=request,
-        service=resolved.service,
-        resolved=resolved,
-        trace=trace,
-        start_s=part.start_s,
-        end_s=part.end_s,
-        history=history_of(trace, part.start_s - train_s, part.start_s, scale),
-        evaluated=replace(trace.load(part.start_s, part.end_s, scale), start_s=0.0),
-        spot=spot,
-    )

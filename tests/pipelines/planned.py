@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+from hypothesis import strategies as st
 
 from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.slo import Slo
@@ -16,6 +17,16 @@ from mark.pipelines.packs import Host, Placement, resource_usd_per_hour
 def chain(*names: str) -> Pipeline:
     """Each stage after the one before."""
     return Pipeline(tuple(PipelineStage(name, name, names[n - 1 : n] if n else ()) for n, name in enumerate(names)))
+
+
+def any_graph(data: st.DataObject) -> Pipeline:
+    """Up to five stages, each after any of those before it, with joins of every kind."""
+    stages: list[PipelineStage] = []
+    for n in range(data.draw(st.integers(1, 5))):
+        after = tuple(one.name for one in stages if data.draw(st.booleans()))
+        join = data.draw(st.sampled_from([Join(), FIRST, Join(1, 2.0), Join(2, 1.0)]))
+        stages.append(PipelineStage(f"s{n}", "m", after, join))
+    return Pipeline(tuple(stages))
 
 
 def option(

@@ -11,7 +11,7 @@ from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
 from mark.kernel.pipeline import PipelineQueries, PipelineSimulation
 from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption, estimate
 from mark.pipelines.paths import call_windows_s, critical_path_s, longest_path_s, pattern_path_s
-from tests.pipelines.planned import anything_small, chain, traffic
+from tests.pipelines.planned import any_graph, anything_small, chain, traffic
 
 
 def diamond(join: Join) -> Pipeline:
@@ -41,12 +41,8 @@ def test_what_is_not_visited_takes_no_time() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_is_what_the_kernel_says_of_a_query_alone(data: st.DataObject) -> None:
-    stages: list[PipelineStage] = []
-    for n in range(data.draw(st.integers(1, 5))):
-        after = tuple(one.name for one in stages if data.draw(st.booleans()))
-        join = data.draw(st.sampled_from([Join(), FIRST, Join(1, 2.0), Join(2, 1.0)]))
-        stages.append(PipelineStage(f"s{n}", "m", after, join))
-    pipeline = Pipeline(tuple(stages))
+    pipeline = any_graph(data)
+    stages = pipeline.stages
     calls = np.array([data.draw(st.lists(st.integers(0, 2), min_size=len(stages), max_size=len(stages)))])
     service_s = [float(data.draw(st.integers(1, 9))) for _ in stages]
     choices = [StageChoice(StageOption("x", 1.0, np.array([0.0, time_s])), 1, 2) for time_s in service_s]

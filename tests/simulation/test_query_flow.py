@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
 from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
 from mark.simulation.query_flow import QueryFlow
-from tests.pipelines.planned import chain
+from tests.pipelines.planned import any_graph, chain
 
 FOREVER = float("inf")
 
@@ -37,12 +37,8 @@ def sent_through(
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_it_is_what_the_kernel_says_whatever_the_window(data: st.DataObject) -> None:
-    stages: list[PipelineStage] = []
-    for n in range(data.draw(st.integers(1, 5))):
-        after = tuple(one.name for one in stages if data.draw(st.booleans()))
-        join = data.draw(st.sampled_from([Join(), FIRST, Join(1, 2.0), Join(2, 1.0)]))
-        stages.append(PipelineStage(f"s{n}", "m", after, join))
-    pipeline = Pipeline(tuple(stages))
+    pipeline = any_graph(data)
+    stages = pipeline.stages
     queries = data.draw(st.integers(1, 12))
     arrivals_s = np.sort(np.array([data.draw(st.integers(0, 20)) for _ in range(queries)], dtype=float))
     calls = np.array([[data.draw(st.integers(0, 2)) for _ in stages] for _ in range(queries)])
