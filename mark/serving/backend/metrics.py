@@ -15,6 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from mark.domain.price_list import PriceList
+from mark.rules.admission import in_time
+from mark.serving.backend.request import NOBODY
 
 if TYPE_CHECKING:
     from mark.serving.feedback.collector import FeedbackCollector
@@ -76,6 +78,14 @@ class ModelMetrics:
         self.queued = self.running = self.workers_ready = 0
         self.n_batch = 0
         self.refresh: Callable[[], None] = _as_it_is
+
+    def answered(self, made_by: str, status: int, latency_s: float, allowed_s: float) -> None:
+        """Count an answer, by whom or by none, against the latency that its request allowed."""
+        self.requests[made_by, status] += 1
+        if made_by != NOBODY:
+            self.latency_s.observe(latency_s)
+        if made_by == NOBODY or not in_time(latency_s, allowed_s):
+            self.deadline_misses += 1
 
 
 def _as_it_is() -> None:

@@ -25,7 +25,6 @@ from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
 from mark.models.model import Model
 from mark.models.results import call_with, results_of
-from mark.rules.admission import in_time
 from mark.rules.stage_horizon import stage_horizon_s
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
@@ -316,12 +315,8 @@ class Conductor:
             self._settled.set_result(None)
 
     def _answer(self, request: Request, reply: Reply, made_by: str) -> None:
-        latency_s, metrics = self._now() - request.arrived_s, self.metrics
-        metrics.requests[made_by, reply.status] += 1
-        if made_by != NOBODY:
-            metrics.latency_s.observe(latency_s)
-        if made_by == NOBODY or not in_time(latency_s, request.deadline_s - request.arrived_s):
-            metrics.deadline_misses += 1
+        latency_s, allowed_s = self._now() - request.arrived_s, request.deadline_s - request.arrived_s
+        self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
             request.answer(request, reply, made_by)
         except Exception:  # its answer could not be said, or what observes answers failed

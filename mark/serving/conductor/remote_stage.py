@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mark.models.call import RESULTS, Reply
-from mark.rules.admission import in_time
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
@@ -303,12 +302,8 @@ class RemoteStage:
         request = sent.request
         assert request is not None, "a question for readiness is no call"
         self._under_way.discard(sent)
-        latency_s, metrics = self._now() - request.arrived_s, self.metrics
-        metrics.requests[made_by, reply.status] += 1
-        if made_by != NOBODY:
-            metrics.latency_s.observe(latency_s)
-        if made_by == NOBODY or not in_time(latency_s, request.deadline_s - request.arrived_s):
-            metrics.deadline_misses += 1
+        latency_s, allowed_s = self._now() - request.arrived_s, request.deadline_s - request.arrived_s
+        self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
             request.answer(request, reply, made_by)
         except Exception:  # other calls must not suffer from that
