@@ -35,6 +35,10 @@ Environ = dict[str, Any]
 # What answers a request before moto does: None leaves it to moto.
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
+# Go's transport may lose an answer that comes before its SDK has put its own request away (aws-sdk-go-v2 #2737): what
+# the lost call made is made again, and refused with 409.
+_OF_GO, _NOT_BEFORE_S = "aws-sdk-go", 0.02
+
 
 class RequestGate(Protocol):
     """What decides over requests before moto sees them."""
@@ -108,6 +112,8 @@ class MotoApp:
             return _fail(environ, service, start_response, 400, "InternalFailure", f"{type(error).__name__}: {error}")
         if self._gate is not None and request is not None and (delay_s := self._gate.delay_s(request)):
             self._ends.wait(delay_s / self._time_scale)
+        if _OF_GO in environ.get("HTTP_USER_AGENT", ""):
+            self._ends.wait(_NOT_BEFORE_S)
         status, headers = said
         # Flask says of moto's errors, too, that they are HTML, where moto does not say what they are.
         if int(status[:3]) >= 400 and body.lstrip()[:14].lower() == b"<!doctype html":
