@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.models.load import load
-from mark.profiling.replay import SPEED_FILE, Paced, Replay
+from mark.profiling.replay import SPEED_FILE, Paced, Replay, due_s
 
 REFERENCE = "mark.profiling.replay:Replay"
 
@@ -114,10 +115,20 @@ def paced(tmp_path: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> Call
 def test_a_real_model_answers_no_earlier_than_its_profile_says(paced: Callable[..., Paced]) -> None:
     model = paced()
     assert (model.platform, [spec.name for spec in model.inputs]) == ("halves", ["x"])
-    for batch, least_s in (([3.0], 0.002), ([1.0, 2.0, 3.0, 4.0], 0.005)):
-        began_s = time.perf_counter()
+    began_s = time.perf_counter()
+    for batch, least_s in (([3.0], 0.002), ([1.0, 2.0, 3.0, 4.0], 0.007)):
         assert model.predict(batch) == [x / 2.0 for x in batch]
         assert time.perf_counter() - began_s >= least_s
+
+
+def test_lateness_between_batches_that_wait_does_not_add_up() -> None:
+    """Whatever up to 2.5 % of a batch's time lies between one and the next; a machine that idled begins anew."""
+    due = due_s(10.0, 0.2, -math.inf)
+    for late_s in (0.001, 0.004, 0.0049) * 100:
+        due = due_s(due + late_s, 0.2, due)
+    assert due == pytest.approx(10.0 + 301 * 0.2)
+    assert due_s(due + 0.0051, 0.2, due) == pytest.approx(due + 0.2051)
+    assert due_s(due - 0.001, 0.2, due) == pytest.approx(due + 0.199)  # the clock of a batch begins with it
 
 
 def test_a_slower_machine_takes_longer_from_the_next_batch_on(
