@@ -64,15 +64,17 @@ class World:
 
 def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
     """The same part in world 1, seconds from the beginning of the load."""
+    from mark.ec2.draws import service_seed
     from mark.simulation.inputs import open_inputs
     from mark.simulation.request import RunRequest
     from mark.simulation.run import Simulation
 
     told = {}
-    for seed, (name, file) in enumerate(SERVICES.items()):
+    for nth, (name, file) in enumerate(SERVICES.items()):
         request = RunRequest(
             trace=str(part.file), service=str(file), predictor=args.predictor, start_s=part.begin_s - args.lead,
-            duration_s=args.lead + args.settle + args.calm, seed=seed, cold_start=True, with_bound=False,
+            duration_s=args.lead + args.settle + args.calm, seed=service_seed(0, nth), cold_start=True,
+            with_bound=False,
         )  # fmt: skip
         inputs = open_inputs(request)
         chunks = inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed)

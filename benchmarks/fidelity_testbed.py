@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from mark.domain.errors import MarkError
+from mark.ec2.draws import service_seed
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SERVICES = {name: REPOSITORY / "examples" / "testbed" / f"{name}-slow.toml" for name in ("words", "image")}
@@ -121,11 +122,12 @@ class Testbed:
         part = ["--start", str(self._cut.begin_s), "--duration", str(self.seconds)]
         running = {
             name: subprocess.Popen(
-                [*MARK, "testbed", "load", str(self._cut.file), "--service", name, *part, "--seed", str(seed),
+                [*MARK, "testbed", "load", str(self._cut.file), "--service", name, *part,
+                 "--seed", str(service_seed(0, nth)),
                  "--cold-start", "--begin-at", f"{begin_unix_s[name]:.6f}", "--json", "-", "--log", f"{name}.csv"],
                 cwd=self.folder, stdout=subprocess.PIPE, text=True,
             )
-            for seed, name in enumerate(SERVICES)
+            for nth, name in enumerate(SERVICES)
         }  # fmt: skip
         told = {}
         try:

@@ -14,6 +14,13 @@ import numpy as np
 from mark.domain.offer import Offer
 from mark.domain.time import HOUR_S
 
+_SEEDS_APART = 1_000_003  # so that services of one seed do not draw what those of the next one do
+
+
+def service_seed(seed: int, nth: int) -> int:
+    """Of what is drawn for the `nth` service of a site, or stage of a pipeline: each has boots of its own."""
+    return (seed + nth * _SEEDS_APART) % 2**63
+
 
 class _Purpose(IntEnum):
     """Part of the key of a draw."""

@@ -16,6 +16,7 @@ from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
+from mark.ec2.draws import service_seed
 from mark.pipelines.latency_split import StageCost, split_latency
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
@@ -25,9 +26,6 @@ from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
 from mark.workload.trace import Part, Trace
-
-# Instances of stages have boots and interruptions of their own.
-_SEEDS_APART = 1_000_003
 
 
 def controlled_stages(
@@ -47,8 +45,7 @@ def controlled_stages(
     planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
     stages = []
     for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
-        seed = (request.seed + at * _SEEDS_APART) % 2**63
-        own = replace(as_known, seed=seed, scale=request.scale * calls, with_bound=False)
+        own = replace(as_known, seed=service_seed(request.seed, at), scale=request.scale * calls, with_bound=False)
         inputs = inputs_of(own, planned[name], trace, part)
         stages.append(ControlledStage(inputs, _least_s(planned[name])))
     return stages

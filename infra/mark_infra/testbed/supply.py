@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
-from mark.ec2.draws import Start
+from mark.ec2.draws import Start, service_seed
 from mark.ec2.prices import cost
 from mark.ec2.spot_interruption import SpotZone
 from mark.ec2.spot_series import SpotSeries
@@ -37,8 +37,7 @@ class Supply:
 
     `capacity`: instances of an offer at a time (not named: any number). `shares` and `prices` by zone: of the spot
     capacity that can be held, and of spot prices. Boots and interruptions of each of `services` are what the simulator
-    draws for it by the same seed, or one more for each service before it. Raises BadInput where a price series lacks
-    its on-demand price.
+    draws for it by its `service_seed`. Raises BadInput where a price series lacks its on-demand price.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class Supply:
 
     def start(self, service: str, number: int, nth: int) -> Start:
         """What chance decides about the service's `number`-th launch (nth 0), or its nth resume."""
-        return Start(self._seed + self._nth_service.get(service, 0), number, nth)
+        return Start(service_seed(self._seed, self._nth_service.get(service, 0)), number, nth)
 
     def until_interruption_s(self, index: int, start: Start) -> float:
         """From the start to the notice of its interruption; inf where its zone has a series, or it is no spot."""
