@@ -76,8 +76,8 @@ def add_no_bound(parser: argparse.ArgumentParser) -> None:
 
 def refuse_service_options(args: argparse.Namespace) -> None:
     """For a run of a pipeline. Raises BadInput where one of these options is given."""
-    for option in ("spot_trace", "spot_first_hour_free", "cold_start", "attribute", "report"):
-        if getattr(args, option, None) not in (None, False, []):
+    for option in ("attribute", "report"):
+        if getattr(args, option, None):
             raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
 
 

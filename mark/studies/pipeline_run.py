@@ -71,7 +71,8 @@ def simulate_pipeline(
     if len(set(policies)) < len(policies):
         raise BadInput("a policy is named twice", "policies", ",".join(policies))
     for policy in policies:
-        pipeline_policy(policy)
+        if pipeline_policy(policy).plan is not None:
+            _refuse_market(request, policy)
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
     config = _open(request, policies).config
     pipeline, law, seen = graph_and_law(config, lineage, queries)
@@ -85,6 +86,16 @@ def simulate_pipeline(
     bound_usd, note = bounds[0] if bounds else (None, "")
     notes = (f"bound: {note}",) if note else ()
     return {run.policy: replace(run, bound_usd=bound_usd, notes=(*seen, *run.notes, *notes)) for run in runs}
+
+
+def _refuse_market(request: RunRequest, policy: str) -> None:
+    for option, given in (
+        ("--spot-trace", request.spot_traces),
+        ("--spot-first-hour-free", request.spot_first_hour_free),
+        ("--cold-start", request.cold_start),
+    ):
+        if given:
+            raise BadInput(f"policy {policy} of a pipeline is simulated without this option", option)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

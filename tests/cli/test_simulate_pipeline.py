@@ -169,9 +169,18 @@ def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
         ([*COMPARE, "--attribute", "mark"], "--attribute: a pipeline is simulated without this option"),
         ([*COMPARE, "--report", "r.html"], "--report: a pipeline is simulated without this option"),
         ([*SIMULATE, "--predictor", "autos"], "predictor: unknown (known: arima, artefact, auto"),
-        ([*SIMULATE, "--spot-trace", "s.csv"], "--spot-trace: a pipeline is simulated without this option"),
-        ([*SIMULATE, "--spot-first-hour-free"], "--spot-first-hour-free: a pipeline is simulated without this option"),
-        ([*SIMULATE, "--cold-start"], "--cold-start: a pipeline is simulated without this option"),
+        (
+            [*SIMULATE, "--policy", "tuned", "--spot-trace", "s.csv"],
+            "--spot-trace: policy tuned of a pipeline is simulated without",
+        ),
+        (
+            [*SIMULATE, "--policy", "tuned", "--spot-first-hour-free"],
+            "--spot-first-hour-free: policy tuned of a pipeline is simulated without",
+        ),
+        (
+            [*SIMULATE, "--policy", "tuned", "--cold-start"],
+            "--cold-start: policy tuned of a pipeline is simulated without",
+        ),
         ([*COMPARE, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far"),
         ([*SIMULATE, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
         ([*SIMULATE, "--start", "1h"], "--start: beyond the end of t.csv"),
@@ -182,6 +191,19 @@ def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
 )
 def test_what_cannot_be_simulated_is_one_line(place: Path, capsys: Captured, argv: list[str], said: str) -> None:
     refused(argv, said, capsys)
+
+
+def test_controllers_meet_a_market_without_spot_instances(place: Path, capsys: Captured) -> None:
+    """Those that run go two minutes after the notice; and with a cold start nothing is there for the first queries."""
+    (place / "gone.csv").write_text("t_seconds,nodes\n0,1\n60,0\n86400,0\n")
+    (place / "t.csv").write_text("t_seconds,count\n" + "".join(f"{60 * minute},600\n" for minute in range(6)))
+    on_spot = [*SIMULATE, "--markets", "spot", "--no-bound"]
+    free, taken, cold = (
+        run([*on_spot, *more], capsys) for more in ([], ["--spot-trace", "gone.csv"], ["--cold-start"])
+    )
+    assert free["misses"] < 60
+    assert taken["misses"] == pytest.approx(1800, abs=200)
+    assert 60 < cold["misses"] < 1800
 
 
 def test_a_promise_that_no_plan_keeps_ends_with_3(place: Path, capsys: Captured) -> None:
