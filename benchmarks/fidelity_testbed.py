@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +61,13 @@ def cut(args: argparse.Namespace, folder: Path) -> Cut:
 
 
 class Testbed:
-    """One run of all services; a context. `looks` are (Unix time, status), every `LOOK_S` of the load."""
+    """One run of the service files; a context. `looks` are (Unix time, status), every `LOOK_S` of the load."""
 
-    def __init__(self, folder: Path, args: argparse.Namespace, part: Cut) -> None:
-        self.folder, self._args, self._cut = folder, args, part
+    def __init__(
+        self, folder: Path, args: argparse.Namespace, part: Cut, files: Mapping[str, Path] = SERVICES,
+        options: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.folder, self._args, self._cut, self._files, self._options = folder, args, part, files, options
         self.seconds = args.settle + args.calm + args.faulty
         self.looks: Looks = []
         self.busy: list[float] = []  # share of this computer's cores, between looks
@@ -71,10 +75,10 @@ class Testbed:
     def __enter__(self) -> Testbed:
         from mark_infra.testbed.control_server import Remote
 
-        files = [str(file) for file in SERVICES.values()]
+        files = [str(file) for file in self._files.values()]
         self.mark("up", *files, "--seed", "0", "--log-requests", "--controllers", "2" if self._args.faulty else "1",
                   "--predictor", self._args.predictor, "--history", str(self._cut.history),
-                  "--account", self._args.account)  # fmt: skip
+                  "--account", self._args.account, *self._options)  # fmt: skip
         self._remote = Remote(self.folder / ".mark-testbed" / "daemon.json")
         return self
 
@@ -98,7 +102,7 @@ class Testbed:
         urls = [c["url"] for c in self.status()["controllers"] if c["url"]]
         return got(next(url for url in urls if got(f"{url}/readyz")["ready"] == "leads") + path)
 
-    def origins(self) -> dict[str, float]:
+    def origins(self, services: Sequence[str] = tuple(SERVICES)) -> dict[str, float]:
         """Second 0 of each service's clock, in Unix seconds, as soon as a controller leads."""
         from mark_infra.store.store import open_store
 
@@ -111,23 +115,23 @@ class Testbed:
                 if time.monotonic() > end_s:
                     raise SystemExit("no controller leads") from None
             time.sleep(0.5)
-        stores = {name: open_store(f"sqlite:{self.folder / '.mark-testbed' / 'state.db'}", name) for name in SERVICES}
+        stores = {name: open_store(f"sqlite:{self.folder / '.mark-testbed' / 'state.db'}", name) for name in services}
         found = {name: store.origin_unix_s() for name, store in stores.items()}
         for store in stores.values():
             store.close()
         return found
 
-    def load(self, begin_unix_s: dict[str, float]) -> dict[str, dict[str, Any]]:
-        """All services: what each load printed."""
+    def load(self, begin_unix_s: dict[str, float], *options: str) -> dict[str, dict[str, Any]]:
+        """Of all files: what each load printed."""
         part = ["--start", str(self._cut.begin_s), "--duration", str(self.seconds)]
         running = {
             name: subprocess.Popen(
                 [*MARK, "testbed", "load", str(self._cut.file), "--service", name, *part,
-                 "--seed", str(service_seed(0, nth)),
-                 "--cold-start", "--begin-at", f"{begin_unix_s[name]:.6f}", "--json", "-", "--log", f"{name}.csv"],
+                 "--seed", str(service_seed(0, nth)), "--cold-start", "--begin-at", f"{begin_unix_s[name]:.6f}",
+                 "--json", "-", "--log", f"{name}.csv", *options],
                 cwd=self.folder, stdout=subprocess.PIPE, text=True,
             )
-            for nth, name in enumerate(SERVICES)
+            for nth, name in enumerate(self._files)
         }  # fmt: skip
         told = {}
         try:

@@ -18,6 +18,7 @@ from mark.control.launcher import Launcher
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
 from mark.control.rollout import Rollout, asked_again, recalled, remembered, stopped
 from mark.control.scheduled_events import leaving_in_time
+from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, of_offers, stand_in
 from mark.domain.arrays import FloatArray
@@ -97,6 +98,10 @@ class Controller:
         self._monitors = policy.planner.monitors_slo
         self._launcher.use(policy.resolved, limits_of(policy.resolved))
         self._resolved = policy.resolved
+
+    def holding(self) -> Holding:
+        """What the limits are used for now."""
+        return self._launcher.holding(self._clock.now_s())
 
     @property
     def last_plan(self) -> Plan | None:

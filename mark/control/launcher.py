@@ -17,6 +17,7 @@ from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
 from mark.control.ports import Cloud, Launched, Store
+from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Launch
@@ -190,10 +191,19 @@ class Launcher:
         Unhealthy instances are not counted: at the limit they could not be replaced. These are few, so few exceed the
         limit, and only until they have left.
         """
+        return headroom(self._limits, self._offers[offer], self._running(now_s), self._usd_per_hour)
+
+    def holding(self, now_s: float) -> Holding:
+        """What the limits are used for now."""
+        running = self._running(now_s)
+        usd_per_hour = sum(self._usd_per_hour.get(name, 0.0) * count for name, count in running.items())
+        return Holding(sum(running.values()), usd_per_hour, self._limits)
+
+    def _running(self, now_s: float) -> Counter[str]:
         running = counted(mark_unhealthy(self._cloud.fleet(), now_s))
         for intent in self._intents.values():
             running[self._dearest(intent.offer, intent.alternatives)] += intent.count
-        return headroom(self._limits, self._offers[offer], running, self._usd_per_hour)
+        return running
 
     def failed(self, error: CloudError) -> str:
         """Count a refusal; its message is the outcome."""

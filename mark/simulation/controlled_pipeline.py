@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mark.control.ports import WINDOW_S
+from mark.control.shared_limits import next_limits
+from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
 from mark.domain.function_offer import FunctionCalls
@@ -27,7 +29,7 @@ from mark.kernel.state import Ints
 from mark.pipelines.estimate import QuerySample
 from mark.simulation.inputs import Inputs
 from mark.simulation.query_flow import QueryFlow
-from mark.simulation.run import Simulation
+from mark.simulation.run import WINDOWS_A_TICK, Simulation
 from mark.simulation.world.cloud import FleetResult
 
 
@@ -75,10 +77,16 @@ class PipelineOutcome:
 
 
 def simulate_controlled(
-    pipeline: Pipeline, stages: Sequence[ControlledStage], served: QuerySample, policy: str, rt_max_s: float
+    pipeline: Pipeline,
+    stages: Sequence[ControlledStage],
+    served: QuerySample,
+    policy: str,
+    rt_max_s: float,
+    limits: Limits,
 ) -> PipelineOutcome:
     """Every stage by its own controller with `policy`; all stages have the same part of one trace as inputs.
 
+    They share `limits`: each begins with those of its service, and every minute they are divided by what stages hold.
     Raises Infeasible, BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
@@ -91,11 +99,22 @@ def simulate_controlled(
         run.begin(behind_s[at] - parts_s[at], least_behind_s[at] - least_s[at])
     end_s = stages[0].inputs.duration_s
     for window in range(1, math.ceil(end_s / WINDOW_S) + 1):
+        if window % WINDOWS_A_TICK == 1:
+            _divide(limits, runs)
         for run in runs:
             run.pass_window(min(window * WINDOW_S, end_s))
     for run in runs:
         run.finish()
     return PipelineOutcome(flow.latency_s(), tuple(run.outcome() for run in runs))
+
+
+def _divide(whole: Limits, runs: Sequence[_StageRun]) -> None:
+    """Twice, since what one is to have more of another gives up first."""
+    for _ in range(2):
+        holdings = [run.holding() for run in runs]
+        for run, holding, limits in zip(runs, holdings, next_limits(whole, holdings), strict=True):
+            if limits != holding.limits:
+                run.limit(limits)
 
 
 class _Calls:
@@ -124,6 +143,7 @@ class _StageRun:
         self._behind_s = self._least_behind_s = 0.0
         self._counts = np.zeros(3, dtype=np.int64)  # on instances, by functions, refused
         self._wait_s = 0.0
+        self.holding, self.limit = self._simulation.holding, self._simulation.limit
 
     def begin(self, behind_s: float, least_behind_s: float) -> None:
         self._behind_s, self._least_behind_s = behind_s, least_behind_s

@@ -21,6 +21,8 @@ from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.monitor import default_offer
 from mark.control.ports import WINDOW_S
+from mark.control.shared_limits import Holding
+from mark.control.views import Limits
 from mark.control.warm_pool import WarmPool
 from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
@@ -58,6 +60,7 @@ from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.world.cloud import FleetResult
 from mark.simulation.world.telemetry import SimulatedTelemetry
 
+WINDOWS_A_TICK = 12  # the controller plans once a minute
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
 MAX_WEIGHED = 1_000  # plans that are explained: as many as a report shows
 
@@ -172,6 +175,18 @@ class Simulation:
         """Its data plane."""
         return self._stage
 
+    def holding(self) -> Holding:
+        """What the limits are used for now."""
+        return self._controller.holding()
+
+    def limit(self, limits: Limits) -> None:
+        """Plan within these from now on."""
+        own = self._policy.resolved
+        limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
+        policy = make_policy(self._policy_name, replace(own, service=limited), self._inputs.evaluated)
+        self._timed = TimedPlanner(policy.planner, self._planner_watch)
+        self._controller.use(replace(policy, planner=self._timed))
+
     def run(self) -> SimulationResult:
         began = time.perf_counter()
         first = self.begin()
@@ -203,7 +218,7 @@ class Simulation:
     def pass_window(self) -> None:
         """The controller's turn, and all that happens until it has the next; the last window ends with the part."""
         now = self._clock.time_s
-        if self._window % 12 == 0:
+        if self._window % WINDOWS_A_TICK == 0:
             self._telemetry.measure_utilization(STEP_S)
             self._reconcile(self._controller.fast)
             self._reconcile(self._controller.tick)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.config.pipeline_file import PipelineConfig
+from mark.control.views import Limits
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
@@ -67,7 +68,8 @@ def controlled_run(
     try:
         stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
         served = drawn_sample(trace, part, law, request)
-        found = simulate_controlled(pipeline, stages, served, policy, config.slo.rt_max_s)
+        limits = Limits(config.fleet.max_instances, config.fleet.max_usd_per_hour)
+        found = simulate_controlled(pipeline, stages, served, policy, config.slo.rt_max_s, limits)
     except Infeasible as error:
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
     runs = tuple(
@@ -82,7 +84,7 @@ def controlled_run(
         runs,
         instances,
         math.ceil(most),
-        0.0,  # each controller stays within its part of the limit
+        0.0,  # controllers stay within their parts of the limit
     )
     split = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
     usd = sum(run.usd for run in runs)

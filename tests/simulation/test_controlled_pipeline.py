@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mark.config.pipeline_file import load_pipeline
+from mark.control.views import Limits
 from mark.pipelines.estimate import QuerySample
 from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
 from mark.simulation.inputs import open_inputs, trace_named_in
@@ -22,6 +23,7 @@ one,c7i.large,1,10,2,measured
 one,c7i.large,8,30,2,measured
 two,c7i.large,1,20,2,measured
 two,c7i.large,8,50,2,measured
+slow,c7i.large,1,50,1,measured
 """
 HEAD = """[service]
 name = "p"
@@ -49,7 +51,8 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
     part = trace.part(request.start_s, request.duration_s, request.scale)
     sample = drawn_sample(trace, part, law, request)
     stages = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
-    return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s)
+    limits = Limits(config.fleet.max_instances, config.fleet.max_usd_per_hour)
+    return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s, limits)
 
 
 def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
@@ -117,3 +120,15 @@ def test_the_same_seed_makes_the_same_run(tmp_path: Path) -> None:
     (_, one), (_, other) = served(request), served(request)
     assert (one.latency_s == other.latency_s).all()
     assert [stage.bill for stage in one.stages] == [stage.bill for stage in other.stages]
+
+
+def test_room_of_one_stage_serves_another(tmp_path: Path) -> None:
+    """Of eight instances half would be each stage's; the second one needs more, and both never have more than eight."""
+    two = '[stage.first]\nmodel = "one"\n[stage.second]\nmodel = "slow"\nafter = ["first"]\n'
+    fleet = '[fleet]\ninstances = ["c7i.large"]\nmax_instances = 8\n'
+    request = replace(request_for(tmp_path, HEAD + fleet + two), trace="synthetic:poisson?rate=75", duration_s=900.0)
+    _, found = served(request)
+    first, second = (one.paid for one in found.stages)
+    assert second.max() > 4 > first.max()
+    assert (first + second).max() <= 8
+    assert np.mean(found.latency_s[len(found.latency_s) // 2 :] <= 0.2) > 0.95
