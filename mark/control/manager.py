@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future, wait
 
 from mark.control.ports import WINDOW_S, Lease
 from mark.control.service_runtime import ServiceRuntime
+from mark.control.shared_limits import next_limits
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
 
@@ -20,10 +21,20 @@ RENEWED_S = 1.0  # between two renewals of the lease while the manager ends
 
 
 class ControllerManager:
-    """`step` is called about once a second by one thread; everything else may be called from any."""
+    """`step` is called about once a second by one thread; everything else may be called from any.
 
-    def __init__(self, runtimes: Sequence[ServiceRuntime], lease: Lease, pool: Executor) -> None:
+    `together` are services that share limits, each with what all of them may have at most.
+    """
+
+    def __init__(
+        self,
+        runtimes: Sequence[ServiceRuntime],
+        lease: Lease,
+        pool: Executor,
+        together: Sequence[tuple[Limits, Sequence[str]]] = (),
+    ) -> None:
         self._runtimes = {runtime.service: runtime for runtime in runtimes}
+        self._together = [(whole, [self._runtimes[name] for name in names]) for whole, names in together]
         self._lease, self._pool = lease, pool
         self._fence: int | None = None
         self._window: int | None = None
@@ -33,6 +44,9 @@ class ControllerManager:
         """Hold the lease, and begin the rounds that are due. `now_unix_s` is the wall clock's."""
         self._fence = self._lease.hold(now_unix_s)
         self._give_turn(math.floor(now_unix_s / WINDOW_S))
+        if self._fence is not None:
+            for whole, members in self._together:
+                _divide(whole, members)
         for service, runtime in self._runtimes.items():
             under_way = self._rounds.get(service)
             if under_way is not None and not under_way[1].done():
@@ -86,6 +100,9 @@ class ControllerManager:
         self._leading(service).pause(paused)
 
     def set_limits(self, service: str, limits: Limits) -> None:
+        if any(self._runtimes[service] in members for _, members in self._together):
+            what = "shares the limits of its pipeline's file, [fleet], with the other stages"
+            raise BadInput(what, "service", service)
         self._leading(service).set_limits(limits)
 
     def roll_back(self, service: str) -> None:
@@ -102,3 +119,13 @@ class ControllerManager:
         if not self.leads():
             raise BadInput("this controller stands by: ask the one that leads", "service", service)
         return runtime
+
+
+def _divide(whole: Limits, members: Sequence[ServiceRuntime]) -> None:
+    """Once all that was divided before is in force."""
+    holdings = [member.shared() for member in members]
+    known = [holding for holding in holdings if holding is not None]
+    if len(known) == len(members):
+        for member, holding, limits in zip(members, known, next_limits(whole, known), strict=True):
+            if limits != holding.limits:
+                member.share_limits(limits)

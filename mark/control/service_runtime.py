@@ -21,6 +21,7 @@ from mark.control.ledger import Ledger
 from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Store, Telemetry
 from mark.control.rollout import trouble as rollout_trouble
 from mark.control.rollout import view as rollout_view
+from mark.control.shared_limits import Holding
 from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.command import Command
@@ -82,6 +83,9 @@ class ServiceRuntime:
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._limits = Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)
         self._changed_limits: Limits | None = None
+        self._share: Limits | None = None  # of limits that it shares, for the next round
+        self._applied: Limits | None = None  # the part that is in force
+        self._holding: Holding | None = None  # at the end of the last round
         self._paused, self._changed_pause = False, False
         self._rollout_wish = ""
         self._fence: int | None = None
@@ -137,6 +141,14 @@ class ServiceRuntime:
             raise BadInput("must be above zero", "max_usd_per_hour", limits.max_usd_per_hour)
         self._limits = self._changed_limits = limits
 
+    def share_limits(self, limits: Limits) -> None:
+        """Its part of limits that it shares, from the next round on: what it has by then is never above it."""
+        self._share = limits
+
+    def shared(self) -> Holding | None:
+        """What the limits are used for, as of the last round; None where that is not known, or they are to change."""
+        return self._holding if self._share is None else None
+
     def roll_back(self) -> None:
         """The release before serves again, from the next round on.
 
@@ -186,7 +198,7 @@ class ServiceRuntime:
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
             # What is not in the store by now is void: the next leader may be asked for something else.
-            self._changed_pause, self._changed_limits = False, None
+            self._changed_pause, self._changed_limits, self._share, self._holding = False, None, None, None
             parts.close()
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
@@ -237,7 +249,9 @@ class ServiceRuntime:
             rollout_trouble(state.rollout, parts.controller.release, paused=self._paused),
         )
         conditions += [condition for condition in told if condition]
-        if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
+        controlled = self._guard(conditions, lambda: self._control(parts, minute > self._minute))
+        self._guard(conditions, lambda: self._hold(parts))
+        if not controlled:
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))
         elif self._guard(conditions, lambda: self._observe(parts, minute, conditions)):
             self._minute = minute
@@ -256,6 +270,14 @@ class ServiceRuntime:
             parts.controller.use(parts.policy(limits))
             if self._changed_limits is limits:
                 self._changed_limits = None
+        if (share := self._share) is not None:
+            held = parts.controller.holding()
+            self._limits = Limits(
+                max(share.max_instances, held.instances), max(share.max_usd_per_hour, held.usd_per_hour)
+            )
+            parts.store.put("limits", self._limits)  # another leader begins with them
+            parts.controller.use(parts.policy(self._limits))
+            self._applied = share
         if self._changed_pause:
             paused = self._paused
             parts.store.put("paused", paused)
@@ -270,6 +292,11 @@ class ServiceRuntime:
         parts.controller.fast()
         if full:
             parts.controller.tick()
+
+    def _hold(self, parts: RuntimePorts) -> None:
+        self._holding = parts.controller.holding()
+        if self._share is self._applied:
+            self._share = None
 
     def _wish(self, parts: RuntimePorts, full: bool) -> None:
         """What was asked for by the API, or written into the store by `mark deploy`."""

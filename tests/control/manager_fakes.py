@@ -127,10 +127,12 @@ class World:
 class Process:
     """One controller process over one or more worlds."""
 
-    def __init__(self, *worlds: World, **more: Any) -> None:
+    def __init__(self, *worlds: World, together: Limits | None = None, **more: Any) -> None:
+        """`together`: limits that all of them share."""
         self.worlds, self.pool = worlds, InlinePool()
         self.lease = FencedLease(worlds[0].terms, "controller")
-        self.manager = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool)
+        shared = [] if together is None else [(together, [world.service for world in worlds])]
+        self.manager = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool, shared)
 
     def run(self, seconds: float) -> None:
         """Let time pass, a second at a time."""

@@ -20,7 +20,7 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.price_list import PriceList
 from mark.planning.port import Policy
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
-from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World
+from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World, within
 
 OD = ON_DEMAND.name
 
@@ -614,3 +614,54 @@ def test_new_prices_that_fail_to_plan_are_reported_and_retried() -> None:
     assert process.manager.view("inception").conditions == ()
     assert len(world.planner.contexts) > ticks
     assert world.planner.contexts[-1].resolved.offers == offers
+
+
+WHOLE = Limits(8, 0.8)
+
+
+def stages() -> tuple[World, World]:
+    """The first wants six instances, the second one; each may have four to begin with."""
+    first, second = World("p-first"), World("p-second")
+    second.terms = first.terms
+    for world, count in ((first, 6), (second, 1)):
+        world.resolved = within(world.resolved, Limits(4, 0.4))
+        world.planner.wanted = {OD: count}
+    return first, second
+
+
+def running(*worlds: World) -> list[int]:
+    return [sum(one.phase is not Phase.GONE for one in world.cloud.instances.values()) for world in worlds]
+
+
+def test_stages_share_limits_and_room_moves_to_the_one_that_needs_it() -> None:
+    first, second = stages()
+    process = Process(first, second, together=WHOLE)
+    process.run(2)
+    assert running(first, second) == [4, 1]
+    for _ in range(200):
+        process.run(1)
+        assert sum(running(first, second)) <= 8
+        limits = [process.manager.view(world.service).limits for world in (first, second)]
+        assert sum(one.max_instances for one in limits) <= 8
+    assert running(first, second) == [6, 1]
+
+
+def test_another_leader_goes_on_with_limits_that_have_moved() -> None:
+    first, second = stages()
+    process = Process(first, second, together=WHOLE)
+    process.run(200)
+    for world in (first, second):
+        world.cloud.boot()
+    process.manager.close()
+    other = Process(first, second, together=WHOLE)
+    other.step()
+    assert other.manager.view("p-first").limits.max_instances == 6
+    other.run(130)
+    assert running(first, second) == [6, 1]
+
+
+def test_limits_of_one_stage_cannot_be_set() -> None:
+    process = Process(*stages(), together=WHOLE)
+    process.run(2)
+    with pytest.raises(BadInput, match=r"limits of its pipeline's file, \[fleet\], with the other stages: p-f"):
+        process.manager.set_limits("p-first", Limits(6, 1.0))
