@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from mark.api.guard import MOST_BODY_BYTES, Guard
 from mark.api.manager_port import Manager
 from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
 from mark.api.routes import routes
+from mark.api.sited_pipeline import SitedPipeline
+from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.version import VERSION
 from mark.serving.frontend.auth import Auth
@@ -45,10 +47,15 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def app(manager: Manager, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> FastAPI:
+def app(
+    manager: Manager,
+    auth: Auth | None,
+    alive: Callable[[], bool] = lambda: True,
+    pipelines: Sequence[PipelineConfig] = (),
+) -> FastAPI:
     """The HTTP API over a manager. Without `auth` every request may do everything, so the caller must have checked that
     only this machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the loop of the
-    manager still runs.
+    manager still runs. The services of the stages of `pipelines` are among the manager's.
     """
     api = FastAPI(
         title="mark: control API",
@@ -59,6 +66,7 @@ def app(manager: Manager, auth: Auth | None, alive: Callable[[], bool] = lambda:
         responses=_ERRORS,
     )
     api.state.manager = manager
+    api.state.pipelines = {config.name: SitedPipeline(config) for config in pipelines}
     api.include_router(routes, prefix="/api/v1")
     files = _add_page(api)
     _add_health(api, manager, alive)

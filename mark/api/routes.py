@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 
 from mark.api import schema
 from mark.api.manager_port import Manager
+from mark.api.sited_pipeline import SitedPipeline
 from mark.control import views
 from mark.domain.version import VERSION
 from mark.serving.frontend.auth import Grant
@@ -26,6 +28,14 @@ def _room(request: Request) -> Manager:
 TheRoom = Annotated[Manager, Depends(_room)]
 
 
+def _all_pipelines(request: Request) -> Mapping[str, SitedPipeline]:
+    found: Mapping[str, SitedPipeline] = request.app.state.pipelines
+    return found
+
+
+ThePipelines = Annotated[Mapping[str, SitedPipeline], Depends(_all_pipelines)]
+
+
 def _known(manager: TheRoom, service: Annotated[str, Path(description="The name of a service.")]) -> str:
     if service not in manager.services():
         raise HTTPException(404, "no such service")
@@ -38,6 +48,17 @@ def _leading(manager: TheRoom) -> None:
 
 
 Known = Annotated[str, Depends(_known)]
+
+
+def _known_pipeline(
+    pipelines: ThePipelines, pipeline: Annotated[str, Path(description="The name of a pipeline.")]
+) -> SitedPipeline:
+    if pipeline not in pipelines:
+        raise HTTPException(404, "no such pipeline")
+    return pipelines[pipeline]
+
+
+KnownPipeline = Annotated[SitedPipeline, Depends(_known_pipeline)]
 
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": schema.Error, "description": "no such service"}}
 _STANDS_BY: dict[int | str, dict[str, Any]] = {409: {"model": schema.Error, "description": "another controller leads"}}
@@ -55,10 +76,28 @@ def me(request: Request) -> Response:
 
 
 @routes.get("/services", response_model=schema.Services, tags=["read"])
-def services(request: Request, manager: TheRoom) -> Response:
-    """All services, each in a line."""
+def services(request: Request, manager: TheRoom, pipelines: ThePipelines) -> Response:
+    """All services, each in a line; the stages of pipelines are services, too."""
     found = [schema.summary(manager.view(name)) for name in manager.services()]
-    return _answer(request, schema.Services(services=found, leads=manager.leads()))
+    return _answer(request, schema.Services(services=found, leads=manager.leads(), pipelines=list(pipelines)))
+
+
+@routes.get("/pipelines", response_model=schema.Pipelines, tags=["read"])
+def pipelines(request: Request, manager: TheRoom, pipelines: ThePipelines) -> Response:
+    """All pipelines, each in a line."""
+    found = [schema.pipeline_summary(one.view(manager)) for one in pipelines.values()]
+    return _answer(request, schema.Pipelines(pipelines=found))
+
+
+@routes.get(
+    "/pipelines/{pipeline}",
+    response_model=schema.PipelineSchema,
+    tags=["read"],
+    responses={404: {"model": schema.Error, "description": "no such pipeline"}},
+)
+def pipeline(request: Request, manager: TheRoom, pipeline: KnownPipeline) -> Response:
+    """A pipeline now: its graph, and by stage load, capacity, promise, dollars, instances; the bottleneck."""
+    return _answer(request, schema.pipeline(pipeline.view(manager), pipeline.drawing))
 
 
 @one.get("", response_model=schema.ServiceSchema, tags=["read"])

@@ -14,8 +14,11 @@ from typing import Annotated, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from mark.control import views
+from mark.control.pipeline_view import PipelineView, StageView
 from mark.domain.fleet import Instance, Phase
+from mark.domain.pipeline import Join
 from mark.domain.plan import Target
+from mark.pipelines.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 
 RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # what is paid by the second
 
@@ -185,6 +188,108 @@ class Summary(_Model):
 class Services(_Model):
     services: list[Summary]
     leads: bool = Field(description="Whether this controller acts; else it stands by while another one does.")
+    pipelines: list[str] = Field(description="Names of those whose stages are among the services.")
+
+
+class InstancesByMarket(_Model):
+    """Instances of one type in one market, in all zones, that run."""
+
+    instance: str
+    market: str
+    count: int = Field(description="Booting and draining ones, too.")
+
+
+class JoinSchema(_Model):
+    """When a query goes on: `deadline_ms` after `least` of the stages before have answered, or once all have."""
+
+    least: int = Field(description="Answers.")
+    deadline_ms: Maybe = Field(description="null: it waits for all.")
+
+
+class StageSchema(_Model):
+    """A stage of a pipeline now: a service, whose requests are the calls of queries."""
+
+    stage: str
+    service: str = Field(description="Its name under /api/v1/services.")
+    model: str
+    after: list[str] | None = Field(description="The stages that it waits for; null where a driver decides.")
+    join: JoinSchema | None = Field(description="null where it waits for less than two, or a driver decides.")
+    share: Maybe = Field(description="Of the queries, those that visit it, 0 to 1; null where a driver decides.")
+    mode: Mode
+    rps: Maybe = Field(description="Calls/s that arrive.")
+    capacity_rps: Number = Field(description="Calls/s that what is ready sustains within its part of RT_max.")
+    used: Maybe = Field(description="rps / capacity_rps.")
+    slo: SloSchema = Field(description="Of its calls: `rt_max_ms` is its part of the pipeline's.")
+    usd_per_hour: Number
+    dollar_share: Maybe = Field(description="Of the pipeline's usd_per_hour, 0 to 1.")
+    usd_per_request: Maybe = Field(description="What one more call costs: 0 while ready capacity has room.")
+    overflow_share: Maybe = Field(description="Of the calls of the last 5 minutes: answered by functions.")
+    running: list[InstancesByMarket]
+    troubles: list[str]
+
+
+class BottleneckSchema(_Model):
+    """The stage that limits the pipeline.
+
+    "misses": it answers too few calls in time, and of the stages that do so it misses the most calls a second. "load":
+    no stage does, and its load takes the largest share of its ready capacity.
+    """
+
+    stage: str
+    why: Literal["misses", "load"]
+    headroom: Maybe = Field(description="How many times the load of now its ready instances can do.")
+
+
+class PipelineSummary(_Model):
+    """A pipeline in one line."""
+
+    pipeline: str
+    services: list[str] = Field(description="Of its stages, under /api/v1/services.")
+    queries_per_s: Maybe = Field(description="The highest of rps / share; null where a driver decides what is called.")
+    instances: int = Field(description="That run, of all stages.")
+    usd_per_hour: Number
+    bottleneck: BottleneckSchema | None
+
+
+class Pipelines(_Model):
+    pipelines: list[PipelineSummary]
+
+
+class LayoutSchema(_Model):
+    """Where a drawing of the graph has its parts, in pixels from the left upper corner, y down.
+
+    Corners are [x, y], the left upper ones of boxes that are `box_width` x `box_height`, and of ends that are
+    `end_width` x `end_height`.
+    """
+
+    width: Number = Field(description="Of the whole, in pixels.")
+    height: Number = Field(description="Of the whole, in pixels.")
+    box_width: Number = Field(description="Pixels.")
+    box_height: Number = Field(description="Pixels.")
+    end_width: Number = Field(description="Pixels.")
+    end_height: Number = Field(description="Pixels.")
+    query: list[Number] = Field(description="The corner of the end at which queries come.")
+    answer: list[Number] = Field(description="The corner of the end at which they are answered.")
+    boxes: list[list[Number]] = Field(description="The corners of the stages' boxes, in their order.")
+    lines: list[str] = Field(description="On which answers go on: each the `d` of an SVG path.")
+
+
+class PipelineSchema(PipelineSummary):
+    """A pipeline now, by stage. Of whole queries the controller sees nothing."""
+
+    driver: str | None = Field(description="module:function; null where the file says the graph.")
+    rt_max_ms: Number = Field(description="Of the whole, from a query to its answer.")
+    target: Number = Field(description="The share of queries that is promised to be answered within it (SL_min).")
+    longest_path_ms: Maybe = Field(
+        description="The largest sum of the stages' parts of rt_max_ms along a path; null where a driver decides."
+    )
+    usd_so_far: Number = Field(description="Dollars since the controller first saw the stages.")
+    usd_per_million_queries_now: Maybe = Field(description="What runs now / the rate of now.")
+    usd_per_query: Maybe = Field(description="What one more query costs: usd_per_request of each stage x its share.")
+    stages: list[StageSchema] = Field(description="In topological order; with a driver in the file's.")
+    drawing: dict[Literal["across", "down"], LayoutSchema] | None = Field(
+        description="The graph from left to right, and from top to bottom; null where a driver decides."
+    )
 
 
 class ServiceSchema(Summary):
@@ -267,6 +372,75 @@ def service(view: views.ServiceView) -> ServiceSchema:
         bill=bill(view),
         limits=limits(view.limits),
         rollout=None if view.rollout is None else RolloutSchema.model_validate(view.rollout),
+    )
+
+
+def pipeline_summary(view: PipelineView) -> PipelineSummary:
+    return PipelineSummary(
+        pipeline=view.config.name,
+        services=[stage.view.service for stage in view.stages],
+        queries_per_s=view.queries_per_s,
+        instances=sum(kind.count for stage in view.stages for kind in stage.running),
+        usd_per_hour=view.usd_per_hour,
+        bottleneck=None if view.bottleneck is None else BottleneckSchema.model_validate(view.bottleneck),
+    )
+
+
+def pipeline(view: PipelineView, drawing: dict[Literal["across", "down"], LayoutSchema] | None) -> PipelineSchema:
+    config, queries_per_h = view.config, (view.queries_per_s or 0.0) * 3600.0
+    return PipelineSchema(
+        **dict(pipeline_summary(view)),
+        driver=config.driver,
+        rt_max_ms=config.slo.rt_max_s * 1e3,
+        target=config.slo.attainment,
+        longest_path_ms=view.longest_path_ms,
+        usd_so_far=view.usd_so_far,
+        usd_per_million_queries_now=view.usd_per_hour / queries_per_h * 1e6 if queries_per_h else None,
+        usd_per_query=view.usd_per_query,
+        stages=[_stage(stage) for stage in view.stages],
+        drawing=drawing,
+    )
+
+
+def _stage(stage: StageView) -> StageSchema:
+    view = stage.view
+    return StageSchema(
+        stage=stage.stage,
+        service=view.service,
+        model=stage.model,
+        after=None if stage.after is None else list(stage.after),
+        join=_join(stage.join) if len(stage.after or ()) > 1 else None,
+        share=stage.share,
+        mode=cast(Mode, view.mode),
+        rps=view.rps,
+        capacity_rps=view.capacity_rps,
+        used=stage.used,
+        slo=SloSchema.model_validate(view.slo),
+        usd_per_hour=view.usd_per_hour,
+        dollar_share=stage.dollar_share,
+        usd_per_request=view.price_list.usd_per_request,
+        overflow_share=stage.overflow_share,
+        running=[InstancesByMarket.model_validate(kind) for kind in stage.running],
+        troubles=list(view.conditions),
+    )
+
+
+def _join(join: Join | None) -> JoinSchema | None:
+    return None if join is None else JoinSchema(least=join.least, deadline_ms=join.deadline_s * 1e3)
+
+
+def layout(found: GraphLayout, box_width: float, box_height: float) -> LayoutSchema:
+    return LayoutSchema(
+        width=found.width,
+        height=found.height,
+        box_width=box_width,
+        box_height=box_height,
+        end_width=END_WIDTH,
+        end_height=END_HEIGHT,
+        query=list(found.query),
+        answer=list(found.answer),
+        boxes=[list(corner) for corner in found.boxes],
+        lines=list(found.lines),
     )
 
 

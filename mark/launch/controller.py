@@ -19,7 +19,7 @@ from mark_infra.controller import process
 from mark_infra.controller.site_control import ServiceSpec
 
 from mark.catalog.tables import load_catalog
-from mark.config.site_services import site_services
+from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService, ServiceConfig
@@ -81,8 +81,9 @@ def run_controller(options: ControllerOptions) -> int:
         signal.signal(signal.SIGHUP, lambda *_: keys.wake())
     try:
         return process.serve(
-            site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session
-        )
+            site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session,
+            pipelines=site_pipelines(options.services),
+        )  # fmt: skip
     finally:
         if keys is not None:
             keys.close()

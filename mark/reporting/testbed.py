@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.layout import columns, page, text
@@ -21,16 +21,24 @@ def status_page(said: Mapping[str, Any]) -> RenderableType:
     doors = columns("", "")
     doors.add_row("AWS endpoint", said["endpoint"])
     doors.add_row("Site file", said["site"])
+    stages: Mapping[str, Sequence[str]] = said.get("stages", {})
+    inner = {service for services in stages.values() for service in services}
     for name, url in said["services"].items():
-        doors.add_row(f"{name}: send requests to", url)
+        if name not in inner:
+            doors.add_row(f"{name}: send requests to", url)
     for name, url in said.get("pipelines", {}).items():
         doors.add_row(f"{name}: send queries to", url or "nothing yet: its stages start")
+        for service in stages.get(name, ()):
+            doors.add_row(f"  its stage {service}", said["services"][service])
     for controller in said["controllers"]:
         doors.add_row("Live page", controller["url"] or "its controller starts")
     if said["time_scale"] != 1.0:
         doors.add_row("Controller's clock", f"{said['time_scale']:g} times as fast as yours, as prices and boots are")
     fleet = columns("instance", "offer", "service", "state", "address")
-    for one in said["fleet"]:
+    # Stages stand below each other, in the order of their pipeline.
+    order = [*(name for name in said["services"] if name not in inner), *(s for row in stages.values() for s in row)]
+    place = {name: n for n, name in enumerate(order)}
+    for one in sorted(said["fleet"], key=lambda one: place.get(one["service"], len(place))):
         state = one["state"] + (", told to go" if one["doomed"] else "")
         fleet.add_row(one["id"], one["offer"], one["service"], state, one["address"])
     return page(

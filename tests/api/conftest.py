@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -14,8 +14,9 @@ import uvicorn
 
 from mark.api.app import app
 from mark.api.manager_port import Manager
+from mark.config.pipeline_file import PipelineConfig
 from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
-from tests.api.fake_manager import FakeManager
+from tests.api.fake_manager import FakeManager, digits, social
 
 READER, CHANGER, SCRAPER, CLIENT = "reader-" * 4, "changer-" * 4, "scraper-" * 4, "client-" * 4
 SIGNER = TokenSigner([b"s" * 32])
@@ -32,9 +33,15 @@ def client(url: str, key: str | None) -> httpx.Client:
 
 
 @contextmanager
-def served(manager: Manager, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> Iterator[str]:
+def served(
+    manager: Manager,
+    auth: Auth | None,
+    alive: Callable[[], bool] = lambda: True,
+    pipelines: Sequence[PipelineConfig] = (),
+) -> Iterator[str]:
     """The address of a server over the manager."""
-    config = uvicorn.Config(app(manager, auth, alive), log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
+    made = app(manager, auth, alive, pipelines)
+    config = uvicorn.Config(made, log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
@@ -53,7 +60,7 @@ def served(manager: Manager, auth: Auth | None, alive: Callable[[], bool] = lamb
 
 @pytest.fixture(scope="session")
 def _day() -> FakeManager:
-    return FakeManager()
+    return FakeManager(pipelines=(social(), digits()))
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def manager(_day: FakeManager) -> Iterator[FakeManager]:
 
 @pytest.fixture(scope="session")
 def _address(_day: FakeManager) -> Iterator[str]:
-    with served(_day, keys()) as address:
+    with served(_day, keys(), pipelines=(social(), digits())) as address:
         yield address
 
 

@@ -1,6 +1,6 @@
 """A controller with made-up services and a day behind them, to test the API with and to look at the page.
 
-python -m tests.api.fake_manager [PORT] [SERVICES]     serves the page on loopback, without keys
+python -m tests.api.fake_manager [PORT] [SERVICES]     serves the page on loopback, without keys, with a pipeline, too
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import math
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, RolloutView, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
@@ -27,20 +30,33 @@ OFFERS = {  # $/h, requests/s
     "c5.large/spot/us-east-1b": (0.0337, 38.0),
     "t3.medium/burstable": (0.0416, 24.0),
 }
+PARTS_MS = {"language": 20.0, "vision": 220.0, "translate": 150.0, "categorise": 60.0}
 NAMES = ("inception", "sentiment", "translate", "ranker", "caption", "whisper", "detect", "embed")
 
 
 class FakeManager:
     """Satisfies `mark.api.manager_port.Manager`. State is set by hand: `views`, `troubles`, `leading`, `broken`."""
 
-    def __init__(self, services: int = 3, now_unix_s: float = NOON_UNIX_S, instances: int | None = None) -> None:
+    def __init__(
+        self,
+        services: int = 3,
+        now_unix_s: float = NOON_UNIX_S,
+        instances: int | None = None,
+        pipelines: Sequence[PipelineConfig] = (),
+    ) -> None:
         names = [NAMES[i] if i < len(NAMES) else f"{NAMES[i % 8]}-{i // 8 + 1}" for i in range(services)]
+        stages = {service.name: service for config in pipelines for service in config.stage_services()}
         self.now_unix_s = now_unix_s
         self.leading = True
         self.broken = False
-        days = [Day(place, now_unix_s) for place in range(min(services, len(Day.SCALES)))]
+        names += stages
+        days = [Day(place, now_unix_s) for place in range(min(len(names), len(Day.SCALES)))]
         self.days = {name: days[place % len(days)] for place, name in enumerate(names)}
         self.views = {name: day.view(name, instances) for name, day in self.days.items()}
+        for name, service in stages.items():
+            slo, view = service.slo, self.views[name]
+            shown = replace(view.slo, rt_max_ms=slo.rt_max_s * 1e3, target=slo.attainment, recent=0.9992)
+            self.views[name] = replace(view, rps=service.share * 151.0, slo=shown)
 
     def services(self) -> list[str]:
         return list(self.views)
@@ -268,12 +284,25 @@ def _many(count: int) -> tuple[Instance, ...]:
     return tuple(Instance(n, offers[n % len(offers)], Phase.READY, 60.0 * n, 60.0 * n + 90.0) for n in range(count))
 
 
+def social() -> PipelineConfig:
+    """Of the example, with a part of the time for each stage."""
+    config = load_pipeline(str(Path(__file__).parents[2] / "examples" / "pipeline" / "social.toml"))
+    return replace(config, stages=tuple(replace(s, rt_max_s=PARTS_MS[s.name] / 1e3) for s in config.stages))
+
+
+def digits() -> PipelineConfig:
+    """With a driver, which decides what is called."""
+    return load_pipeline(str(Path(__file__).parents[2] / "examples" / "pipeline" / "digits_fleets.toml"))
+
+
 def main(port: int = 8800, services: int = 3) -> None:
     import uvicorn
 
     from mark.api.app import app
 
-    uvicorn.run(app(FakeManager(services, time.time()), None), host="127.0.0.1", port=port, log_level="info")
+    pipelines = social(), digits()
+    made = app(FakeManager(services, time.time(), pipelines=pipelines), None, pipelines=pipelines)
+    uvicorn.run(made, host="127.0.0.1", port=port, log_level="info")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ FILES = {
     "/",
     "/page.css",
     "/page.js",
+    "/pipeline.js",
     "/chart.js",
     "/charts.js",
     "/dom.js",
@@ -33,7 +34,8 @@ PUT = {"max_instances": 7, "max_usd_per_hour": 1.5}
 def operations() -> list[tuple[str, str]]:
     """Every method of every described path, with a service that is there."""
     paths = app(FakeManager(1), None).openapi()["paths"]
-    found = [(method.upper(), path.format(service="inception")) for path, all_of in paths.items() for method in all_of]
+    there = {"service": "inception", "pipeline": "social"}
+    found = [(method.upper(), path.format(**there)) for path, all_of in paths.items() for method in all_of]
     return [*found, ("GET", "/openapi.json")]
 
 

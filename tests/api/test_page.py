@@ -12,7 +12,7 @@ from mark.control.views import DecisionView, HistoryView, Limits, RolloutView
 from mark.domain.bill import Bill
 from tests.api.browser import CHROMIUM, Browser
 from tests.api.conftest import CHANGER, READER, SCRAPER, served
-from tests.api.fake_manager import NOON_UNIX_S, Day, FakeManager
+from tests.api.fake_manager import NOON_UNIX_S, PARTS_MS, Day, FakeManager, digits, social
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
@@ -63,6 +63,13 @@ def browser(_browser: Browser) -> Iterator[Browser]:
     yield _browser
     _browser.send("Page.navigate", url="about:blank")
     assert _browser.complaints == []
+
+
+@pytest.fixture
+def pipelines_url(manager: FakeManager) -> Iterator[str]:
+    """Of a server without keys, with pipelines."""
+    with served(manager, None, pipelines=(social(), digits())) as url:
+        yield url
 
 
 @pytest.fixture
@@ -351,6 +358,94 @@ def test_dark_and_light_are_readable(browser: Browser, open_url: str) -> None:
         for name in names:
             light, dim = sorted((_luminance(browser, name), paper), reverse=True)
             assert (light + 0.05) / (dim + 0.05) >= 4.5, (name, dark)
+
+
+PIPELINE_DRAWN = "document.documentElement.dataset.renderMs && document.querySelector('#stages tr')"
+
+
+def test_a_pipeline_is_drawn_with_its_numbers_and_bottleneck(
+    browser: Browser, pipelines_url: str, manager: FakeManager
+) -> None:
+    browser.open(f"{pipelines_url}/#/social")
+    browser.until(PIPELINE_DRAWN)
+    label = browser.value("document.querySelector('svg.graph').getAttribute('aria-label')")
+    assert label == (
+        "language after the query; vision after the query; translate after language; categorise after translate, vision"
+    )
+    boxes = browser.value(
+        "[...document.querySelectorAll('.graph a')].map(a => "
+        "[a.getAttribute('href'), [...a.querySelectorAll('text')].map(t => t.textContent)])"
+    )
+    assert [href for href, _ in boxes] == [f"#/social-{stage}" for stage in PARTS_MS]
+    vision = manager.views["social-vision"]
+    used = vision.rps / vision.capacity_rps
+    usd_per_hour = sum(manager.views[f"social-{stage}"].usd_per_hour for stage in PARTS_MS)
+    assert boxes[1][1] == [
+        "vision",
+        "220 ms, 60 % visit",
+        f"${vision.usd_per_hour:.2f}/h, {100 * vision.usd_per_hour / usd_per_hour:.0f} %",
+        f"90.6/s, {100 * used:.0f} % used",
+        "99.9 % in time",
+    ]
+    assert [texts[-1] for _, texts in boxes].index("bottleneck") == 3
+    assert browser.text("[data-pipeline=bottleneck]") == "categorise"
+    assert browser.text("[data-pipeline=one_more]") == "$3.51"  # 1.17 for each million calls, 3 calls a query
+    assert browser.value("document.querySelectorAll('.graph .edges path').length") == 8
+    assert browser.value("[...document.querySelectorAll('#stages th a')].map(a => a.innerText)") == list(PARTS_MS)
+    manager.views["social-vision"] = replace(vision, slo=replace(vision.slo, recent=0.9), conditions=("no g6 left",))
+    _ask_again(browser)
+    browser.until("document.querySelector('[data-pipeline=bottleneck]').innerText === 'vision'")
+    assert browser.text("#pipeline-troubles") == "vision: no g6 left"
+    assert "90.0 % in time" in browser.value("document.querySelector('.graph .late').textContent")
+    browser.value(
+        "document.querySelector('.graph a').dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+    )
+    browser.until(f"location.hash === '#/social-language' && {DRAWN}")
+
+
+def test_on_a_narrow_window_the_graph_runs_down(browser: Browser, pipelines_url: str) -> None:
+    for width, dark in ((360, True), (1280, False)):
+        browser.open(f"{pipelines_url}/#/social", width=width, dark=dark)
+        browser.until(PIPELINE_DRAWN)
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        assert browser.value(
+            "document.querySelector('#graph').scrollWidth <= document.querySelector('#graph').clientWidth"
+        )
+        tops = browser.value(
+            "[...document.querySelectorAll('.graph a > rect:first-of-type')].map(r => Number(r.getAttribute('y')))"
+        )
+        assert (tops[0] + 114 < tops[2] < tops[3]) == (width == 360)
+        # Every text ends within its box.
+        assert browser.value(
+            "[...document.querySelectorAll('.graph a')].every(a => {"
+            " const end = (e) => e.getBBox().x + e.getBBox().width;"
+            " return [...a.querySelectorAll('text')].every(t => end(t) <= end(a.querySelector('rect'))); })"
+        )
+
+
+def test_stages_of_a_driver_stand_side_by_side(browser: Browser, pipelines_url: str) -> None:
+    browser.open(f"{pipelines_url}/#/digits", width=360)
+    browser.until(PIPELINE_DRAWN)
+    assert "digits:classify decides which stages a query visits" in browser.text("#graph")
+    assert browser.value("[...document.querySelectorAll('.driven b')].map(b => b.innerText)") == [
+        "deskew",
+        "small",
+        "large",
+    ]
+    assert browser.text("[data-pipeline=queries]") == "–"
+    assert browser.value("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_list_has_stages_below_their_pipeline(browser: Browser, pipelines_url: str) -> None:
+    browser.open(f"{pipelines_url}/#/")
+    browser.until("document.querySelectorAll('#list tr').length === 12")
+    names = browser.value("[...document.querySelectorAll('#list a')].map(a => a.innerText)")
+    at = names.index("social")
+    assert names[at : at + 5] == ["social", *(f"social-{stage}" for stage in PARTS_MS)]
+    assert browser.text("#sum").startswith("2 pipelines, 10 services, ")
+    assert browser.value("document.querySelectorAll('#list tr.stage').length") == 7
+    _type(browser, "#find", "vision")
+    browser.until("document.querySelectorAll('#list tr').length === 5")
 
 
 def _ask_again(browser: Browser) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.api.conftest import CHANGER, keys, served
-from tests.api.fake_manager import FakeManager
+from tests.api.fake_manager import FakeManager, digits, social
 
 EXAMPLES = os.environ.get("MARK_SCHEMA_EXAMPLES")
 # A name that fits the schema need not be one of a service, and the cheapest instance costs something.
 CONFIG = """
 [parameters]
 service = "inception"
+pipeline = "social"
 [checks]
 positive_data_acceptance.enabled = false
 """
@@ -29,7 +30,7 @@ positive_data_acceptance.enabled = false
 def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)
-    with served(manager, keys()) as url:
+    with served(manager, keys(), pipelines=(social(), digits())) as url:
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
         command += [f"{url}/openapi.json", "--no-color", "--warnings", "off"]
         command += ["--header", f"Authorization: Bearer {CHANGER}"]
@@ -38,7 +39,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager,
         command += fixed if EXAMPLES is None else new
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
-    assert "Tested: 20" in found.stdout, found.stdout[-2000:]
+    assert "Tested: 22" in found.stdout, found.stdout[-2000:]
 
 
 def test_every_schema_field_has_a_unit_or_a_description(manager: FakeManager) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.pipeline import Pipeline, PipelineStage
-from mark.reporting.graph_svg import END_WIDTH, StageBox, graph_svg
+from mark.pipelines.graph_layout import END_WIDTH
+from mark.reporting.graph_svg import StageBox, graph_svg
 from tests.reporting.test_report import EVIL
 
 Corner = tuple[float, float]

@@ -48,6 +48,19 @@ def test_the_status_names_the_live_page_of_each_controller() -> None:
     assert "clock" not in words(status_page(STATUS | {"time_scale": 1.0}))
 
 
+def test_stages_are_listed_below_their_pipeline() -> None:
+    services = {"two-b": "http://b", "words": "http://words", "two-a": "http://a"}
+    fleet = [
+        {"id": f"i-{n}", "offer": "o", "service": name, "state": "running", "doomed": False, "address": "x"}
+        for n, name in enumerate(["two-b", "words", "two-a", "gone"])
+    ]
+    more = {"services": services, "fleet": fleet, "pipelines": {"two": "http://two"}}
+    said = words(status_page(STATUS | more | {"stages": {"two": ["two-a", "two-b"]}}))
+    assert "words: send requests to http://words two: send queries to http://two its stage two-a http://a its" in said
+    assert "two-a: send requests" not in said
+    assert [said.index(f"i-{n}") for n in (1, 2, 0, 3)] == sorted(said.index(f"i-{n}") for n in range(4))
+
+
 def test_a_compressed_load_says_what_its_seconds_are() -> None:
     assert "Sent 60 s of the trace, in 6 s (--compress 10): one request in 10" in told()
     assert "Sent 60 s of the trace Requests" in told(time_scale=1.0)

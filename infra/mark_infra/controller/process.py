@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from mark.api.app import app
+from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.tls import TlsFiles
@@ -39,8 +40,11 @@ def serve(
     dry_run: bool,
     started: Callable[[int], None],
     session: Any = None,
+    pipelines: Sequence[PipelineConfig] = (),
 ) -> int:
     """Run until SIGTERM or SIGINT; the exit code. `started` is told the port once the door is open.
+
+    `pipelines` are those whose stages are among the services.
 
     `session` is boto3's, whose credentials and configuration it has on AWS; without one those that AWS's SDKs find.
 
@@ -66,7 +70,7 @@ def serve(
         try:
             server = _Server(
                 uvicorn.Config(
-                    app(control.manager, auth, pulse.is_felt),
+                    app(control.manager, auth, pulse.is_felt, pipelines),
                     log_config=None,
                     access_log=False,
                     server_header=False,

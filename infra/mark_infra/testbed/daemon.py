@@ -216,6 +216,7 @@ class Daemon:
             "time_scale": self._settings.time_scale,
             "services": {name: service.gateway for name, service in self.site.services.items()},
             "pipelines": {name: conductor.url() for name, conductor in self._conductors.items()},
+            "stages": {pipeline.name: [s.name for s in pipeline.stage_services()] for pipeline in self._pipelines},
             "conductors": {name: conductor.status() for name, conductor in self._conductors.items()},
             "controllers": [controller.status() for controller in self._controllers],
             "functions": self._functions.status(),

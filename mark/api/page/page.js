@@ -3,10 +3,12 @@
 import { hasKey, read, Refused, useKey } from "./door.js";
 import { find, h } from "./dom.js";
 import { NONE, budget, clock, percent, plural, rate, usd } from "./format.js";
+import { showPipeline } from "./pipeline.js";
 import { allow, showService } from "./service.js";
 import { toldAt } from "./time.js";
 
 const EVERY_MS = 2000;
+const PARTS = ["#one", "#pipeline", "#all"];
 let hours = 6;
 let me = null;
 let round = 0; // an answer to an earlier question is no answer to this one
@@ -22,20 +24,22 @@ async function refresh() {
       me = await read("/me");
       allow(me.scopes.includes("admin"));
     }
-    const { services } = await read("/services");
-    const only = services.length === 1 ? services[0].service : "";
+    const { services, pipelines: names } = await read("/services");
+    const only = services.length === 1 && !names.length ? services[0].service : "";
     const name = wanted() || only;
-    const show = services.some((s) => s.service === name) ? await showService(name, hours) : null;
+    const what = services.some((s) => s.service === name) ? "#one" : names.includes(name) ? "#pipeline" : "#all";
+    const show = what === "#one" ? await showService(name, hours) : what === "#pipeline" ? await showPipeline(name) : null;
+    const { pipelines } = what === "#all" && names.length ? await read("/pipelines") : { pipelines: [] };
     if (mine !== round) return;
     const began = performance.now();
-    header(services, name);
-    find("#one").hidden = !show; // before it is drawn: charts need to know how wide they are
-    find("#all").hidden = Boolean(show);
-    const view = show ? mode(show()) : list(services);
+    header(services, names, name);
+    // Before it is drawn: charts need to know how wide they are.
+    for (const part of PARTS) find(part).hidden = part !== what;
+    const view = show ? mode(show()) : list(services, pipelines);
     find("#door").hidden = true;
     find("#leave").hidden = !hasKey();
     answered(view);
-    find("#one").offsetHeight; // the layout belongs to the time it takes
+    find(what).offsetHeight; // the layout belongs to the time it takes
     document.documentElement.dataset.renderMs = (performance.now() - began).toFixed(1);
   } catch (error) {
     if (mine === round) failed(error);
@@ -59,7 +63,7 @@ function failed(error) {
     find("#door .error").textContent = hasKey() ? (error.status === 401 ? "This key is not known here." : error.message) : "";
     me = null;
     useKey(null);
-    for (const part of ["#one", "#all", "#switch", "#mode", "#scale", "#since", "#range", "#leave", "#lost"]) find(part).hidden = true;
+    for (const part of [...PARTS, "#switch", "#mode", "#scale", "#since", "#range", "#leave", "#lost"]) find(part).hidden = true;
     find("#door").hidden = false;
     find("#key").focus();
     return;
@@ -69,14 +73,14 @@ function failed(error) {
   find("#lost").hidden = false;
 }
 
-function header(services, name) {
+function header(services, pipelines, name) {
   const box = find("#switch");
-  const names = ["", ...services.map((s) => s.service)];
+  const names = ["", ...pipelines, ...services.map((s) => s.service)];
   if (box.length !== names.length) {
     box.replaceChildren(...names.map((n) => h("option", { value: n }, n || "all services")));
   }
   box.value = name;
-  box.hidden = services.length < 2;
+  box.hidden = names.length < 3;
   find("#range").hidden = find("#mode").hidden = find("#since").hidden = !services.some((s) => s.service === name);
   for (const button of find("#range").children) button.ariaPressed = String(Number(button.dataset.hours) === hours);
   document.title = name ? `${name} · mark` : "mark";
@@ -89,30 +93,54 @@ function badge(element, mode) {
 }
 
 function mode(view) {
-  badge(find("#mode"), view.mode);
+  if (view) badge(find("#mode"), view.mode);
   return view;
 }
 
-function list(services) {
+function list(services, pipelines) {
   const part = find("#find").value.toLowerCase();
-  const rows = services.filter((s) => s.service.toLowerCase().includes(part));
-  rows.sort((a, b) => b.troubles.length - a.troubles.length || a.service.localeCompare(b.service, "en", { numeric: true }));
+  const matches = (name) => name.toLowerCase().includes(part);
+  const byName = new Map(services.map((s) => [s.service, s]));
+  const groups = pipelines.map((p) => ({ name: p.pipeline, pipeline: p, stages: p.services.map((s) => byName.get(s)) }));
+  for (const { stages } of groups) stages.forEach((s) => byName.delete(s.service));
+  groups.push(...[...byName.values()].map((s) => ({ name: s.service, pipeline: null, stages: [s] })));
+  const found = groups.filter((g) => matches(g.name) || g.stages.some((s) => matches(s.service)));
+  const troubles = (g) => g.stages.reduce((sum, s) => sum + s.troubles.length, 0);
+  found.sort((a, b) => troubles(b) - troubles(a) || a.name.localeCompare(b.name, "en", { numeric: true }));
   const total = services.reduce((sum, s) => sum + s.usd_per_hour, 0);
   const running = services.reduce((sum, s) => sum + s.instances, 0);
-  find("#sum").textContent = `${plural(services.length, "service")}, ${plural(running, "instance")}, ${usd(total)}/h.`;
-  const told = rows.map(row);
+  const both = pipelines.length ? `${plural(pipelines.length, "pipeline")}, ` : "";
+  find("#sum").textContent = `${both}${plural(services.length, "service")}, ${plural(running, "instance")}, ${usd(total)}/h.`;
+  const told = found.flatMap((g) => [
+    ...(g.pipeline ? [row(g.name, g.pipeline, whole)] : []),
+    ...g.stages.map((s) => row(s.service, s, cells, g.pipeline ? "stage" : "")),
+  ]);
   const box = find("#list");
   if (told.length !== box.children.length || told.some((one, i) => one !== box.children[i])) box.replaceChildren(...told);
 }
 
-const made = new Map(); // service -> {said, element}: most of two hundred rows stay as they are
+const made = new Map(); // name -> {said, element}: most of two hundred rows stay as they are
 
-function row(s) {
-  const said = JSON.stringify(s);
-  const last = made.get(s.service) ?? { element: h("tr") };
-  if (last.said !== said) last.element.replaceChildren(...cells(s));
-  made.set(s.service, { said, element: last.element });
+function row(name, own, write, style = "") {
+  const said = JSON.stringify(own);
+  const last = made.get(name) ?? { element: h("tr", { class: style || null }) };
+  if (last.said !== said) last.element.replaceChildren(...write(own));
+  made.set(name, { said, element: last.element });
   return last.element;
+}
+
+function whole(p) {
+  const limit = p.bottleneck ? h("small", {}, `bottleneck: ${p.bottleneck.stage}`) : null;
+  return [
+    h("td", {}, h("a", { href: `#/${encodeURIComponent(p.pipeline)}` }, h("b", {}, p.pipeline)), limit),
+    h("td", {}, "pipeline"),
+    h("td", {}, rate(p.queries_per_s)),
+    h("td", {}, p.bottleneck && p.bottleneck.headroom ? percent(1 / p.bottleneck.headroom, 0) : NONE),
+    h("td", {}, String(p.instances)),
+    h("td", {}, usd(p.usd_per_hour)),
+    h("td", {}),
+    h("td", {}),
+  ];
 }
 
 function cells(s) {

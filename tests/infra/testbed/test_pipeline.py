@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     shown = status()
     fleets = {one["service"] for one in shown["fleet"] if one["state"] == "running"}
     assert fleets == {"two-first", "two-second"}
+    assert shown["stages"] == {"two": ["two-first", "two-second"]}
+    with urllib.request.urlopen(f"{shown['controllers'][0]['url']}/api/v1/pipelines/two", timeout=10.0) as answer:
+        seen = json.load(answer)
+    assert [(one["service"], one["after"]) for one in seen["stages"]] == [("two-first", []), ("two-second", ["first"])]
+    assert seen["queries_per_s"] > 0.0
+    assert seen["usd_per_hour"] > 0.0
+    assert seen["longest_path_ms"] == 1500.0
+    assert all(one["running"] and one["capacity_rps"] > 0.0 for one in seen["stages"])
+    assert seen["bottleneck"]["stage"] in ("first", "second")
     conductor = shown["conductors"]["two"]
     os.kill(conductor["pid"], signal.SIGKILL)
     again = wait_for(lambda: back(conductor["pid"]), "another conductor")

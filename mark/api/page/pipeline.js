@@ -1,0 +1,136 @@
+// One pipeline: figures, its graph, its stages.
+
+import { read } from "./door.js";
+import { find, h, svg } from "./dom.js";
+import { NONE, percent, plural, rate, usd } from "./format.js";
+
+const LINE = 18, PADDING = 10, MARK = "bottleneck";
+let shown = {}; // what the parts were last made of
+let view = null;
+
+// Draws what has changed. Returns nothing to tell times by: a pipeline's are those of its stages.
+export async function showPipeline(name) {
+  const found = await read(`/pipelines/${encodeURIComponent(name)}`);
+  return () => {
+    view = found;
+    draw();
+    return null;
+  };
+}
+
+function draw() {
+  const room = find("#graph").clientWidth;
+  const way = view.drawing && view.drawing.across.width > room ? "down" : "across";
+  if (shown.view === view && shown.way === way) return;
+  shown = { view, way };
+  figures();
+  const troubles = view.stages.flatMap((s) => s.troubles.map((text) => `${s.stage}: ${text}`));
+  find("#pipeline-troubles").hidden = !troubles.length;
+  find("#pipeline-troubles").replaceChildren(...troubles.map((text) => h("li", {}, text)));
+  find("#promise").textContent = promise();
+  find("#graph").replaceChildren(view.drawing ? graph(view.drawing[way]) : driven());
+  find("#stages").replaceChildren(...view.stages.map(row));
+}
+
+function figures() {
+  const { bottleneck: limit, driver } = view;
+  const calls = view.stages.reduce((sum, s) => sum + (s.rps ?? 0), 0);
+  const words = {
+    queries: rate(view.queries_per_s),
+    calls: `${rate(calls)} calls/s of all stages${driver ? `; how many a query makes, ${driver} decides` : ""}`,
+    usd_per_hour: usd(view.usd_per_hour),
+    instances: `${plural(view.instances, "instance")}, ${usd(view.usd_so_far)} so far`,
+    per_million: usd(view.usd_per_million_queries_now),
+    one_more: usd(million(view.usd_per_query)),
+    bottleneck: limit ? limit.stage : NONE,
+    why: limit ? why(limit) : "no load is known yet",
+  };
+  for (const [name, text] of Object.entries(words)) find(`[data-pipeline=${name}]`).textContent = text;
+  find("[data-pipeline=bottleneck]").className = limit && limit.why === "misses" ? "bad" : "";
+}
+
+const million = (usdOfOne) => (usdOfOne === null ? null : usdOfOne * 1e6);
+const why = (limit) =>
+  [
+    limit.why === "misses" ? "too few of its calls are in time" : "the stage whose ready capacity is used most",
+    ...(limit.headroom === null ? [] : [`what is ready does ${rate(limit.headroom)} times this load`]),
+  ].join("; ");
+
+function promise() {
+  const parts = view.longest_path_ms === null ? "" : ` The parts of the stages on the longest path: ${rate(view.longest_path_ms)} ms.`;
+  return `${percent(view.target)} within ${rate(view.rt_max_ms)} ms promised.${parts}`;
+}
+
+const lines = (s) => [
+  `${rate(s.slo.rt_max_ms)} ms${s.share === null || s.share === 1 ? "" : `, ${percent(s.share, 0)} visit`}`,
+  `${usd(s.usd_per_hour)}/h, ${percent(s.dollar_share, 0)}`,
+  `${rate(s.rps)}/s, ${percent(s.used, 0)} used`,
+  `${percent(s.slo.recent)} in time`,
+];
+const limits = (s) => view.bottleneck !== null && view.bottleneck.stage === s.stage;
+const missed = (s) => s.slo.recent !== null && s.slo.recent < s.slo.target;
+const page = (s) => `#/${encodeURIComponent(s.service)}`;
+const said = (s) => [s.stage, ...(limits(s) ? [MARK] : []), `${rate(s.slo.rt_max_ms)} ms of ${rate(view.rt_max_ms)}`, ...lines(s).slice(1)].join(", ");
+const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+
+// As mark/reporting/graph_svg.py draws a plan's; where everything stands comes from the controller.
+function graph(at) {
+  const order = view.stages.map((s) => `${s.stage} after ${s.after.join(", ") || "the query"}`).join("; ");
+  const end = ([x, y], word) => [
+    svg("rect", { class: "end", x, y, width: at.end_width, height: at.end_height, rx: 15 }),
+    svg("text", { x: x + at.end_width / 2, y: y + 20, "text-anchor": "middle" }, word),
+  ];
+  return svg("svg", { class: "graph", viewBox: `0 0 ${at.width} ${at.height}`, width: at.width, role: "group", "aria-label": order },
+    svg("g", { class: "edges", "aria-hidden": "true" }, ...at.lines.map((d) => svg("path", { d }))),
+    svg("g", { "aria-hidden": "true" }, ...end(at.query, "query"), ...end(at.answer, "answer")),
+    ...view.stages.map((s, place) => box(s, at.boxes[place], at)));
+}
+
+function box(s, [x, y], at) {
+  const most = Math.floor((at.box_width - 2 * PADDING) / 6.2), marked = limits(s), told = lines(s);
+  const first = y + at.box_height + 3 - LINE * told.length; // its baseline; the room above is the name's
+  const pill = 7 * MARK.length + 14, right = x + at.box_width - PADDING;
+  return svg("a", { class: marked ? "box marked" : "box", href: page(s), "aria-label": said(s) },
+    svg("title", {}, [s.stage, ...told].join(" · ")),
+    svg("rect", { x, y, width: at.box_width, height: at.box_height, rx: 8 }),
+    svg("text", { class: "name", x: x + PADDING, y: first - 19 }, cut(s.stage, Math.floor(most * 0.8))),
+    ...told.map((line, n) =>
+      svg("text", { class: n === 3 && missed(s) ? "late" : null, x: x + PADDING, y: first + LINE * n }, cut(line, most))),
+    ...(marked ? [
+      svg("rect", { class: "mark", x: right - pill, y: y - 9, width: pill, height: 18, rx: 9 }),
+      svg("text", { class: "mark", x: right - pill / 2, y: y + 4, "text-anchor": "middle" }, MARK),
+    ] : []));
+}
+
+// Which stage waits for which, only the driver knows.
+function driven() {
+  const card = (s) => h("a", { class: limits(s) ? "box marked" : "box", href: page(s), "aria-label": said(s) },
+    h("b", {}, s.stage), limits(s) ? h("span", { class: "mark" }, MARK) : null,
+    ...lines(s).map((line, n) => h("span", { class: n === 3 && missed(s) ? "late" : null }, line)));
+  return h("div", { class: "driven" },
+    h("p", {}, `${view.driver} decides which stages a query visits, and in which order; mark pipeline trace draws them.`),
+    h("div", {}, ...view.stages.map(card)));
+}
+
+function row(s) {
+  const fleet = s.running.map((kind) => `${kind.count} × ${kind.instance} ${kind.market}`).join(", ");
+  return h("tr", {},
+    h("th", { scope: "row" }, h("a", { href: page(s) }, s.stage), limits(s) ? h("small", { class: "bad" }, ` ${MARK}`) : null),
+    h("td", {}, s.after === null ? NONE : waits(s)),
+    h("td", {}, rate(s.rps)),
+    h("td", {}, percent(s.used, 0)),
+    h("td", {}, rate(s.slo.rt_max_ms)),
+    h("td", { class: missed(s) ? "bad" : "" }, percent(s.slo.recent)),
+    h("td", {}, percent(s.overflow_share, 1)),
+    h("td", {}, usd(s.usd_per_hour)),
+    h("td", {}, percent(s.dollar_share, 0)),
+    h("td", {}, usd(million(s.usd_per_request))),
+    h("td", {}, fleet || "none"));
+}
+
+function waits(s) {
+  const join = s.join && s.join.deadline_ms !== null ? `, ${rate(s.join.deadline_ms)} ms after ${s.join.least} at the latest` : "";
+  return (s.after.join(", ") || "the query") + join;
+}
+
+addEventListener("resize", () => { if (view && !find("#pipeline").hidden) draw(); });

@@ -1,0 +1,40 @@
+"""A pipeline whose stages a controller runs: what the API shows of it, made of the views of its manager."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mark.api import schema
+from mark.api.manager_port import Manager
+from mark.config.pipeline_file import PipelineConfig
+from mark.control.pipeline_view import PipelineView, pipeline_view
+from mark.pipelines.graph_layout import graph_layout
+
+# Pixels: four lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark
+# above its name.
+_BOXES: dict[Literal["across", "down"], tuple[float, float]] = {"across": (196.0, 106.0), "down": (136.0, 114.0)}
+_OVERFLOW_H = 5.0 / 60.0
+
+
+class SitedPipeline:
+    """Its drawing is made once: a graph does not change while a controller runs."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+        self._services = [service.name for service in config.stage_services()]
+        self.drawing: dict[Literal["across", "down"], schema.LayoutSchema] | None = None
+        if (graph := config.pipeline) is not None:
+            self.drawing = {
+                way: schema.layout(graph_layout(graph, *size, down=way == "down"), *size)
+                for way, size in _BOXES.items()
+            }
+
+    def view(self, manager: Manager) -> PipelineView:
+        """It now."""
+        views = {service: manager.view(service) for service in self._services}
+        return pipeline_view(self._config, views, {service: _overflow(manager, service) for service in views})
+
+
+def _overflow(manager: Manager, service: str) -> float | None:
+    shares = manager.history(service, _OVERFLOW_H, 1).overflow_share
+    return shares[-1] if shares else None
