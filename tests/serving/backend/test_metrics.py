@@ -38,7 +38,7 @@ def test_the_page_says_what_was_counted() -> None:
     one.queued, one.workers_ready = 7, 2
     one.latency_s.observe(0.02)
     one.batch_items.observe(8.0)
-    metrics.spent = ("echo", Spent(9, 2.75, 4))
+    metrics.spent = [(("echo",), Spent(9, 2.75, 4))]
     metrics.listener = HttpServer(lambda exchange: None)
     metrics.listener.counts.dropped_answers, metrics.listener.counts.cut = 5, 6
     metrics.listener.counts.refuse(401)
