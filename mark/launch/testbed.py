@@ -197,7 +197,7 @@ class TraceLoad:
         chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
         self._time_scale: float = settings["time_scale"]
         self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
-        self._calls = _calls(options.body, alone.get(self._name), len(self._due_s), options.seed)
+        self._calls = calls_of(options.body, alone.get(self._name), len(self._due_s), options.seed)
         self._before = self._remote.ask("/status")
         self._among = "services" if pipeline is None else "pipelines"
 
@@ -283,7 +283,7 @@ def _ready(gateway: str) -> int:
     return 0
 
 
-def _calls(body: Path | None, service: ServiceConfig | None, count: int, seed: int) -> Sequence[Call]:
+def calls_of(body: Path | None, service: ServiceConfig | None, count: int, seed: int) -> Sequence[Call]:
     """One for each request; of a pipeline (`service` None) each is one of a file's queries, drawn independently."""
     if service is not None or body is None or body.suffix != ".jsonl":
         return [_call(body, service)] * count
