@@ -73,6 +73,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--model", dest="function_model", metavar="NAME", help="the model that the function has, as clients name it"
     )
     over.add_argument(
+        "--stage",
+        dest="function_stage",
+        metavar="NAME",
+        help="instead of --model: the stage of a pipeline that the function has, as its conductor names it",
+    )
+    over.add_argument(
         "--slo-ms", type=above_zero, metavar="MS", help="what clients are promised: later answers are counted as late"
     )
     add_access(parser)

@@ -87,6 +87,15 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     over = parser.add_argument_group("overflow")
     add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
+    over.add_argument(
+        "--stage-function",
+        dest="stage_functions",
+        type=_stage_function,
+        action="append",
+        default=[],
+        metavar="NAME=NAME|URL",
+        help="of a pipeline: this stage has that function; may be repeated",
+    )
     add_access(parser)
     end = add_stopping(parser, "to finish the queue", "serving")
     end.add_argument("--watch-interruptions", action="store_true", help="ask EC2's metadata service for notices")
@@ -104,7 +113,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stage_at(text: str) -> tuple[str, str]:
-    name, equals, url = text.partition("=")
-    if not name or not equals or not url:
-        raise argparse.ArgumentTypeError(f"must be NAME=URL, not {text!r}")
-    return name, url
+    return _of_stage(text, "NAME=URL")
+
+
+def _stage_function(text: str) -> tuple[str, str]:
+    return _of_stage(text, "NAME=NAME or NAME=URL")
+
+
+def _of_stage(text: str, form: str) -> tuple[str, str]:
+    name, equals, said = text.partition("=")
+    if not name or not equals or not said:
+        raise argparse.ArgumentTypeError(f"must be {form}, not {text!r}")
+    return name, said

@@ -69,8 +69,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "end)",
     )
     load.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
-    load.add_argument("--seed", type=seed, default=0, metavar="N", help="of the arrivals (default: 0)")
-    load.add_argument("--body", type=Path, metavar="FILE", help="the request (default: what the model says it takes)")
+    load.add_argument("--seed", type=seed, default=0, metavar="N", help="of arrivals and queries (default: 0)")
+    load.add_argument(
+        "--body",
+        type=Path,
+        metavar="FILE",
+        help="the request (default: what the model says it takes); of a pipeline a query, or in FILE.jsonl several",
+    )
     load.add_argument(
         "--cold-start", action="store_true", help="begin at once (default: once all that was bought is ready)"
     )

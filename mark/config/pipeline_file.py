@@ -100,7 +100,6 @@ class PipelineConfig:
         """
         count, fleet = len(self.stages), self.fleet
         most = max(1, fleet.max_instances // count)
-        with_functions = max(1, sum(bool(one.functions) for one in self.stages))
         return replace(
             self.service(stage),
             slo=Slo(rt_max_s, self.stage_attainment),
@@ -110,8 +109,13 @@ class PipelineConfig:
             min_instances=min(fleet.min_instances, most),
             max_instances=most,
             max_usd_per_hour=fleet.max_usd_per_hour / count,
-            max_function_usd_per_hour=fleet.max_function_usd_per_hour / with_functions,
+            max_function_usd_per_hour=self.stage_function_usd_per_hour,
         )
+
+    @property
+    def stage_function_usd_per_hour(self) -> float:
+        """What the function of a stage may cost: stages that name functions have equal parts."""
+        return self.fleet.max_function_usd_per_hour / max(1, sum(bool(one.functions) for one in self.stages))
 
     @property
     def stage_attainment(self) -> float:

@@ -24,8 +24,9 @@ _LONGEST_BACKOFF_S = 30.0  # unless the first one is longer
 class GatewayOptions(ListenOptions, OverflowOptions):
     """What `mark gateway` takes; docs/cli.md says what it means. `replicas` holds URLs with their weights.
 
-    `function_model` is the model that the function has, as clients name it; `slo_ms` what clients are promised: later
-    answers count as late. `profile` is one of AWS's configuration.
+    `function_model` is the model that the function has, as clients name it; `function_stage` is said instead of a stage
+    of a pipeline, as its conductor names it. `slo_ms` is what clients are promised: later answers count as late.
+    `profile` is one of AWS's configuration.
     """
 
     replicas: Sequence[tuple[str, float]] = ()
@@ -40,6 +41,7 @@ class GatewayOptions(ListenOptions, OverflowOptions):
     backoff_s: float = 1.0
     probe_s: float = 1.0
     function_model: str | None = None
+    function_stage: str | None = None
     profile: str | None = None
     slo_ms: float | None = None
     drain_s: float = 30.0
@@ -89,12 +91,16 @@ def run_gateway(options: GatewayOptions) -> None:
 def _by_functions(options: GatewayOptions) -> ByFunctions | None:
     functions = options.client(options.profile)
     if functions is None:
-        for field, value in (("function_model", options.function_model), ("slo_ms", options.slo_ms)):
-            if value is not None:
+        for field in ("function_model", "function_stage", "slo_ms"):
+            if (value := getattr(options, field)) is not None:
                 raise BadInput("is for a `function`", field, value)
         return None
-    if options.function_model is None:
+    model, stage = options.function_model, options.function_stage
+    if model is not None and stage is not None:
+        raise BadInput("is said instead of `function_model`", "function_stage", stage)
+    name = model or stage
+    if name is None:
         raise BadInput("must be said with `function`", "function_model")
     if options.slo_ms is None:
         raise BadInput("must be said with `function`", "slo_ms")
-    return ByFunctions(functions, options.function_model, options.slo_ms / 1e3)
+    return ByFunctions(functions, name, options.slo_ms / 1e3, stage=stage is not None)

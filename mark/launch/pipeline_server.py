@@ -41,11 +41,11 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     of several, this machine is none of them for certain, and stages that have code learn what they take. Raises
     BadInput, and Infeasible where a query on a graph takes longer than RT_max by the profile.
     """
-    for option, given in (("function", options.function), ("to_measure", options.to_measure)):
-        if given:
-            raise BadInput("is of a model by itself: a pipeline's stages do not take it", option, given)
+    if options.to_measure:
+        raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
     addresses = _addresses(options, config)
     apart = _apart(options, config)
+    functions = _functions(options, config)
     driver = None if apart else _driver(config)
     services = [
         pinned(replace(config.service(stage), profile_file=options.profile or config.profile_file))
@@ -71,8 +71,13 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         if stage.name in addresses:
             stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s)
         elif not apart or stage.name in options.stages_here:
-            own = replace(options, workers=options.workers or stage.workers)
-            stages[stage.name] = serving_of(own, replace(service, slo=slo), learn=learns)
+            own = replace(options, workers=options.workers or stage.workers, function=functions.get(stage.name))
+            if not own.at_url:
+                own = replace(own, function_key=None)
+            of_stage = replace(
+                service, slo=slo, late="refuse", max_function_usd_per_hour=config.stage_function_usd_per_hour
+            )
+            stages[stage.name] = serving_of(own, of_stage, learn=learns)
     keeps_parts = all(stage.rt_max_s is not None for stage in config.stages)
     return Serving(
         name=config.name,
@@ -116,6 +121,23 @@ def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, Stag
         if not (address.tls or options.stages_in_clear or is_loopback(address.host)):
             raise BadInput("would be reached in clear: https, or `stages_in_clear`", "stages_at", url)
         found[name] = StageAddress(address, config.slo.rt_max_s, key, reach)
+    return found
+
+
+def _functions(options: ServerOptions, config: PipelineConfig) -> dict[str, str]:
+    """Of the stages that are served here and have one: what takes their overflow."""
+    if options.function is not None:
+        what = "is of a model by itself: `stage_functions` says it of a pipeline's stage"
+        raise BadInput(what, "function", options.function)
+    found: dict[str, str] = {}
+    elsewhere = [name for name, _ in options.stages_at]
+    for name, function in options.stage_functions:
+        _check_name(config, name, "stage_functions", found)
+        if name in elsewhere or (options.stages_here and name not in options.stages_here):
+            raise BadInput("is not served here: what serves it asks its function", "stage_functions", name)
+        found[name] = function
+    if options.function_key is not None and not any(replace(options, function=one).at_url for one in found.values()):
+        raise BadInput("is for functions at a URL", "function_key", str(options.function_key))
     return found
 
 

@@ -37,6 +37,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     `pace` answers take as long as on `instance`. `to_measure`: no profile is needed, no request is refused as late, and
     none goes to a function. Of a pipeline: `stages_here` are those served here, each as a model of its own; `stages_at`
     holds names of stages with the addresses where they are served. With neither all of it is served here.
+    `stage_functions` holds names of stages with what `function` is to a model by itself.
     """
 
     service: str
@@ -59,6 +60,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     trace_requests: bool = False
     stages_here: Sequence[str] = ()
     stages_at: Sequence[tuple[str, str]] = ()
+    stage_functions: Sequence[tuple[str, str]] = ()
     stage_key: Path | None = None
     stage_ca: Path | None = None
     stages_in_clear: bool = False
@@ -70,8 +72,8 @@ def run_server(options: ServerOptions) -> None:
     Raises BadInput for options, files and models that cannot be used, RuntimeError when no worker could be kept.
     """
     config = load_service(options.service)
-    for option, given in (("stages_here", options.stages_here), ("stages_at", options.stages_at)):
-        if given:
+    for option in ("stages_here", "stages_at", "stage_functions"):
+        if getattr(options, option):
             raise BadInput("is of a pipeline, and this is a model by itself", option, options.service)
     service = pinned(config)
     listen(options, lambda: serving_of(options, service))

@@ -35,6 +35,7 @@ from mark.models.call import Call
 from mark.models.load import load
 from mark.models.registry_place import pinned
 from mark.models.sample import call_from_file, sample_call
+from mark.pipelines.queries import read_queries
 from mark.workload.reader import open_trace
 
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
@@ -183,7 +184,8 @@ class TraceLoad:
         pipeline = whole.get(self._name)
         self._slo = alone[self._name].slo if pipeline is None else pipeline.slo
         # What instances are bought for: the service, or each stage of the pipeline
-        self._bought_for = {self._name} if pipeline is None else {s.name for s in pipeline.stage_services()}
+        self._stages = None if pipeline is None else {s.stage: s.name for s in pipeline.stage_services()}
+        self._bought_for = {self._name} if self._stages is None else set(self._stages.values())
         self._trace = open_trace(
             options.trace,
             gaps=options.gaps,
@@ -195,7 +197,7 @@ class TraceLoad:
         chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
         self._time_scale: float = settings["time_scale"]
         self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
-        self._call = _call(options.body, alone.get(self._name))
+        self._calls = calls_of(options.body, alone.get(self._name), len(self._due_s), options.seed)
         self._before = self._remote.ask("/status")
         self._among = "services" if pipeline is None else "pipelines"
 
@@ -236,7 +238,7 @@ class TraceLoad:
             replay(
                 url,
                 self._name,
-                self._call,
+                self._calls,
                 self._due_s,
                 prefix=prefix,
                 begin_unix_s=options.begin_at,
@@ -257,6 +259,7 @@ class TraceLoad:
             self._remote.ask("/status"),
             wall_s=wall_s,
             time_scale=self._time_scale,
+            stages=self._stages,
         )
 
 
@@ -280,12 +283,24 @@ def _ready(gateway: str) -> int:
     return 0
 
 
+def calls_of(body: Path | None, service: ServiceConfig | None, count: int, seed: int) -> Sequence[Call]:
+    """One for each request; of a pipeline (`service` None) each is one of a file's queries, drawn independently."""
+    if service is not None or body is None or body.suffix != ".jsonl":
+        return [_call(body, service)] * count
+    # As what a driver is given when it is traced: one item, whatever it is.
+    queries = [
+        Call("sagemaker", "application/json", b'{"instances": [%b]}' % query.text.encode())
+        for query in read_queries(str(body))
+    ]
+    return [queries[drawn] for drawn in np.random.default_rng(seed).integers(len(queries), size=count)]
+
+
 def _call(body: Path | None, service: ServiceConfig | None) -> Call:
     """A request of one item for the service; None: for a pipeline."""
     if body is not None:
         return call_from_file(body)
     if service is None:
-        raise BadInput("must be said for a pipeline: a file with a query", "body")
+        raise BadInput("must be said for a pipeline: a file with a query, or a .jsonl file with several", "body")
     if ":" not in service.model:
         one = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [0.0]}
         return Call("oip", "application/json", json.dumps({"inputs": [one]}).encode())

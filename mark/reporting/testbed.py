@@ -69,7 +69,18 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
         "from a request's arrival there, of all loads since the start.",
         *_why(data),
     ]
-    return page(table, _bill(data["bill_usd"]), *map(text, notes))
+    stages = [_stages(data["stages"])] if "stages" in data else []
+    return page(table, *stages, _bill(data["bill_usd"]), *map(text, notes))
+
+
+def _stages(stages: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Of a pipeline: what answered the calls of each stage; the last column is of what was not answered in time."""
+    table = columns("stage", "queries", "on instances", "by function", "$", "without answer")
+    for one in stages:
+        missed = one["queries"] - one["instances"] - one["functions"]
+        counts = (one["queries"], one["instances"], one["functions"])
+        table.add_row(one["stage"], *(number(n, 0) for n in counts), usd(one["function_usd"]), number(missed, 0))
+    return table
 
 
 def _sent(trace: Mapping[str, Any]) -> str:

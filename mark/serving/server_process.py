@@ -178,8 +178,8 @@ class ModelServer:
         admit = listener.auth.admit if listener.auth is not None else None
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
-        if serving.functions is not None:
-            self.metrics.spent = serving.name, serving.functions.spent
+        self._functions = _functions_of(serving)
+        self.metrics.spent = [(labels, functions.spent) for labels, functions in self._functions]
         self.grpc = _grpc_listener(self.server, listener)
         self._background: set[asyncio.Task[None]] = set()
 
@@ -351,8 +351,8 @@ class ModelServer:
         listener = self._listener
         if listener.keys is not None:
             listener.keys.start()
-        if self._serving.functions is not None:
-            await self._serving.functions.open()
+        for _, functions in self._functions:
+            await functions.open()
         if listener.tls is not None:
             self._tls_context = listener.tls.context()
         bound = await self.http.start(listener.host, listener.port, self._tls_context)
@@ -435,8 +435,19 @@ class ModelServer:
         await self.http.close(5.0)
         if self._feedback is not None:
             await self._feedback.close()
-        if self._serving.functions is not None:
-            await self._serving.functions.close()
+        for _, functions in self._functions:
+            await functions.close()
+
+
+def _functions_of(serving: Serving) -> list[tuple[tuple[str, ...], FunctionClient]]:
+    """The functions of what is served here, with the labels of their numbers."""
+    if serving.pipeline is None:
+        return [] if serving.functions is None else [((serving.name,), serving.functions)]
+    return [
+        ((serving.name, name), stage.functions)
+        for name, stage in serving.pipeline.stages.items()
+        if isinstance(stage, Serving) and stage.functions is not None
+    ]
 
 
 def _grpc_listener(server: Server, listener: ListenerConfig) -> GrpcListener | None:

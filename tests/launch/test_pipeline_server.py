@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mark_infra.aws.functions import LambdaFunctions
 
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.launch.pipeline_server import pipeline_serving_of
 from mark.launch.server import ServerOptions
+from mark.rules.admission import REJECT
 from mark.serving.conductor.remote_stage import StageAddress
+from mark.serving.overflow.capped import CappedFunctions
+from mark.serving.overflow.http_functions import HttpFunctions
 from mark.serving.server_process import Serving
 
 HEAD = '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.99\n{more}\n'
@@ -104,6 +108,39 @@ def test_stages_elsewhere_run_on_other_machines(tmp_path: Path) -> None:
         assert serving(tmp_path, more='profile = "p.csv"', profile=slow, **options).pipeline is not None
 
 
+FUNCTIONS = "model,instance,batch,latency_ms\nm:A,lambda:1024,1,9\nm:B,lambda:1024,1,3\nm:B,lambda:2048,1,2\n"
+OVERFLOW = 'profile = "p.csv"\n[overflow]\nfunction = "lambda:*"\nmax_usd_per_hour = 4.0'
+
+
+def test_a_stage_has_the_function_that_is_named_for_it(tmp_path: Path) -> None:
+    """With the time of the size that its profile and its part make the cheapest, and its part of the dollars."""
+    profile = PROFILE + FUNCTIONS.partition("\n")[2]
+    of_b = [("b", "mine")]
+    for options in ({"stage_functions": of_b}, {"stage_functions": of_b, "stages_here": ["b"]}):
+        found = serving(tmp_path, more=OVERFLOW, profile=profile, **options).pipeline
+        assert found is not None
+        stage = found.stages["b"]
+        assert isinstance(stage, Serving)
+        assert isinstance(stage.functions, CappedFunctions)
+        assert (stage.function_s, stage.late) == (0.003, REJECT)
+        # Half of $4 an hour, since both stages name functions: a minute's worth may come at once.
+        assert stage.functions.usd_per_hour == 2.0
+    whole = serving(tmp_path, more=OVERFLOW, profile=profile, stage_functions=of_b).pipeline
+    assert whole is not None
+    assert isinstance(whole.stages["a"], Serving)
+    assert whole.stages["a"].functions is None
+
+
+def test_a_stages_function_may_be_another_server(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a-key-of-the-stages")
+    functions = [("a", "http://there:80/v2/models/a"), ("b", "mine")]
+    options = {"stage_functions": functions, "function_key": tmp_path / "key", "function_ms": 5.0}
+    found = serving(tmp_path, **options).pipeline
+    assert found is not None
+    kinds = {n: (type(s.functions), s.function_s) for n, s in found.stages.items() if isinstance(s, Serving)}
+    assert kinds == {"a": (HttpFunctions, 0.005), "b": (LambdaFunctions, 0.005)}
+
+
 def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path) -> None:
     more = "pipeline = 'absent:respond'"
     stages = "[stage.a]\nmodel = 'm:A'\n[feedback]\nlog = 'said'\n"
@@ -128,6 +165,24 @@ def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path
         (CHAIN, "", {"stages_at": [("a", "http://[::1]")]}, BadInput, "stages_at: must be NAME=http://host:port"),
         (CHAIN, "", {"stages_at": [("a", "http://10.0.0.1:1")]}, BadInput, "stages_at: would be reached in clear"),
         (CHAIN, "", {"stage_key": Path("key")}, BadInput, "stage_key: is for stages elsewhere"),
+        (CHAIN, "", {"stage_functions": [("c", "f")]}, BadInput, "stage_functions: no stage of .*p.toml: c"),
+        (CHAIN, "", {"stage_functions": [("a", "f")] * 2}, BadInput, "stage_functions: a stage twice: a"),
+        (CHAIN, "", {"stage_functions": [("a", "f")]}, BadInput, "function_ms: must be said: there is no profile"),
+        (
+            CHAIN,
+            "",
+            {"stage_functions": [("a", "f")], "stages_here": ["b"]},
+            BadInput,
+            "stage_functions: is not served here: what serves it asks its function: a",
+        ),
+        (
+            CHAIN,
+            "",
+            {"stage_functions": [("a", "f")], "stages_at": [("a", "http://[::1]:1")]},
+            BadInput,
+            "stage_functions: is not served here",
+        ),
+        (CHAIN, "", {"function_key": Path("key")}, BadInput, "function_key: is for functions at a URL"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(

@@ -22,7 +22,9 @@ def words(page: RenderableType) -> str:
     return " ".join(captured.get().split())
 
 
-def told(attainment: float = 0.9, time_scale: float = 10.0, launched: int = 0, lag_ms: float = 1.0) -> str:
+def told(
+    attainment: float = 0.9, time_scale: float = 10.0, launched: int = 0, lag_ms: float = 1.0, **more: object
+) -> str:
     page = result_page(
         {
             "trace": {"name": "t", "duration_s": 60.0, "time_scale": time_scale},
@@ -33,6 +35,7 @@ def told(attainment: float = 0.9, time_scale: float = 10.0, launched: int = 0, l
             "client_lag_ms": {"p99": lag_ms},
             "bill_usd": {"total": 0.0},
             "fleet": {"launched": launched},
+            **more,
         }
     )
     return words(page)
@@ -74,6 +77,14 @@ def test_a_missed_promise_says_what_missed_it_and_why() -> None:
     plain = told()
     assert "launched meanwhile" not in plain
     assert "too busy" not in plain
+
+
+def test_a_pipelines_calls_are_shown_by_stage() -> None:
+    small = {"stage": "small", "queries": 240, "instances": 150, "functions": 80, "function_usd": 0.25}
+    large = {"stage": "large", "queries": 30, "instances": 30, "functions": 0, "function_usd": 0.0}
+    said = told(stages=[small, large])
+    assert "stage queries on instances by function $ without answer small 240 150 80 $0.25 10 large 30 30 0" in said
+    assert "stage" not in told()
 
 
 def test_a_kept_promise_needs_no_reasons() -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from mark.models.call import BY_VALUE, RESULTS, Call, Reply
-from mark.serving.backend.request import Request
+from mark.serving.backend.request import NOBODY, Request
 from mark.serving.frontend.server import Server
 from mark.serving.overflow.http_client import Answer, Asker
 
@@ -48,5 +48,7 @@ class DirectLine:
     def _answered(self, tag: Any, request: Request, reply: Reply, made_by: str) -> None:
         if tag in self._cancelled:
             return
-        lines = b"" if reply.json_bytes is None else b"inference-header-content-length: %d\r\n" % reply.json_bytes
+        lines = b"mark-answered-by: %b\r\n" % made_by.encode() if made_by != NOBODY else b""
+        if reply.json_bytes is not None:
+            lines += b"inference-header-content-length: %d\r\n" % reply.json_bytes
         self._asker.answered(tag, Answer(reply.status, reply.content_type.encode(), lines, bytes(reply.body)))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+import mark
+from mark.models.answering import answer
 from mark.models.call import Call, Reply
 from mark.serving.backend.replica import WorkerPool
 from mark.serving.backend.request import Request
@@ -70,6 +72,18 @@ class FakeFunctions:
         self.closed = True
         if self.held is not None:
             self.held.set()
+
+
+class ModelFunctions(FakeFunctions):
+    """Functions that have the model."""
+
+    def __init__(self, model: mark.Model) -> None:
+        super().__init__()
+        self._model = model
+
+    async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
+        await super().call(calls, timeout_s)
+        return answer(self._model, calls)
 
 
 class Answers:

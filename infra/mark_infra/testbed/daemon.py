@@ -44,7 +44,7 @@ from mark_infra.testbed.control_server import ControlServer
 from mark_infra.testbed.credits import busy_s
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.functions import Config as FunctionsConfig
-from mark_infra.testbed.functions import FunctionConfig, overflow_function
+from mark_infra.testbed.functions import FunctionConfig, has_function, overflow_function
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.kept import KeptProcess
 from mark_infra.testbed.launch import command
@@ -73,6 +73,7 @@ class Daemon:
         self.ends = threading.Event()
         self.site: Site | None = None
         self._asked: dict[str, int] = {}  # requests by service
+        self._function_of: dict[str, str] = {}  # its name, by service
         self._controllers: list[KeptProcess] = []
         self._conductors: dict[str, KeptProcess] = {}  # by pipeline
         with ExitStack() as started:
@@ -82,13 +83,13 @@ class Daemon:
     def _start(self, started: ExitStack) -> None:
         folder, settings, services = self._folder, self._settings, self._services
         region = "us-east-1"
-        # Stages have none here: what a function could do for one is not built.
-        functions = {s.name: f"mark-{s.name}-overflow" for s in services if s.functions and not s.stage}
+        functions = {s.name: f"mark-{s.name}-overflow" for s in services if has_function(s)}
+        self._function_of = functions
         self._functions = started.enter_context(
             LambdaProcess(
                 folder,
                 FunctionsConfig(
-                    [self._function(s, functions[s.name]) for s in services if s.name in functions],
+                    [self._function(s, functions[s.name], len(functions)) for s in services if s.name in functions],
                     logs=str(folder / LOGS),
                     catalog=self._catalog.name,
                     region=region,
@@ -181,7 +182,7 @@ class Daemon:
                 KeptProcess(
                     "serve",
                     folder / LOGS / f"conductor-{pipeline.name}.log",
-                    [pipeline.source, *_addresses(pipeline, gateways)],
+                    [pipeline.source, *_addresses(pipeline, gateways), *settings.bouncer_options],
                     0,
                     variables,
                 )
@@ -191,14 +192,13 @@ class Daemon:
         _write_secret(folder / DAEMON, json.dumps(said))
         started.callback((folder / DAEMON).unlink, missing_ok=True)
 
-    def _function(self, service: ServiceConfig, name: str) -> FunctionConfig:
+    def _function(self, service: ServiceConfig, name: str, count: int) -> FunctionConfig:
         made = overflow_function(service, name)
         most = self._account.function_concurrency
         if most is None or made.concurrency is None:
             return made
-        # What the account has, its functions share; here each has its part of it.
-        each = max(1, most // sum(bool(one.functions and not one.stage) for one in self._services))
-        return replace(made, concurrency=min(made.concurrency, each))
+        # What the account has, its functions share; here each of the `count` has its part of it.
+        return replace(made, concurrency=min(made.concurrency, max(1, most // count)))
 
     def close(self) -> None:
         """End everything."""
@@ -220,6 +220,7 @@ class Daemon:
             "conductors": {name: conductor.status() for name, conductor in self._conductors.items()},
             "controllers": [controller.status() for controller in self._controllers],
             "functions": self._functions.status(),
+            "function_of": self._function_of,
             "machines_late_s": max(late_s, default=0.0),
             "bouncers_restarted": sum(one.crashes for one in running.values()),
         }
@@ -304,9 +305,11 @@ class LambdaProcess:
 
 
 def _options(service: ServiceConfig, functions: Mapping[str, str], settings: TestbedSettings) -> list[str]:
-    function = functions.get(service.name)
-    stage = ("--stage", service.stage) if service.stage else ()
-    return [*stage, *(() if function is None else ("--function", function)), *settings.bouncer_options]
+    function, stage = functions.get(service.name), service.stage
+    if not stage:
+        return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
+    of_stage = () if function is None else ("--stage-function", f"{stage}={function}")
+    return ["--stage", stage, *of_stage, *settings.bouncer_options]
 
 
 def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[str]:
@@ -320,7 +323,8 @@ def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]
     if service.name not in functions:
         return []
     slo_ms = f"{service.slo.rt_max_s * 1e3:g}"
-    return ["--function", functions[service.name], "--model", service.name, "--slo-ms", slo_ms]
+    model = ["--stage", service.stage] if service.stage else ["--model", service.name]
+    return ["--function", functions[service.name], *model, "--slo-ms", slo_ms]
 
 
 def _routing(service: ServiceConfig) -> list[str]:

@@ -29,7 +29,7 @@ from mark.domain.function_offer import FunctionOffer, size_and_processor
 from mark.domain.offer import Delay
 from mark.domain.service import ServiceConfig
 from mark.models.registry_unpacked import PREFIX
-from mark.planning.resolve import function_size
+from mark.planning.resolve import choose_function, function_size
 from mark.profiling.version_profiles import profile_source, service_profiles
 from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
 from mark_infra.testbed.environment import of_aws
@@ -89,8 +89,19 @@ class Config:
     seed: int = 0
 
 
+def has_function(service: ServiceConfig) -> bool:
+    """Does the testbed run a function for the service, or for the stage?
+
+    A stage has none for which no size has a profile, as when it is simulated; of a service by itself that is an error.
+    """
+    if not service.stage:
+        return bool(service.functions)
+    profiles = service_profiles(service).get(service.model, {})
+    return choose_function(service, load_catalog(service.catalog), profiles)[0] is not None
+
+
 def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
-    """The function behind a service's bouncers. Raises BadInput where the service file names none.
+    """The function behind the bouncers of a service, or of a stage. Raises BadInput where the file names none.
 
     The account would allow a thousand environments at once; as processes of one computer they must be fewer.
     """
@@ -126,7 +137,12 @@ def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, 
         memory_mb=memory_mb,
         arm64=arm64,
         # One core each, as a function of less than 3.5 GB has hardly more.
-        variables={"MARK_MODEL": model, "MARK_MODEL_PATH": search, "MARK_NAME": service.name, "OMP_NUM_THREADS": "1"},
+        variables={
+            "MARK_MODEL": model,
+            "MARK_MODEL_PATH": search,
+            "MARK_NAME": service.stage or service.name,  # as its bouncers call it
+            "OMP_NUM_THREADS": "1",
+        },
         folder=search,
         concurrency=concurrency,
         spare=0 if cold_ms is None else spare,

@@ -22,12 +22,15 @@ from mark.serving.overflow.http_client import Address, Answer, ClientConnection,
 
 # A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
 _EARLY_S = 2e-3
-_BY = b"mark-answered-by: "
+_BY, _STAGES = b"mark-answered-by: ", b"mark-stages: "
 
 
 @dataclass(slots=True)
 class Sent:
-    """A request and what became of it. Seconds from the start of the load; `status` 0: no answer came."""
+    """A request and what became of it. Seconds from the start of the load; `status` 0: no answer came.
+
+    `stages` is what a pipeline says of its stages (`mark.serving.conductor.query.QueryProgress.said`).
+    """
 
     number: int
     due_s: float
@@ -35,6 +38,7 @@ class Sent:
     answered_s: float = math.nan
     status: int = 0
     answered_by: str = ""
+    stages: str = ""
 
 
 @dataclass(slots=True)
@@ -56,9 +60,10 @@ class LoadReplay:
         """A line for each request, named as the servers' logs name it."""
         with path.open("w", newline="") as file:
             rows = csv.writer(file)
-            rows.writerow(["request_id", "due_s", "sent_s", "answered_s", "status", "answered_by"])
+            rows.writerow(["request_id", "due_s", "sent_s", "answered_s", "status", "answered_by", "stages"])
             rows.writerows(
-                (f"{prefix}{s.number}", s.due_s, s.sent_s, s.answered_s, s.status, s.answered_by) for s in self.sent
+                (f"{prefix}{s.number}", s.due_s, s.sent_s, s.answered_s, s.status, s.answered_by, s.stages)
+                for s in self.sent
             )
 
 
@@ -72,8 +77,8 @@ class _Client:
 
     def answered(self, tag: Sent, answer: Answer) -> None:
         tag.answered_s, tag.status = time.monotonic() - self._start_s, answer.status
-        _, found, rest = answer.headers.partition(_BY)
-        tag.answered_by = rest.partition(b"\r\n")[0].decode() if found else "nobody"
+        tag.answered_by = _said(answer.headers, _BY) or "nobody"
+        tag.stages = _said(answer.headers, _STAGES)
         self._back()
 
     def failed(self, tag: Sent, began: bool, why: str) -> None:
@@ -86,10 +91,14 @@ class _Client:
             self.all_back.set()
 
 
+def _said(headers: bytes, name: bytes) -> str:
+    return headers.partition(name)[2].partition(b"\r\n")[0].decode()
+
+
 async def replay(
     url: str,
     model: str,
-    call: Call,
+    call: Call | Sequence[Call],
     due_s: Sequence[float] | FloatArray,
     *,
     prefix: str = "load-",
@@ -97,7 +106,8 @@ async def replay(
     begin_unix_s: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> LoadReplay:
-    """Send `call` to the model at `url` at each of the ascending times `due_s`, with ids prefix0, prefix1, ...
+    """Send `call`, or one for each time, to the model at `url` at each of the ascending times `due_s`, with ids
+    prefix0, prefix1, ...
 
     Second 0 is now, or `begin_unix_s`: several loads can begin together. Waits for what is under way at the end,
     `patience_s` at most.
@@ -108,10 +118,14 @@ async def replay(
     start_s = now_s + made.began_unix_s - now_unix_s
     client = _Client(start_s)
     upstream: Upstream[Sent] = Upstream(address, client, Reach(connect_timeout_s=5.0), loop)
-    head, body = _request(address, model, call, prefix)
+    calls = [call] * len(due_s) if isinstance(call, Call) else call
+    requests: dict[int, tuple[bytes, bytes]] = {}  # by the identity of the call: few are sent again and again
+    for one in calls:
+        if id(one) not in requests:
+            requests[id(one)] = _request(address, model, one, prefix)
     lines: dict[int, ClientConnection[Sent]] = {}
     end_s = float(due_s[-1]) if len(due_s) else 0.0
-    for number, due in enumerate(due_s):
+    for number, (due, asked) in enumerate(zip(due_s, calls, strict=True)):
         left_s = due - (time.monotonic() - start_s)
         if left_s > _EARLY_S:
             await asyncio.sleep(left_s - _EARLY_S)
@@ -119,19 +133,20 @@ async def replay(
                 progress(due / end_s)
         while time.monotonic() - start_s < due:
             await asyncio.sleep(0)
-        one = Sent(number, float(due), time.monotonic() - start_s)
-        made.sent.append(one)
+        sent = Sent(number, float(due), time.monotonic() - start_s)
+        made.sent.append(sent)
         client.open += 1
-        lines[number] = upstream.ask(one, head % number + body)
+        head, body = requests[id(asked)]
+        lines[number] = upstream.ask(sent, head % number + body)
     if client.open:
         client.all_back.clear()
         try:
             async with asyncio.timeout(patience_s):
                 await client.all_back.wait()
         except TimeoutError:
-            for one in made.sent:
-                if not one.status:
-                    upstream.cancel(lines[one.number], one)
+            for sent in made.sent:
+                if not sent.status:
+                    upstream.cancel(lines[sent.number], sent)
     upstream.close()
     made.unasked = upstream.unasked
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,18 +11,23 @@ import numpy as np
 
 from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
+from mark.serving.conductor.query import ANSWERED, BY_FUNCTION, STATES, states
 from mark_infra.testbed.load import LoadReplay
 
 # As the rules have it: a request that is a microsecond late is in time.
 _TOLERANCE_S = 1e-6
+# What became of the calls of a stage, as requests are counted; other states have their names.
+_NAMED = {ANSWERED: "instances", BY_FUNCTION: "functions"}
 
 
 def result(
     service: str, slo: Slo, trace: str, duration_s: float, seed: int, replay: LoadReplay,
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
+    stages: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Of the requests of one service or pipeline; bill and fleet are of the whole testbed between two looks.
 
+    `stages` are those of a pipeline, with their names as services.
     `duration_s` is of the trace, which passes `time_scale` times as fast as the clock of latencies and minutes here.
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
     of a bound here: compare with `mark bound`.
@@ -84,11 +90,39 @@ def result(
             "requests_per_wall_s": total / wall_s if wall_s > 0.0 else 0.0,
             "peak_rss_mb": 0.0,
         },
+        **({} if stages is None else {"stages": _stages(stages, replay, before, after)}),
         "began_unix_s": replay.began_unix_s,
         "answered_twice": replay.unasked,
         "unanswered": int((status == 0).sum()),
         "client_lag_ms": _quantiles_ms(replay.column("sent_s") - due_s),
     }
+
+
+def _stages(
+    names: Mapping[str, str], replay: LoadReplay, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Of each stage the queries that called it, by what became of its calls, and what its function has cost."""
+    said = Counter(part for one in replay.sent for part in states(one.stages))
+
+    def grown(service: str, what: str) -> Any:
+        return _of_function(service, what, after) - _of_function(service, what, before)
+
+    return [
+        {
+            "stage": stage,
+            "queries": sum(count for (name, _), count in said.items() if name == stage),
+            **{_NAMED.get(state, state): said[stage, state] for state in STATES},
+            "function_calls": grown(service, "invocations"),
+            "function_usd": grown(service, "usd"),
+        }
+        for stage, service in names.items()
+    ]
+
+
+def _of_function(service: str, what: str, status: Mapping[str, Any]) -> Any:
+    """A count of the account of the function of a service; 0 where it has none."""
+    name = status["function_of"].get(service)
+    return 0 if name is None else status["functions"][name][what]
 
 
 def _minutes(due_s: np.ndarray, in_time: np.ndarray) -> np.ndarray:

@@ -124,7 +124,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.models: list[ModelMetrics] = []
         self.listener: ListenerStats | None = None
-        self.spent: tuple[str, Spent] | None = None  # on functions, by which model
+        self.spent: list[tuple[tuple[str, ...], Spent]] = []  # on functions, by which model, or which stage of it
         self.prices = PriceList()  # as the controller told them
         self.feedback: FeedbackCollector | None = None
         self._registry = CollectorRegistry(auto_describe=False)
@@ -192,21 +192,8 @@ class Metrics(Collector):
         yield from counters.values()
         yield from gauges.values()
         yield from histograms.values()
-        if self.spent is not None:
-            model, spent = self.spent
-            calls = CounterMetricFamily(
-                "mark_function_calls", "Invocations of functions that ran, or may have.", labels=("model",)
-            )
-            calls.add_metric((model,), spent.calls)
-            billed = CounterMetricFamily(
-                "mark_function_billed_seconds", "What these invocations are billed for.", labels=("model",)
-            )
-            billed.add_metric((model,), spent.billed_s)
-            capped = CounterMetricFamily(
-                "mark_function_capped", "Calls of functions not sent: beyond what they may cost.", labels=("model",)
-            )
-            capped.add_metric((model,), spent.capped)
-            yield from (calls, billed, capped)
+        if self.spent:
+            yield from _of_functions(self.spent)
         if self.feedback is not None:
             yield from _of_feedback(self.feedback)
         for name, what in _PRICES.items():
@@ -214,6 +201,20 @@ class Metrics(Collector):
                 yield GaugeMetricFamily(f"mark_{name}", what, usd)
         if self.listener is not None:
             yield from _of_listener(self.listener)
+
+
+def _of_functions(all_spent: Sequence[tuple[tuple[str, ...], Spent]]) -> Iterator[Metric]:
+    of = ("model", "stage")[: len(all_spent[0][0])]
+    calls = CounterMetricFamily("mark_function_calls", "Invocations of functions that ran, or may have.", labels=of)
+    billed = CounterMetricFamily("mark_function_billed_seconds", "What these invocations are billed for.", labels=of)
+    capped = CounterMetricFamily(
+        "mark_function_capped", "Calls of functions not sent: beyond what they may cost.", labels=of
+    )
+    for labels, spent in all_spent:
+        calls.add_metric(labels, spent.calls)
+        billed.add_metric(labels, spent.billed_s)
+        capped.add_metric(labels, spent.capped)
+    yield from (calls, billed, capped)
 
 
 def _of_feedback(feedback: FeedbackCollector) -> Iterator[Metric]:

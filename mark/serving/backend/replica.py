@@ -110,8 +110,8 @@ class Replica:
 
     @property
     def least_s(self) -> float:
-        """What a request of one item takes at least, in seconds."""
-        return self.bouncer.least_s
+        """What a request of one item takes at least, here or on a function, in seconds."""
+        return min(self.bouncer.least_s, self.bouncer.function_s)
 
     def retry_after_s(self) -> float:
         """When a request that is refused now should be sent again."""

@@ -30,9 +30,18 @@ from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
-from mark.serving.backend.request import INSTANCE, NOBODY, Attempt, Request
+from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Attempt, Request
 from mark.serving.conductor.graph import StageGraph
-from mark.serving.conductor.query import FAILED, LATE, REFUSED, UNUSED, GraphProgress, QueryProgress
+from mark.serving.conductor.query import (
+    ANSWERED,
+    BY_FUNCTION,
+    FAILED,
+    LATE,
+    REFUSED,
+    UNUSED,
+    GraphProgress,
+    QueryProgress,
+)
 
 _LOG = logging.getLogger("mark.serving")
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
@@ -250,7 +259,7 @@ class Conductor:
                 _LOG.error("stage %s: %s", self._names[stage], error, extra={"request_id": attempt.id})
                 reply = error_reply(500, "its answer cannot be read")
             else:
-                if run.progress.settle(stage, now_s):
+                if run.progress.settle(stage, now_s, BY_FUNCTION if made_by == FUNCTION else ANSWERED):
                     told(stage, result, None)
                 return
         state = _STATES.get(reply.status, FAILED)

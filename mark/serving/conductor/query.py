@@ -7,14 +7,16 @@ are seconds of one monotonic clock; a stage is its position among the pipeline's
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mark.rules.admission import TOLERANCE_S
 from mark.serving.conductor.graph import StageGraph
 
 # What became of the calls of a stage that were not all answered, as `mark-stages` says it.
 LATE, FAILED, REFUSED, UNUSED = "late", "failed", "refused", "unused"
-ANSWERED = ""
+# All were answered: by its instances, or one at least by its function.
+ANSWERED, BY_FUNCTION = "", "function"
+STATES = (ANSWERED, BY_FUNCTION, LATE, FAILED, REFUSED, UNUSED)
 
 
 class _Visit:
@@ -71,9 +73,10 @@ class QueryProgress:
             raise ValueError(f"no call of {self._stages[stage]} is running")
         visit.running -= 1
         visit.ended_s = now_s
-        if state == ANSWERED:
+        answered = state in (ANSWERED, BY_FUNCTION)
+        if answered:
             self.answers += 1
-        else:
+        if not answered or visit.state == ANSWERED:
             visit.state = state
         return True
 
@@ -94,12 +97,19 @@ class QueryProgress:
 
     def said(self) -> str:
         """`language=4;translate=61;vision=88/late`: of each stage the milliseconds from its first call to its last
-        answer, and what became of it unless it answered."""
+        answer, and what became of it unless its instances answered."""
         said = []
         for stage, visit in sorted(self._visits.items()):
             state = f"/{visit.state}" if visit.state else ""
             said.append(f"{self._stages[stage]}={(visit.ended_s - visit.called_s) * 1e3:.0f}{state}")
         return ";".join(said)
+
+
+def states(said: str) -> Iterator[tuple[str, str]]:
+    """What `QueryProgress.said` says: each stage with what became of it."""
+    for part in filter(None, said.split(";")):
+        stage, _, rest = part.partition("=")
+        yield stage, rest.partition("/")[2]
 
 
 class GraphProgress:

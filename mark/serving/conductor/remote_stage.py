@@ -22,7 +22,7 @@ from mark.models.call import RESULTS, Reply
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
-from mark.serving.backend.request import INSTANCE, NOBODY, Request, own_deadline
+from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Request, own_deadline
 from mark.serving.conductor.conductor import StageBackend
 from mark.serving.conductor.least import LeastSeen
 from mark.serving.overflow.http_client import CLOSED, Address, Answer, Asker, Reach, Upstream
@@ -31,6 +31,7 @@ _LOG = logging.getLogger("mark.serving")
 _OF_THE_MODEL = frozenset((200, 400, 500))
 # What a server of a stage says of a call. All other statuses are of the way to it: keys, routes, proxies.
 _OF_THE_STAGE = _OF_THE_MODEL | {413, 429, 503, 504}
+_BY_FUNCTION = b"mark-answered-by: function\r\n"
 _LOOK_S = 0.25  # between looks for calls that hang and questions that are due
 
 
@@ -264,7 +265,8 @@ class RemoteStage:
             reply = Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
             if status not in _OF_THE_STAGE:
                 reply = error_reply(502, f"its server answers with status {status}")
-            self._end(tag, reply, INSTANCE if status in _OF_THE_MODEL else NOBODY)
+            by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE
+            self._end(tag, reply, by if status in _OF_THE_MODEL else NOBODY)
             self._send_queued(now_s)
 
     def failed(self, tag: _Sent, began: bool, why: str) -> None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import orjson
+
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
 from mark.models.compression import Refused
@@ -301,6 +303,10 @@ class Forwarder:
         resort = self._last_resort
         if resort is None:
             return False
+        if resort.by.asks_ready(forward.exchange):
+            self._settle(forward, 200, "")
+            forward.exchange.answer(200, orjson.dumps({"name": resort.by.model, "ready": True}), JSON)
+            return True
 
         def done(reply: Reply | None) -> None:
             if reply is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mark.models.call import Call, Reply
-from mark.serving.frontend.calls import oip_call, sagemaker_call
+from mark.serving.frontend.calls import oip_call, sagemaker_call, stage_call
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import HttpLimits
 from mark.serving.overflow.breaker import Breaker
@@ -29,12 +29,18 @@ _SOON_S = 1.0  # a function that had less time than that is not to blame
 class ByFunctions:
     """Functions that have the model too, under the name by which clients ask for it.
 
-    `rt_max_s` is what clients are promised: what is answered later counts as late.
+    `rt_max_s` is what clients are promised: what is answered later counts as late. Of a `stage` of a pipeline the calls
+    of its conductor are taken, too.
     """
 
     functions: FunctionClient
     model: str
     rt_max_s: float
+    stage: bool = False
+
+    def asks_ready(self, exchange: Exchange) -> bool:
+        """Does the request ask whether the model is ready? With functions it is."""
+        return exchange.method in (b"GET", b"HEAD") and exchange.path == b"/v2/models/%b/ready" % self.model.encode()
 
     def call_of(self, exchange: Exchange) -> Call | None:
         """The request as a function takes it; None: it takes no such request (another model, a named version).
@@ -46,7 +52,7 @@ class ByFunctions:
         if exchange.path == b"/invocations":
             return sagemaker_call(exchange, MOST_BODY_BYTES)
         if exchange.path == b"/v2/models/%b/infer" % self.model.encode():
-            return oip_call(exchange, MOST_BODY_BYTES)
+            return (stage_call if self.stage else oip_call)(exchange, MOST_BODY_BYTES)
         return None
 
 

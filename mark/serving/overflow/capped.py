@@ -53,6 +53,7 @@ class CappedFunctions:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._functions, self._use, self._now = functions, use, now
+        self.usd_per_hour = usd_per_hour
         self._purse = Purse(usd_per_hour, now())
         self._under_way = 0
 

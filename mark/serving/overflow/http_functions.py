@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from mark.domain.errors import BadInput
-from mark.models.call import Call, Reply
+from mark.models.call import BY_VALUE, Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
 from mark.serving.overflow.http_client import CLOSED, Address, Answer, ClientConnection, Reach, Upstream
 
@@ -27,7 +27,8 @@ class _Closed(FunctionsFailed):
 
 
 class HttpFunctions:
-    """Posts a call as it came to `url`: `http://host:port/v2/models/M` (OIP) or `.../invocations` (SageMaker).
+    """Posts a call as it came to `url`: `http://host:port/v2/models/M` (OIP) or `.../invocations` (SageMaker). Where M
+    is a stage that is served by itself, the first takes calls of its conductor as well.
 
     `key` is the API key that it asks for. Several calls of one invocation are sent one after the other, over kept
     connections: those of the gateway, since a general client's cost is what an overloaded bouncer cannot spare (CPU per
@@ -36,8 +37,8 @@ class HttpFunctions:
 
     def __init__(self, url: str, *, key: str | None = None, reach: Reach | None = None) -> None:
         self._url = url.rstrip("/")
-        self._protocol = "sagemaker" if self._url.endswith("/invocations") else "oip"
-        if self._protocol == "oip":
+        self._protocols = ("sagemaker",) if self._url.endswith("/invocations") else ("oip", BY_VALUE)
+        if BY_VALUE in self._protocols:
             self._url += "/infer"
         self._address, target = _split(self._url)
         secret = "" if key is None else f"x-api-key: {key}\r\n"
@@ -63,8 +64,8 @@ class HttpFunctions:
             self._upstream.close()
 
     async def _post(self, call: Call) -> Reply:
-        if call.protocol != self._protocol:
-            raise Unsuitable(f"{self._url} speaks {self._protocol}, not {call.protocol}")
+        if call.protocol not in self._protocols:
+            raise Unsuitable(f"{self._url} speaks {self._protocols[0]}, not {call.protocol}")
         head = f"content-type: {call.content_type or 'application/json'}\r\ncontent-length: {len(call.body)}\r\n"
         if call.accept:
             head += f"accept: {call.accept}\r\n"

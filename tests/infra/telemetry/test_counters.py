@@ -24,7 +24,7 @@ def page() -> bytes:
         one.service_s.observe(0.5)
         one.workers_ready = 2
         metrics.models.append(one)
-    metrics.spent = ("odd", Spent())  # type: ignore[assignment]
+    metrics.spent = [(("odd",), Spent())]  # type: ignore[list-item]
     return metrics.page()
 
 

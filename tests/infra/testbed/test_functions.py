@@ -19,11 +19,15 @@ import pytest
 from botocore.config import Config as ClientConfig
 from botocore.exceptions import ClientError
 from mark_infra.aws.functions import LambdaFunctions
-from mark_infra.testbed.functions import FunctionConfig, overflow_function
+from mark_infra.testbed.functions import FunctionConfig, has_function, overflow_function
+from mark_lambda.overflow import loaded
 
+from mark.config.pipeline_file import load_pipeline
 from mark.config.service_file import load_service
 from mark.models.call import Call
+from mark.models.envelope import calls_to_event, replies_from_result
 from mark.models.registry_place import open_registry, pinned
+from mark.models.results import call_with, results_of
 from tests.infra.testbed.local_lambda import LocalLambda, local_lambda
 from tests.infra.testbed.real_processes import processes_of, wait_for
 from tests.serving.overflow.test_functions import LambdaWorld
@@ -293,6 +297,28 @@ def test_a_function_on_arm64_is_billed_as_such(tmp_path: Path) -> None:
     config = overflow_function(load_service(str(tmp_path / "double.toml")), "overflow")
     assert (config.memory_mb, config.arm64) == (1024, True)
     assert config.offer_name == "lambda-arm64:1024"
+
+
+def test_a_stages_function_answers_what_its_conductor_asks(tmp_path: Path) -> None:
+    """As its bouncers would; a stage for which no size has a profile has none, whatever its file names."""
+    (tmp_path / "doubled.py").write_text(MODEL)
+    (tmp_path / "p.csv").write_text(
+        "model,instance,batch,latency_ms,cold_ms\ndoubled:Double,c7i.large,1,1,\ndoubled:Double,lambda:1024,1,2,50\n"
+        "absent:M,c7i.large,1,1,\n"
+    )
+    file = tmp_path / "p.toml"
+    file.write_text(
+        '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.9\nprofile = "p.csv"\n[overflow]\n'
+        'function = "lambda:*"\n[stage.a]\nmodel = "doubled:Double"\nslo_ms = 50\n'
+        '[stage.b]\nmodel = "absent:M"\nafter = ["a"]\nslo_ms = 50\n'
+    )
+    stages = load_pipeline(str(file)).stage_services()
+    assert [has_function(stage) for stage in stages] == [True, False]
+    config = overflow_function(stages[0], "overflow")
+    assert (config.spare, config.cold_s, config.variables["MARK_NAME"]) == (4, 0.05, "a")
+    event = json.loads(calls_to_event([call_with(4.0)]))
+    (reply,) = replies_from_result(loaded(config.variables)(event), 1)
+    assert results_of(reply) == [8.0]
 
 
 @pytest.mark.slow

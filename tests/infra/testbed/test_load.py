@@ -43,6 +43,26 @@ def test_each_request_is_sent_when_it_is_due_and_named() -> None:
         assert asked.headers["content-type"] == "application/octet-stream"
 
 
+def test_each_of_several_calls_is_sent_in_its_turn(tmp_path: Path) -> None:
+    """As it is; and what a pipeline says of its stages is kept."""
+    one, other = (Call("sagemaker", "application/json", body) for body in (b"1%d", b"2"))
+    replica = FakeReplica(then=lambda asked: said(200, b"", "mark-stages: small=4/function;large=0/late"))
+
+    async def main() -> None:
+        await replica.start()
+        made = await replay(replica.url, "m", [one, other, one], [0.0, 0.01, 0.02], prefix="q-")
+        await replica.stop()
+        assert {sent.stages for sent in made.sent} == {"small=4/function;large=0/late"}
+        made.write(tmp_path / "log.csv", "q-")
+
+    asyncio.run(main())
+    assert {asked.headers["x-request-id"]: (asked.target, asked.body) for asked in replica.asked} == {
+        f"q-{n}": ("/invocations", body) for n, body in enumerate((b"1%d", b"2", b"1%d"))
+    }
+    with (tmp_path / "log.csv").open() as file:
+        assert {row["stages"] for row in csv.DictReader(file)} == {"small=4/function;large=0/late"}
+
+
 def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
     """The second is sent though the first hangs, which is given up at last."""
 

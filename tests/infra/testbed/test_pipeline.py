@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import urllib.request
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.infra.testbed.real_processes import processes_of, wait_for
+from tests.infra.testbed.real_processes import get, processes_of, wait_for
 from tests.infra.testbed.test_daemon import CATALOG, here, mark, status
 
 PIPELINE = """
@@ -95,6 +96,92 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     done = mark(folder, *load)
     assert json.loads(done.stdout)["unanswered"] == 0
 
+    assert mark(folder, "down").returncode == 0
+    assert processes_of(folder) == []
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
+CASCADE = """
+[service]
+name = "digits"
+slo_ms = 3000
+slo_attainment = 0.9
+pipeline = "digits:classify"
+profile = "digits.csv"
+[fleet]
+catalog = "catalog.csv"
+markets = ["on-demand", "spot"]
+instances = ["c7i.*"]
+max_instances = 3
+max_usd_per_hour = 5.0
+[stage.deskew]
+model = "digits:Deskew"
+slo_ms = 500
+[stage.small]
+model = "digits:Digits?kind=small"
+slo_ms = 1500
+function = "lambda:1024"
+[stage.large]
+model = "digits:Digits?kind=large"
+slo_ms = 1000
+"""
+SLOW_SMALL = """model,instance,batch,latency_ms,cold_ms,basis
+digits:Deskew,c7i.large,1,5,,assumed
+digits:Digits?kind=small,c7i.large,1,100,,assumed
+digits:Digits?kind=small,lambda:1024,1,120,500,assumed
+digits:Digits?kind=large,c7i.large,1,20,,assumed
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) -> None:
+    """The digits cascade with one instance a stage, of which the small model's can do ten queries a second of thirty.
+
+    Each query has one answer; dollars of functions are those of that stage, and counted once.
+    """
+    for name in ("digits.py", "queries.jsonl"):
+        shutil.copy(EXAMPLE / name, folder)
+    (folder / "digits.toml").write_text(CASCADE)
+    (folder / "digits.csv").write_text(SLOW_SMALL)
+    (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
+    done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", "synthetic:poisson?rate=30")
+    assert done.returncode == 0, done.stderr
+    load = ["load", "synthetic:poisson?rate=30", "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
+    done = mark(folder, *load, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    total = data["requests"]["total"]
+    assert (total > 450, data["unanswered"], data["answered_twice"]) == (True, 0, 0)
+    assert len((folder / "log.csv").read_text().splitlines()) == total + 1
+    stages = {one["stage"]: one for one in data["stages"]}
+    assert stages["deskew"]["queries"] == total
+    assert 0 < stages["large"]["queries"] < stages["small"]["queries"] / 2  # the file's queries differ
+    small = stages["small"]
+    assert small["instances"] > 100
+    assert small["functions"] > 100
+    # What a query was answered without may have been called as well.
+    without = small["queries"] - small["instances"] - small["functions"]
+    assert small["functions"] <= small["function_calls"] <= small["functions"] + without
+    for other in ("deskew", "large"):
+        assert (stages[other]["functions"], stages[other]["function_calls"], stages[other]["function_usd"]) == (0, 0, 0)
+
+    bill, shown = data["bill_usd"], status()
+    assert bill["functions"] == pytest.approx(small["function_usd"])
+    assert bill["functions"] >= small["functions"] * (0.12 * 0.0000167 + 0.2e-6)
+    assert bill["total"] == pytest.approx(sum(usd for name, usd in bill.items() if name != "total"))
+    assert list(shown["functions"]) == ["mark-digits-small-overflow"]
+    account = shown["functions"]["mark-digits-small-overflow"]
+    assert account["usd"] == pytest.approx(shown["bill_usd"]["functions"])
+    assert account["invocations"] == small["function_calls"]
+
+    # The controller knows of it, stage by stage.
+    api = shown["controllers"][0]["url"] + "/api/v1/services/digits-"
+    seen = wait_for(lambda: get(f"{api}small/bill")[1]["functions"], "the controller sees the overflow")
+    assert seen <= account["usd"] * 1.1
+    assert get(f"{api}large/bill")[1]["functions"] == 0.0
+    logs = folder / ".mark-testbed" / "logs"
+    assert '"request_id": "load-' in (logs / "conductor-digits.log").read_text()
+    assert here("interrupt", "--share", "1").returncode == 0
     assert mark(folder, "down").returncode == 0
     assert processes_of(folder) == []
 

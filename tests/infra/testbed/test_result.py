@@ -54,6 +54,25 @@ def test_requests_are_counted_by_answerer_and_minute() -> None:
     assert (data["unanswered"], data["answered_twice"], data["world"]) == (1, 0, "testbed")
 
 
+def test_queries_are_counted_by_what_became_of_each_stage() -> None:
+    said = ("a=1;b=4/function", "a=1;b=9", "a=1/refused", "a=2;b=3/function", "")
+    queries = [Sent(n, n, n, n + 0.1, 200, "instance", stages) for n, stages in enumerate(said)]
+    account = {"invocations": 3, "usd": 0.5, "throttled": 1}
+    told_of = {"function_of": {"p-b": "f-b", "other": "f-other"}}
+    before = {**BEFORE, **told_of, "functions": {"f-b": account, "f-other": account}}
+    after = {**AFTER, **told_of, "functions": {"f-b": {**account, "invocations": 6, "usd": 0.75}, "f-other": account}}
+    data = result(
+        "p", Slo(0.1, 0.5), "t", 120.0, 7, LoadReplay(0.0, queries), before, after,
+        wall_s=2.0, stages={"a": "p-a", "b": "p-b"},
+    )  # fmt: skip
+    none = dict.fromkeys(("instances", "functions", "late", "failed", "refused", "unused"), 0)
+    assert data["stages"] == [
+        {"stage": "a", "queries": 4, **none, "instances": 3, "refused": 1, "function_calls": 0, "function_usd": 0},
+        {"stage": "b", "queries": 3, **none, "instances": 1, "functions": 2, "function_calls": 3, "function_usd": 0.25},
+    ]
+    assert "stages" not in told()
+
+
 def test_without_requests_nothing_is_known() -> None:
     data = told()
     assert data["requests"] == {"total": 0, "instances": 0, "functions": 0, "rejected": 0}

@@ -38,7 +38,7 @@ def test_the_page_says_what_was_counted() -> None:
     one.queued, one.workers_ready = 7, 2
     one.latency_s.observe(0.02)
     one.batch_items.observe(8.0)
-    metrics.spent = ("echo", Spent(9, 2.75, 4))
+    metrics.spent = [(("echo",), Spent(9, 2.75, 4))]
     metrics.listener = HttpServer(lambda exchange: None)
     metrics.listener.counts.dropped_answers, metrics.listener.counts.cut = 5, 6
     metrics.listener.counts.refuse(401)
@@ -61,6 +61,15 @@ def test_the_page_says_what_was_counted() -> None:
     assert found["mark_cut_total", ()] == 6.0
     assert found["mark_connections", ()] == 0.0
     assert found["mark_listener_refused_total", (("code", "401"),)] == 1.0
+
+
+def test_functions_of_stages_are_counted_by_stage() -> None:
+    metrics = Metrics()
+    metrics.spent = [(("p", "small"), Spent(9, 2.75, 4)), (("p", "large"), Spent(1, 0.5))]
+    page = samples(metrics.page())
+    for stage, calls in (("small", 9.0), ("large", 1.0)):
+        assert page["mark_function_calls_total", (("model", "p"), ("stage", stage))] == calls
+    assert "mark_function_calls_total" not in Metrics().page().decode()
 
 
 def test_two_versions_are_kept_apart() -> None:

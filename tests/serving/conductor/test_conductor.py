@@ -24,6 +24,7 @@ from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.models.items import items_in
 from mark.models.versions import Versions
+from mark.rules.admission import NEVER_S, REJECT
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
@@ -32,8 +33,10 @@ from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
 from mark.serving.frontend.server import ServedVersion, Server
+from mark.serving.overflow.functions import FunctionClient, FunctionsFailed
 from mark.serving.overflow.http_client import Address
 from tests.serving.direct_line import DirectLine
+from tests.serving.fakes import ModelFunctions
 from tests.serving.place import Pool
 
 RT_MAX_S = 5.0
@@ -53,6 +56,7 @@ class Cast:
         takes_s: Mapping[str, float] | None = None,
         most_batch: int = 8,
         elsewhere: bool = False,
+        functions: Mapping[str, FunctionClient] | None = None,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -61,8 +65,12 @@ class Cast:
         for name, predict in models.items():
             model = predict if isinstance(predict, mark.Model) else mark.model(predict)
             times = FixedTimes([0.0] + [(takes_s or {}).get(name, 1e-3)] * most_batch, most_batch)
-            bouncer = Bouncer(times, rt_max_s=RT_MAX_S, workers=0, probe_every_s=0.01)
-            replica = Replica(bouncer, None, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
+            function = (functions or {}).get(name)
+            function_s = NEVER_S if function is None else 1e-3
+            bouncer = Bouncer(
+                times, rt_max_s=RT_MAX_S, workers=0, function_s=function_s, late=REJECT, probe_every_s=0.01
+            )
+            replica = Replica(bouncer, function, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
             self.pools[name] = Pool(replica, model)
             replica.attach(self.pools[name])
             replica.worker_ready(0)
@@ -693,6 +701,34 @@ def test_a_query_that_fails_needs_no_garbage_collection(cast_of: CastOf) -> None
             assert [query() for query in queries] == [None]
         finally:
             gc.enable()
+
+    run(main)
+
+
+def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> None:
+    """And no other call; a query whose stage has no function that is in time is refused, as before."""
+
+    async def main() -> None:
+        function = ModelFunctions(mark.model(plus(100)))
+        slow = {"takes_s": {"high": 10.0}, "driver": cascade}
+        cast = cast_of({"low": plus(1), "high": plus(100)}, functions={"high": function}, **slow)
+        await cast.is_ready()
+        identity = cast.send({"x": 50}, allowed_s=2.0)
+        assert await cast.answer(identity) == (200, 151, INSTANCE)
+        assert cast.said(identity) == {"low": "", "high": "function"}
+        assert len(function.calls) == 1
+        metrics = cast.conductor.stages[1].backend.metrics
+        assert metrics.requests == {("function", 200): 1}
+
+        function.error = FunctionsFailed("broken")
+        broken = cast.send({"x": 50}, allowed_s=2.0)
+        status, body, _ = await cast.answer(broken)
+        assert (status, body["error"].partition(":")[0]) == (503, "stage high")
+        assert cast.said(broken)["high"] == "refused"
+
+        none = cast_of({"low": plus(1), "high": plus(100)}, **slow)
+        await none.is_ready()
+        assert (await none.ask({"x": 50}, allowed_s=2.0))[0] in (429, 504)
 
     run(main)
 

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -189,10 +189,53 @@ def test_a_remote_stage_is_asked_with_its_key_or_missed(folder: Path) -> None:
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
+def test_an_overloaded_stage_is_answered_by_its_function(folder: Path) -> None:
+    """Another server of the stage. Here behind one endpoint; by itself; and by a gateway without an instance."""
+    text = FILE.format(slo_ms=2000, s=0).replace("add=1000&s=0", "add=1000&s=0.2")
+    (folder / "p.toml").write_text(text)
+    with ExitStack() as started:
+        _, at = started.enter_context(served(folder, "--stage", "second", "--workers", "4", service="p.toml"))
+        function = f"{at}/v2/models/second"
+        options = ("--stage-function", f"second={function}", "--function-ms", "250", "--max-batch", "1")
+        _, whole = started.enter_context(served(folder, *options, service="p.toml"))
+        _, alone = started.enter_context(served(folder, "--stage", "second", *options, service="p.toml"))
+        conductors = [whole]
+        for second in (
+            alone,
+            started.enter_context(gateway(folder, function=("--function", function, "--stage", "second"))),
+        ):
+            _, url = started.enter_context(served(folder, "--stage-at", f"second={second}", service="p.toml"))
+            conductors.append(url)
+        for url in conductors:
+            states = asyncio.run(_together(url, 40))
+            assert states["/function"] > 0, (url, states)
+            assert states["missed"] + states["/function"] + states[""] == 40, (url, states)
+        page = httpx.get(f"{alone}/metrics", trust_env=False).text
+        assert 'mark_requests_total{answered_by="function",code="200",model="p",stage="second",version="1"}' in page
+        assert 'mark_overflow_total{model="p",reason="overloaded",stage="second",version="1"}' in page
+
+
+async def _together(url: str, count: int) -> Counter[str]:
+    """What became of the second stage in queries that come together; "missed": no right answer."""
+    states: Counter[str] = Counter()
+    async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as client:
+
+        async def ask(number: int) -> None:
+            got = await client.post("/invocations", json={"x": 200 + number})
+            state = got.headers["mark-stages"].rpartition("=")[2].lstrip("0123456789")
+            states[state if got.status_code == 200 and got.json() == 1201 + number else "missed"] += 1
+
+        await asyncio.gather(*(ask(number) for number in range(count)))
+    return states
+
+
 @contextmanager
-def gateway(folder: Path, *replicas: str) -> Iterator[str]:
+def gateway(folder: Path, *replicas: str, function: Sequence[str] = ()) -> Iterator[str]:
     """Its address. Killed when the test leaves it."""
     command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--probe-s", "0.2"]
+    if function:
+        command += [*function, "--slo-ms", "1000"]
     process = subprocess.Popen(
         [*command, *(f"--replica={url}" for url in replicas)], cwd=folder, stderr=subprocess.PIPE, text=True
     )

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.serving.conductor.graph import StageGraph, parts
-from mark.serving.conductor.query import FAILED, LATE, REFUSED, GraphProgress, QueryProgress
+from mark.serving.conductor.query import (
+    ANSWERED,
+    BY_FUNCTION,
+    FAILED,
+    LATE,
+    REFUSED,
+    GraphProgress,
+    QueryProgress,
+    states,
+)
 
 
 @dataclass
@@ -215,6 +224,19 @@ def test_what_is_said_of_stages() -> None:
     query.drop(3, 0.8)
     assert query.end(0.9, LATE)
     assert query.said() == "language=4;translate=61/refused;vision=900/late;topics=0/late"
+
+
+def test_a_function_is_said_unless_a_call_has_no_answer() -> None:
+    query = QueryProgress(("vision", "topics", "text"), 1.0)
+    for stage, ends in enumerate(([ANSWERED, BY_FUNCTION, ANSWERED], [BY_FUNCTION, FAILED], [FAILED, BY_FUNCTION])):
+        for _ in ends:
+            query.begin(stage, 0.0)
+        for state in ends:
+            assert query.settle(stage, 0.01, state)
+    assert query.answers == 5
+    assert query.said() == "vision=10/function;topics=10/failed;text=10/failed"
+    assert list(states(query.said())) == [("vision", "function"), ("topics", "failed"), ("text", "failed")]
+    assert list(states("")) == []
 
 
 def test_an_answer_to_no_call_is_refused() -> None:

@@ -141,6 +141,18 @@ def test_a_call_is_one_request_with_its_time_and_answer() -> None:
     assert setup.stage.metrics.requests == {(INSTANCE, 200): 1}
 
 
+def test_an_answer_of_the_stages_function_is_known_as_one() -> None:
+    setup = Setup()
+    for identity, by in (("q", b"function"), ("r", b"instance")):
+        setup.offer(identity)
+        setup.says(200, headers=b"mark-answered-by: %b\r\nx-request-id: q\r\n" % by)
+        assert setup.answers[identity][1] == by.decode()
+    setup.offer("s")
+    setup.says(429)
+    assert setup.answers["s"][1] == NOBODY
+    assert setup.stage.metrics.requests == {("function", 200): 1, ("instance", 200): 1, ("nobody", 429): 1}
+
+
 def test_a_call_with_just_the_stages_own_time_says_none() -> None:
     """By its own promise the stage's server finds out whether its times are wrong (`Conductor.call`)."""
     setup = Setup()

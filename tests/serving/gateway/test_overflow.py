@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from mark.models.call import Call, Reply
+from mark.models.call import RESULTS, Call, Reply
+from mark.models.results import call_with
 from mark.serving.gateway.overflow import MOST_BODY_BYTES, ByFunctions
 from mark.serving.overflow.breaker import MOST_FAILURES
 from mark.serving.overflow.functions import FunctionsFailed, Throttled, Unsuitable
@@ -39,8 +40,10 @@ class Kept(FakeFunctions):
         return [Reply(200, "application/octet-stream", b"{}" + bytes(call.body), 2) for call in calls]
 
 
-def front(*replicas: FakeReplica, functions: FakeFunctions, rt_max_s: float = 10.0, **forwarding: Any) -> Front:
-    return Front(*replicas, by_functions=ByFunctions(functions, "m", rt_max_s), **forwarding)
+def front(
+    *replicas: FakeReplica, functions: FakeFunctions, rt_max_s: float = 10.0, stage: bool = False, **forwarding: Any
+) -> Front:
+    return Front(*replicas, by_functions=ByFunctions(functions, "m", rt_max_s, stage), **forwarding)
 
 
 async def numbers(of: Front) -> dict[str, float]:
@@ -107,6 +110,39 @@ def test_what_a_function_cannot_know_is_not_asked_of_it() -> None:
                 (503, "no replica is ready", "1")
             ] * len(refused)
             assert functions.calls == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("stage", [True, False])
+def test_a_conductors_call_is_taken_for_a_stage_only(stage: bool) -> None:
+    """As a bouncer of the stage takes it, to be answered with decoded results."""
+
+    async def main() -> None:
+        functions, call = Kept(), call_with({"x": 1})
+        async with front(functions=functions, stage=stage) as none:
+            length = str(call.json_bytes)
+            await none.post(bytes(call.body), content_type=RESULTS, inference_header_content_length=length)
+            assert functions.came == [call if stage else Call("oip", RESULTS, call.body, call.json_bytes)]
+
+    run(main())
+
+
+def test_a_model_with_functions_is_ready_without_a_replica() -> None:
+    """It, and no other; with a replica that replica is asked."""
+
+    async def main() -> None:
+        path = "/v2/models/m/ready"
+        async with front(functions=FakeFunctions()) as none:
+            ready = await none.client.get(path)
+            assert (ready.status_code, ready.json()) == (200, {"name": "m", "ready": True})
+            assert (await none.client.get("/v2/models/other/ready")).status_code == 503
+        replica = FakeReplica()
+        async with front(replica, functions=FakeFunctions()) as one:
+            await one.client.get(path)
+            assert path in [asked.target for asked in replica.asked]
+        async with Front() as without:
+            assert (await without.client.get(path)).status_code == 503
 
     run(main())
 
@@ -237,6 +273,11 @@ def test_a_real_gateway_without_replicas_asks_another_server(folder: Path) -> No
         (["--function", "http://127.0.0.1:1/v2/models/m"], "--model: must be said with --function"),
         (["--function", "http://127.0.0.1:1/v2/models/m", "--model", "m"], "--slo-ms: must be said with --function"),
         (["--model", "m"], "--model: is for a --function: m"),
+        (["--stage", "m"], "--stage: is for a --function: m"),
+        (
+            ["--function", "http://127.0.0.1:1/v2/models/m", "--stage", "m", "--model", "m"],
+            "--stage: is said instead of --model: m",
+        ),
         (["--function-key", "x"], "--function-key: is for a --function at a URL"),
         (["--profile", "x"], "AWS profile: is for the name of a Lambda --function: x"),
         (["--function", "overflow", "--profile", "absent"], "AWS profile: is not in AWS's configuration: absent"),

@@ -17,8 +17,9 @@ import pytest
 from mark_infra.aws.functions import LambdaFunctions
 
 from mark.domain.errors import BadInput
-from mark.models.call import Call, Reply
+from mark.models.call import RESULTS, Call, Reply
 from mark.models.envelope import calls_from_event, replies_to_result
+from mark.models.results import call_with, results_of
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, UnderWay, Unsuitable
 from mark.serving.overflow.http_client import Reach
 from mark.serving.overflow.http_functions import HttpFunctions
@@ -339,6 +340,15 @@ def test_a_clients_content_headers_are_forwarded_unchanged(server: Server) -> No
     assert (headers["content-type"], headers["accept"]) == ("text/\xe9", "text/\xfc")
     assert headers["inference-header-content-length"] == "1"
     assert "x-api-key" not in headers
+
+
+def test_a_conductors_call_reaches_a_stage_that_is_served_alone(server: Server) -> None:
+    call = call_with({"x": 1})
+    said = Said(200, b"[2]", {"inference-header-content-length": "3", "content-type": RESULTS})
+    assert results_of(answered(server, said, call)) == [2]
+    ((path, headers, body),) = server.seen
+    assert (path, headers["content-type"], body) == ("/v2/models/m/infer", RESULTS, call.body)
+    assert headers["inference-header-content-length"] == str(call.json_bytes)
 
 
 def test_a_kept_connection_closed_upon_use_is_retried_once(server: Server) -> None:
