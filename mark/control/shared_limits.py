@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mark.config.pipeline_file import PipelineConfig
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
 
@@ -28,9 +29,9 @@ class Holding:
     limits: Limits
 
 
-def equal_parts(whole: Limits, count: int) -> list[Limits]:
-    """Where nothing is known of any: an instance each at least, whatever the whole says."""
-    return [Limits(max(1, whole.max_instances // count), whole.max_usd_per_hour / count)] * count
+def limits_of(pipeline: PipelineConfig) -> Limits:
+    """Of all its stages together."""
+    return Limits(pipeline.fleet.max_instances, pipeline.fleet.max_usd_per_hour)
 
 
 def next_limits(whole: Limits, holdings: Sequence[Holding]) -> list[Limits]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.shared_limits import Holding, equal_parts, next_limits
+from mark.control.shared_limits import Holding, next_limits
 from mark.control.views import Limits
 
 PRICE = 0.1
@@ -32,9 +32,9 @@ def settled(whole: Limits, held: Sequence[int], limits: Sequence[Limits]) -> lis
     raise AssertionError("limits do not come to rest")
 
 
-def test_equal_parts_are_an_instance_each_at_least() -> None:
-    assert equal_parts(Limits(12, 3.0), 3) == [Limits(4, 1.0)] * 3
-    assert equal_parts(Limits(2, 3.0), 3) == [Limits(1, 1.0)] * 3
+def equal_parts(whole: Limits, count: int) -> list[Limits]:
+    """What stages begin with."""
+    return [Limits(max(1, whole.max_instances // count), whole.max_usd_per_hour / count)] * count
 
 
 def test_room_goes_where_instances_are() -> None:

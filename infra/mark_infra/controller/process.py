@@ -44,7 +44,7 @@ def serve(
 ) -> int:
     """Run until SIGTERM or SIGINT; the exit code. `started` is told the port once the door is open.
 
-    `pipelines` are those whose stages are among the services.
+    `pipelines` are those whose stages are among the services, and share limits.
 
     `session` is boto3's, whose credentials and configuration it has on AWS; without one those that AWS's SDKs find.
 
@@ -61,7 +61,9 @@ def serve(
             alive()
             return ends.wait(seconds)
 
-        control = open_control(site, specs, dry_run=dry_run, wait=wait, tell=_LOG.warning, session=session)
+        control = open_control(
+            site, specs, dry_run=dry_run, wait=wait, tell=_LOG.warning, session=session, pipelines=pipelines
+        )
         if control is None:
             return 0
         pulse = Pulse(alive)

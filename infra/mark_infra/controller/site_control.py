@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mark.billing.moving_prices import Repriced
+from mark.config.pipeline_file import PipelineConfig
 from mark.control.controller import Controller, known_rollout
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms
@@ -19,6 +20,7 @@ from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.shared_limits import limits_of
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
@@ -135,7 +137,7 @@ class SiteControl:
     """The control of a site, in one process. Building it looks at the store, and raises CloudError or BadInput.
 
     A dry run reads the same cloud and load, writes to neither (but for the service's origin and its instances' numbers,
-    which all controllers share), and takes no notice out of the queue.
+    which all controllers share), and takes no notice out of the queue. Stages of `pipelines` share their limits.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class SiteControl:
         *,
         dry_run: bool = False,
         parts: SiteParts | None = None,
+        pipelines: Sequence[PipelineConfig] = (),
     ) -> None:
         self._site, self._dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
@@ -182,7 +185,8 @@ class SiteControl:
                 behind[name] = one
         self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
-        self.manager = ControllerManager(members, parts.lease, parts.pool)
+        together = [(limits_of(one), [stage.name for stage in one.stage_services()]) for one in pipelines]
+        self.manager = ControllerManager(members, parts.lease, parts.pool, together)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
@@ -507,16 +511,17 @@ def open_control(
     wait: Callable[[float], bool],
     tell: Callable[[str], None],
     session: Any = None,
+    pipelines: Sequence[PipelineConfig] = (),
 ) -> SiteControl | None:
     """Build and start it, as often as it takes; None when `wait` (which is told the seconds) says to give up.
 
-    `session` is that of `site_parts`.
+    `session` is that of `site_parts`, `pipelines` those of `SiteControl`.
     """
     pause_s = 1.0
     while True:
         try:
             parts = site_parts(site, dry_run=dry_run, session=session)
-            control = SiteControl(site, specs, dry_run=dry_run, parts=parts)
+            control = SiteControl(site, specs, dry_run=dry_run, parts=parts, pipelines=pipelines)
             control.start()
             return control
         except CloudError as error:
