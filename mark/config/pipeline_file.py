@@ -95,8 +95,9 @@ class PipelineConfig:
     def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
         """A stage as a service by itself, with this part of the pipeline's RT_max.
 
-        Every stage may miss as much, and has as much of the instances and dollars that all of them may; of functions'
-        dollars those that name functions have equal parts. What would be late is refused: it is of no use to its query.
+        Every stage may miss as much, and begins with an equal part of the instances and dollars that all may have; of
+        functions' dollars those that name functions have equal parts. What would be late is refused: it is of no use to
+        its query.
         """
         count, fleet = len(self.stages), self.fleet
         most = max(1, fleet.max_instances // count)
