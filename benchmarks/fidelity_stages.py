@@ -26,6 +26,10 @@ import numpy as np
 from fidelity import MARKETS, measured, nearest, row, table
 from fidelity_testbed import MINUTE_S, REPOSITORY, Cut, Looks, Testbed
 
+from mark.config.pipeline_file import load_pipeline
+from mark.pipelines.lineage_file import lineage_csv
+from mark.pipelines.trace_file import trace_file
+
 PIPELINE = REPOSITORY / "examples" / "pipeline"
 STAGES = ("deskew", "small", "large")
 SERVICES = tuple(f"digits-{stage}" for stage in STAGES)
@@ -36,6 +40,7 @@ slo_ms = 3000
 slo_attainment = 0.98
 pipeline = "digits:classify"
 profile = "slow.csv"
+lineage = "lineage.csv"
 [fleet]
 markets = ["on-demand", "spot"]
 instances = ["c7i.large"]
@@ -149,6 +154,8 @@ def run(args: argparse.Namespace, folder: Path) -> int:
     (folder / "slow.csv").write_text(PROFILE)
     queries.write_text((PIPELINE / "queries.jsonl").read_text())
     (folder / "digits.py").write_text((PIPELINE / "digits.py").read_text().replace("slo_ms=100", "slo_ms=3000"))
+    config = load_pipeline(str(file))
+    (folder / "lineage.csv").write_text(lineage_csv(trace_file(config, str(queries)).lineage))
     part = cut(args, folder)
     gone_s = STARTS_S + args.lead + args.interruption
     spot = [option for series in markets(folder, gone_s) for option in ("--spot-trace", series)]

@@ -29,7 +29,7 @@ PACKS = ("auto", "separate")
 QUERIES = "queries"
 
 _KEYS = {
-    "service": {"name", "slo_ms", "slo_attainment", "pipeline", "profile"},
+    "service": {"name", "slo_ms", "slo_attainment", "pipeline", "profile", "lineage"},
     "fleet": FLEET_KEYS,
     "overflow": {"function", "max_usd_per_hour"},
     "packs": {"allow"},
@@ -67,6 +67,7 @@ class PipelineConfig:
     fleet: FleetConfig  # of all stages together; `instances` and `functions` are defaults of each
     packs: str  # auto: stages may share an instance; separate: one stage an instance
     profile_file: str | None
+    lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
 
@@ -106,7 +107,6 @@ class PipelineConfig:
             slo=Slo(rt_max_s, self.stage_attainment),
             late="refuse",
             stage=stage.name,
-            share=stage.share,
             min_instances=min(fleet.min_instances, most),
             max_instances=most,
             max_usd_per_hour=fleet.max_usd_per_hour / count,
@@ -172,7 +172,7 @@ def load_pipeline(file: str) -> PipelineConfig:
     service, fleet, overflow, packs = (
         Section(path, name, tables.get(name, {})) for name in ("service", "fleet", "overflow", "packs")
     )
-    name, profile = service.text("name"), service.text("profile", "")
+    name, profile, lineage = service.text("name"), service.text("profile", ""), service.text("lineage", "")
     check_name(name, service.where("name"))
     slo, driver = slo_of(service), _driver(service)
     bought = fleet_of(fleet, overflow)
@@ -198,6 +198,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         fleet=bought,
         packs=packs.one_of("allow", PACKS),
         profile_file=str(path.parent / profile) if profile else None,
+        lineage_file=str(path.parent / lineage) if lineage else None,
         source=file,
         feedback=feedback_of(path, tables),
     )

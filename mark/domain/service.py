@@ -124,7 +124,6 @@ class ServiceConfig:
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
     stage: str = ""  # of the pipeline in that file, whose stage this is
-    share: float = 1.0  # of the pipeline's queries, as far as the file says: those that visit the stage
     limits_unsaid: tuple[str, ...] = ()  # of max_instances and both max_usd_per_hour, those that are defaults
 
     def wants(self, offer: Offer) -> bool:

@@ -26,6 +26,7 @@ from mark.domain.service import ResolvedService, ServiceConfig
 from mark.forecasting.registry import make_predictor
 from mark.launch.listener import ListenOptions
 from mark.models.registry_place import pinned
+from mark.pipelines.lineage_file import calls_per_query
 from mark.planning.policies.registry import make_policy, policy_entry
 from mark.planning.port import Policy
 from mark.planning.resolve import resolve
@@ -69,7 +70,16 @@ def run_controller(options: ControllerOptions) -> int:
     # Where the site has no function, no plan may count on one.
     services = [s if site.service(s.name).function is not None else replace(s, functions=()) for s in services]
     keepers: dict[str, PriceKeeper] = {}
-    specs = [_spec(service, options, history, site, session, keepers) for service in services]
+    pipelines = site_pipelines(options.services)
+    calls = {
+        service.name: times
+        for pipeline in pipelines
+        for service, times in zip(pipeline.stage_services(), calls_per_query(pipeline), strict=True)
+    }
+    specs = [
+        _spec(service, options, _times(history, calls.get(service.name, 1.0)), site, session, keepers)
+        for service in services
+    ]
 
     def started(port: int) -> None:
         print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
@@ -82,7 +92,7 @@ def run_controller(options: ControllerOptions) -> int:
     try:
         return process.serve(
             site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session,
-            pipelines=site_pipelines(options.services),
+            pipelines=pipelines,
         )  # fmt: skip
     finally:
         if keys is not None:
@@ -113,13 +123,16 @@ def _spec(
         prices = keepers[kept]
         catalog = prices.latest.catalog
     resolved = resolve(service, catalog, service_profiles(service))
-    history = replace(history, mean_rps=service.share * history.mean_rps, peak_rps=service.share * history.peak_rps)
     make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
 
     def policy(within: ResolvedService) -> Policy:
         return make_policy(options.policy, within, history)
 
     return ServiceSpec(resolved, policy, lambda: make_predictor(options.predictor, 0, history.step_s), history, prices)
+
+
+def _times(load: Load, factor: float) -> Load:
+    return replace(load, mean_rps=factor * load.mean_rps, peak_rps=factor * load.peak_rps)
 
 
 def _history(name: str | None) -> Load:

@@ -232,8 +232,11 @@ class TraceLoad:
         options = self._options
         prefix = f"load-{os.getpid()}-"
         url = self._url
-        if url is None:
-            raise MarkError(f"{self._name}: nothing answers yet, since a stage has no instance")
+        while url is None:
+            if options.begin_at is None or time.time() > options.begin_at:
+                raise MarkError(f"{self._name}: nothing answers yet, since a stage has no instance")
+            time.sleep(0.2)
+            url = self._remote.ask("/status")[self._among][self._name]
         sent = uvloop.run(
             replay(
                 url,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 
-from mark.config.pipeline_file import QUERIES
+from mark.config.pipeline_file import QUERIES, PipelineConfig
 from mark.domain.cells import Row, read_rows, read_text
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
@@ -28,10 +29,10 @@ def lineage_csv(lineage: Lineage) -> str:
     return text.getvalue()
 
 
-def load_lineage(file: str) -> Lineage:
-    """The joint law of calls in a file; stages in the order of its columns.
+def load_lineage(file: str, names: Sequence[str] | None = None) -> Lineage:
+    """The joint law of calls in a file; stages in the order of its columns, or of `names`, which are all of them.
 
-    Raises BadInput for no stage, no row, a cell that is no count, or a pattern that stands there twice.
+    Raises BadInput for no stage, no row, a cell that is no count, a pattern that stands there twice, or other stages.
     """
     path = Path(file)
     header = [cell.strip() for cell in next(csv.reader([read_text(path).partition("\n")[0]]), [])]
@@ -48,7 +49,25 @@ def load_lineage(file: str) -> Lineage:
         seen[calls] = row.where
     if not queries:
         raise BadInput("has no row", file)
-    return Lineage(stages, np.array(list(seen), dtype=np.int64), np.array(queries, dtype=np.int64))
+    found = Lineage(stages, np.array(list(seen), dtype=np.int64), np.array(queries, dtype=np.int64))
+    if names is None:
+        return found
+    try:
+        return found.of_stages(names)
+    except BadInput as error:
+        raise BadInput(error.what, file, error.value) from None
+
+
+def calls_per_query(pipeline: PipelineConfig) -> list[float]:
+    """Of each stage, as far as the file says: by its lineage, else by shares, which are 1 where a driver decides.
+
+    Raises BadInput for a lineage that cannot be used.
+    """
+    if pipeline.lineage_file is None:
+        return [stage.share for stage in pipeline.stages]
+    names = [stage.name for stage in pipeline.stages]
+    calls: list[float] = load_lineage(pipeline.lineage_file, names).calls_per_query.tolist()
+    return calls
 
 
 def _count(row: Row, column: str, least: int = 0, most: int = _MOST) -> int:

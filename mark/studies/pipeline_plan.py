@@ -174,23 +174,21 @@ def graph_and_law(
 ) -> tuple[Pipeline, Lineage, list[str]]:
     """The graph, the law of visits, and what to know of them.
 
-    They are the file's, with `lineage` (a file of `mark pipeline trace`) instead of its shares; or the driver's, traced
-    on the file `queries`. Raises BadInput.
+    They are the file's, with `lineage` (a file of `mark pipeline trace`, that of the file unless given) instead of its
+    shares; or the driver's, traced on the file `queries`. Raises BadInput.
     """
     if config.driver is None:
         if queries is not None:
             what = "there is no driver to run on queries: the sections [stage.NAME] say the graph, and `lineage` visits"
             raise BadInput(what, "queries", queries)
         assert config.pipeline is not None
+        lineage = lineage or config.lineage_file
         if lineage is None:
             law = Lineage.independent(config.names, [stage.share for stage in config.stages])
             some = any(stage.share < 1.0 for stage in config.stages)
             notes = ["visits are taken as independent of each other: the file says shares only"] if some else []
             return config.pipeline, law, notes
-        try:
-            law = load_lineage(lineage).of_stages(config.names)
-        except BadInput as error:
-            raise BadInput(error.what, lineage, error.value) if error.where == "stages" else error from None
+        law = load_lineage(lineage, config.names)
         return config.pipeline, law, _unvisited(law)
     if queries is None:
         what = f"the driver {config.driver} is traced for this: give `queries` FILE, as `mark pipeline trace` takes it"

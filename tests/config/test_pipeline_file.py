@@ -73,7 +73,6 @@ def test_stages_with_their_parts_of_the_time_are_services(tmp_path: Path) -> Non
         assert (service.max_instances, service.max_usd_per_hour, service.late) == (2, 2.0, "refuse")
         assert service.source == found.source
     assert services[0].model == "onnx:language.onnx"
-    assert {service.stage: service.share for service in services}["translate"] == 0.4
 
 
 def test_a_stage_without_a_part_is_no_service(tmp_path: Path) -> None:

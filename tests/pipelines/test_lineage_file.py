@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
-from mark.pipelines.lineage_file import lineage_csv, load_lineage
+from mark.pipelines.lineage_file import calls_per_query, lineage_csv, load_lineage
 
 TEXT = "queries,detect,classify\n7,1,0\n3,1,4\n"
 
@@ -55,3 +56,34 @@ def test_a_header_in_quotes_as_spreadsheets_write_it(tmp_path: Path) -> None:
     file = tmp_path / "lineage.csv"
     file.write_text('"queries","detect","classify"\n7,1,0\n')
     assert load_lineage(str(file)).stages == ("detect", "classify")
+
+
+PIPELINE = """
+[service]
+name = "p"
+slo_ms = 100
+{lineage}
+[stage.detect]
+model = "a"
+[stage.classify]
+model = "b"
+after = ["detect"]
+share = 0.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("lineage", "calls"), [("", [1.0, 0.5]), ('lineage = "l.csv"', [1.0, 1.2]), ('lineage = "other.csv"', None)]
+)
+def test_calls_of_a_query_are_those_of_lineage_or_shares(
+    tmp_path: Path, lineage: str, calls: list[float] | None
+) -> None:
+    (tmp_path / "l.csv").write_text(TEXT)
+    (tmp_path / "other.csv").write_text("queries,detect\n1,1\n")
+    (tmp_path / "p.toml").write_text(PIPELINE.format(lineage=lineage))
+    found = load_pipeline(str(tmp_path / "p.toml"))
+    if calls is None:
+        with pytest.raises(BadInput, match=r"other\.csv: must have a column for each of detect, classify"):
+            calls_per_query(found)
+    else:
+        assert calls_per_query(found) == pytest.approx(calls)
