@@ -62,6 +62,7 @@ PIPELINE = """
 [service]
 name = "p"
 slo_ms = 100
+slo_attainment = 0.99
 {lineage}
 [stage.detect]
 model = "a"
