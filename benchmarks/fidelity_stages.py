@@ -159,7 +159,9 @@ def run(args: argparse.Namespace, folder: Path) -> int:
     part = cut(args, folder)
     gone_s = STARTS_S + args.lead + args.interruption
     spot = [option for series in markets(folder, gone_s) for option in ("--spot-trace", series)]
-    with Testbed(folder, args, part, {"digits": file}, spot) as testbed:
+    testbed = Testbed(folder, args, part, {"digits": file}, spot)
+    testbed.seconds = seconds_of(args)
+    with testbed:
         origin = max(testbed.origins(SERVICES).values())
         look = testbed.status()
         testbed.looks.append((time.time(), look))
@@ -209,7 +211,6 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/fidelity_stages"))
     args = parser.parse_args()
     args.settle, args.faulty, args.rt_max_s = 0.0, 0.0, 3.0
-    args.calm, args.seconds = float(args.calm), seconds_of(args)
     with tempfile.TemporaryDirectory(prefix="mark-fidelity-") as name:
         return run(args, Path(name))
 

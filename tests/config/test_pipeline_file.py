@@ -63,7 +63,7 @@ def with_parts(text: str, parts: Mapping[str, float]) -> str:
 
 def test_stages_with_their_parts_of_the_time_are_services(tmp_path: Path) -> None:
     """Each may miss as much, and has as much of the limits: together they stay within the pipeline's."""
-    limits = "[fleet]\nmax_instances = 10\nmax_usd_per_hour = 8.0\n"
+    limits = "[fleet]\nmax_instances = 10\nmax_usd_per_hour = 8.0\nwarm_pool = 9\n"
     found = pipeline(tmp_path, with_parts(HEAD + GRAPH, PARTS) + limits)
     services = found.stage_services()
     assert [service.name for service in services] == [f"social-{service.stage}" for service in services]
@@ -71,6 +71,7 @@ def test_stages_with_their_parts_of_the_time_are_services(tmp_path: Path) -> Non
     for service in services:
         assert service.slo.attainment == pytest.approx(0.9975)
         assert (service.max_instances, service.max_usd_per_hour, service.late) == (2, 2.0, "refuse")
+        assert service.warm_pool == 2
         assert service.source == found.source
     assert services[0].model == "onnx:language.onnx"
 
