@@ -97,8 +97,8 @@ class PipelineConfig:
         """A stage as a service by itself, with this part of the pipeline's RT_max.
 
         Every stage may miss as much, and begins with an equal part of the instances and dollars that all may have; of
-        the warm pool it has one, of functions' dollars those that name functions have equal parts. What would be late is
-        refused: it is of no use to its query.
+        the warm pool it has one, of functions' dollars those that name functions have equal parts. What would be late
+        is refused: it is of no use to its query.
         """
         count, fleet = len(self.stages), self.fleet
         most = max(1, fleet.max_instances // count)
