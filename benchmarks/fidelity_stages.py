@@ -1,6 +1,6 @@
 """A pipeline of three real models on the testbed, through an interruption and a surge, beside the simulator.
 
-    python benchmarks/fidelity_stages.py [--rate 20] [--surge 1.8] [--out FILE]
+    python benchmarks/fidelity_stages.py [--rate 20] [--surge 1.5] [--out FILE]
 
 The digits cascade of examples/pipeline on slow machines (assumed times), a fleet for each stage, on demand and spot.
 Both worlds begin with nothing but two hours of history, buy what it says, and have it ready when the first query comes.
@@ -200,11 +200,11 @@ def run(args: argparse.Namespace, folder: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=20.0, help="queries/s, before the surge")
-    parser.add_argument("--surge", type=float, default=1.8, help="times as much after it")
-    parser.add_argument("--lead", type=float, default=300.0, help="seconds to make the first fleet ready")
-    parser.add_argument("--calm", type=float, default=420.0, help="seconds until the surge begins")
-    parser.add_argument("--interruption", type=float, default=120.0, help="second of the load")
-    parser.add_argument("--high", type=float, default=420.0, help="seconds after the surge")
+    parser.add_argument("--surge", type=float, default=1.5, help="times as much after it")
+    parser.add_argument("--lead", type=float, default=240.0, help="seconds to make the first fleet ready")
+    parser.add_argument("--calm", type=float, default=360.0, help="seconds until the surge begins")
+    parser.add_argument("--interruption", type=float, default=60.0, help="second of the load")
+    parser.add_argument("--high", type=float, default=300.0, help="seconds after the surge")
     parser.add_argument("--asked", type=float, default=0.03, help="of the bill")
     parser.add_argument("--predictor", default="auto")
     parser.add_argument("--account", default="generous")
