@@ -8,13 +8,14 @@ const LINE = 18, PADDING = 10, MARK = "bottleneck";
 let shown = {}; // what the parts were last made of
 let view = null;
 
-// Draws what has changed. Returns nothing to tell times by: a pipeline's are those of its stages.
+// Draws what has changed. Returns the view, in the mode that all stages are in, if there is one.
 export async function showPipeline(name) {
   const found = await read(`/pipelines/${encodeURIComponent(name)}`);
   return () => {
     view = found;
     draw();
-    return null;
+    const modes = new Set(view.stages.map((s) => s.mode));
+    return { ...view, mode: modes.size === 1 ? view.stages[0].mode : "" };
   };
 }
 
@@ -115,7 +116,8 @@ function driven() {
 function row(s) {
   const fleet = s.running.map((kind) => `${kind.count} × ${kind.instance} ${kind.market}`).join(", ");
   return h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: page(s) }, s.stage), limits(s) ? h("small", { class: "bad" }, ` ${MARK}`) : null),
+    h("th", { scope: "row" }, h("a", { href: page(s) }, s.stage), limits(s) ? h("small", { class: "bad" }, ` ${MARK}`) : null,
+      s.mode === "acting" ? null : h("small", {}, ` ${s.mode}`)),
     h("td", {}, s.after === null ? NONE : waits(s)),
     h("td", {}, rate(s.rps)),
     h("td", {}, percent(s.used, 0)),
