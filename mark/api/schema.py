@@ -64,6 +64,9 @@ class SloSchema(_Model):
     attainment: Maybe = Field(description="Share answered in time since the controller first saw the service.")
     recent: Maybe = Field(description="Share answered in time of the last 1,000 requests or so.")
     error_budget_left: Maybe = Field(description="1: no miss so far; 0: all that the SLO allows; below: broken.")
+    recent_ms: Maybe = Field(
+        description="Mean latency of the last 1,000 requests or so that were answered, from arrival at what answers."
+    )
 
 
 class BillSchema(_Model):

@@ -382,7 +382,8 @@ def test_a_pipeline_is_drawn_with_its_numbers_and_bottleneck(
     usd_per_hour = sum(manager.views[f"social-{stage}"].usd_per_hour for stage in PARTS_MS)
     assert boxes[1][1] == [
         "vision",
-        "220 ms, 60 % visit",
+        "103 of 220 ms",
+        "60 % of queries",
         f"${vision.usd_per_hour:.2f}/h, {100 * vision.usd_per_hour / usd_per_hour:.0f} %",
         f"90.6/s, {100 * used:.0f} % used",
         "99.9 % in time",
@@ -415,7 +416,7 @@ def test_on_a_narrow_window_the_graph_runs_down(browser: Browser, pipelines_url:
         tops = browser.value(
             "[...document.querySelectorAll('.graph a > rect:first-of-type')].map(r => Number(r.getAttribute('y')))"
         )
-        assert (tops[0] + 114 < tops[2] < tops[3]) == (width == 360)
+        assert (tops[0] + 132 < tops[2] < tops[3]) == (width == 360)
         # Every text ends within its box.
         assert browser.value(
             "[...document.querySelectorAll('.graph a')].every(a => {"
