@@ -64,6 +64,9 @@ class SloSchema(_Model):
     attainment: Maybe = Field(description="Share answered in time since the controller first saw the service.")
     recent: Maybe = Field(description="Share answered in time of the last 1,000 requests or so.")
     error_budget_left: Maybe = Field(description="1: no miss so far; 0: all that the SLO allows; below: broken.")
+    recent_ms: Maybe = Field(
+        description="Mean latency of the last 1,000 requests or so that were answered, from arrival at what answers."
+    )
 
 
 class BillSchema(_Model):
@@ -277,6 +280,9 @@ class LayoutSchema(_Model):
 class PipelineSchema(PipelineSummary):
     """A pipeline now, by stage. Of whole queries the controller sees nothing."""
 
+    at_unix_s: Moment = Field(description="Of the stage that was looked at last, as the two that follow.")
+    at_s: Moment = Field(description="The same moment by the stages' clock.")
+    time_scale: Number = Field(description="Seconds of that clock in one on the wall: 1 but on a testbed in a hurry.")
     driver: str | None = Field(description="module:function; null where the file says the graph.")
     rt_max_ms: Number = Field(description="Of the whole, from a query to its answer.")
     target: Number = Field(description="The share of queries that is promised to be answered within it (SL_min).")
@@ -388,8 +394,12 @@ def pipeline_summary(view: PipelineView) -> PipelineSummary:
 
 def pipeline(view: PipelineView, drawing: dict[Literal["across", "down"], LayoutSchema] | None) -> PipelineSchema:
     config, queries_per_h = view.config, (view.queries_per_s or 0.0) * 3600.0
+    last = max((stage.view for stage in view.stages), key=lambda one: one.at_unix_s)
     return PipelineSchema(
         **dict(pipeline_summary(view)),
+        at_unix_s=last.at_unix_s,
+        at_s=last.at_s,
+        time_scale=last.time_scale,
         driver=config.driver,
         rt_max_ms=config.slo.rt_max_s * 1e3,
         target=config.slo.attainment,

@@ -10,9 +10,9 @@ from mark.config.pipeline_file import PipelineConfig
 from mark.control.pipeline_view import PipelineView, pipeline_view
 from mark.pipelines.graph_layout import graph_layout
 
-# Pixels: four lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark
+# Pixels: five lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark
 # above its name.
-_BOXES: dict[Literal["across", "down"], tuple[float, float]] = {"across": (196.0, 106.0), "down": (136.0, 114.0)}
+_BOXES: dict[Literal["across", "down"], tuple[float, float]] = {"across": (196.0, 124.0), "down": (136.0, 132.0)}
 _OVERFLOW_H = 5.0 / 60.0
 
 

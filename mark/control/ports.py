@@ -109,6 +109,7 @@ class RecentAnswers:
 
     count: int
     in_time: int
+    latency_s: float | None = None  # in the mean, of those that were answered; None: not known
 
 
 @dataclass(frozen=True, slots=True)

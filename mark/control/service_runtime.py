@@ -428,6 +428,7 @@ class ServiceRuntime:
             attainment=_share(answers),
             recent=_share(recent),
             error_budget_left=1.0 - window.late / allowed if allowed > 0.0 else None,
+            recent_ms=None if recent.latency_s is None else recent.latency_s * 1e3,
         )
 
     def _empty_view(self, now_unix_s: float) -> ServiceView:

@@ -32,6 +32,7 @@ class SloView:
     attainment: float | None  # over all requests
     recent: float | None  # over the last 1,000 or so
     error_budget_left: float | None  # 1: no miss in the SLO's window; 0: all it allows; below: broken
+    recent_ms: float | None = None  # mean latency of the last 1,000 or so that were answered, from arrival there
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
+from mark.models.driver import PipelineDriver
 from mark.models.model import Model
 
 _FILES = ("onnx:", "torch:", "sklearn:")
@@ -29,15 +30,29 @@ def reference_of(model: str | type | Model | Callable[..., Any]) -> tuple[str, P
     if not isinstance(model, Model) and not (isinstance(model, type) and issubclass(model, Model)):
         shown = getattr(model, "__qualname__", model)
         raise BadInput("is no model: derive it from mark.Model, or decorate it with @mark.model", "model", shown)
-    module = model.__module__
-    where = f"model {getattr(model, '__qualname__', model.name)} of {module}"
+    return _named(model, f"model {getattr(model, '__qualname__', model.name)} of {model.__module__}")
+
+
+def driver_reference(driver: object) -> tuple[str, Path]:
+    """The same of a driver: `module:function`, or a function decorated with @mark.pipeline. Raises BadInput."""
+    if isinstance(driver, str):
+        return driver, Path.cwd()
+    if not isinstance(driver, PipelineDriver):
+        shown = getattr(driver, "__qualname__", driver)
+        raise BadInput("is no pipeline: decorate it with @mark.pipeline", "pipeline", shown)
+    return _named(driver, f"pipeline {driver.name} of {driver.__module__}")
+
+
+def _named(thing: type | Model | PipelineDriver, where: str) -> tuple[str, Path]:
+    """`module:NAME` and the module's folder."""
+    module = thing.__module__
     if module == "__main__":
         raise BadInput(
             "worker processes cannot import what the notebook or script that runs defines: put it into a file of its "
             "own, and import it from there",
             where,
         )
-    names = [key for key, value in vars(sys.modules[module]).items() if value is model]
+    names = [key for key, value in vars(sys.modules[module]).items() if value is thing]
     if not names:
         raise BadInput("has no name at the top of its module, where worker processes could find it", where)
     return f"{module}:{names[0]}", _folder(module)

@@ -18,13 +18,14 @@ class ServeProcess:
     """`mark serve` with these arguments. Entering waits until it is ready, leaving drains it.
 
     What the process writes goes to standard error. `url` is its address; MarkError where it does not become ready, with
-    its last line.
+    its last line. `owner` lasts as long as this does: with it the files go that are served.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], owner: object = None) -> None:
         # -P: a mark.py in the current folder must not hide ours.
         self._command = [sys.executable, "-P", "-m", "mark.cli.main", "serve", *arguments]
         self._environment = dict(environment)
+        self._owner = owner
 
     def __enter__(self) -> Self:
         ready, announced = os.pipe()

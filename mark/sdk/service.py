@@ -1,8 +1,9 @@
-"""A service from Python: what the command line does with a service file, in a notebook or a script."""
+"""A service from Python: what the command line does with a service or pipeline file, in a notebook or a script."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -12,18 +13,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, Unpack, cast, overload
 
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput, MarkError
+from mark.domain.service import ServiceConfig
 from mark.models.sample import call_from_file
 from mark.planning.policies.names import split_policy
 from mark.profiling.measure import Measured, profile_csv
-from mark.profiling.measure_server import of_service, profile
+from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.table import load_profiles
 from mark.sdk.frames import write_frame
 from mark.sdk.running import ServeProcess
-from mark.sdk.settings import ServiceOptions, service_text
+from mark.sdk.settings import ModelReference, PipelineOptions, ServiceOptions, StageOptions, pipeline_text, service_text
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 from mark.workload.tables import TableColumns
@@ -34,17 +37,30 @@ from mark.workload.tables import TableColumns
 if TYPE_CHECKING:
     import pandas as pd
     from mark_infra.deploy.deploy import Deployed
+    from typing_extensions import TypeVar
 
     from mark.reporting.explain import Explanation
     from mark.simulation.result import SimulationResult
+    from mark.studies.pipeline_plan import PlannedPipeline
+    from mark.studies.pipeline_result import PipelineRun
+
+    RunT = TypeVar("RunT", default=SimulationResult)
+    PlanT = TypeVar("PlanT", default=Explanation)
+    ProfileT = TypeVar("ProfileT", default=Measured)
+else:
+    from typing import TypeVar
+
+    RunT, PlanT, ProfileT = TypeVar("RunT"), TypeVar("PlanT"), TypeVar("ProfileT")
 
 
 # A file, a folder of logs, a generator's name, or a table at hand.
 Traffic: TypeAlias = "str | Path | pd.DataFrame | pd.Series"
+# A file in JSON Lines, or the queries at hand.
+Queries: TypeAlias = str | Path | Sequence[Any]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `mark simulate`; docs/cli.md says what they mean."""
+    """Options of `mark simulate`; docs/cli.md says what they mean. `queries` and `lineage` are of pipelines only."""
 
     predictor: str | None
     catalog: str | Path
@@ -62,6 +78,12 @@ class RunOptions(TypedDict, total=False):
     log_filter: tuple[str, str]
     columns: TableColumns
     with_bound: bool
+    queries: Queries
+    lineage: str | Path
+
+
+# Those that a pipeline does not take.
+_OF_SERVICES = ("spot_traces", "cold_start", "spot_first_hour_free")
 
 
 class ProfileOptions(TypedDict, total=False):
@@ -101,34 +123,62 @@ class DeployOptions(TypedDict, total=False):
     emulated: bool
 
 
-class Service:
-    """A model behind an SLO.
+class Service(Generic[RunT, PlanT, ProfileT]):
+    """A model behind an SLO, or several: a pipeline.
 
     `Service("service.toml")`, `Service("inception-v3")`, or what a service file says by keyword:
-    `Service(name="ranker", model=Ranker, slo_ms=50, slo_attainment=0.98, catalog="aws-2026")`. Files named are
-    relative to the current folder. Raises BadInput, here and by every method, for what cannot be used.
+    `Service(name="ranker", model=Ranker, slo_ms=50, slo_attainment=0.98, catalog="aws-2026")`. With `stages` it is a
+    pipeline, `Service(name="digits", pipeline=classify, stages={"small": Small, "large": Large}, ...)`: `pipeline` is
+    its driver, without which each of `stages` says what it comes after, `{"model": Large, "after": ["small"]}`. Files
+    named are relative to the current folder. Raises BadInput, here and by every method, for what cannot be used.
+
+    Of a pipeline `simulate` gives a PipelineRun, `plan` a PlannedPipeline, `profile` a list, one of each model.
     """
 
-    def __init__(self, file: str | Path | None = None, /, **settings: Unpack[ServiceOptions]) -> None:
+    @overload
+    def __init__(self, file: str | Path, /) -> None: ...
+    @overload
+    def __init__(
+        self: Service[SimulationResult, Explanation, Measured], /, **settings: Unpack[ServiceOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Service[PipelineRun, PlannedPipeline, list[Measured]],
+        /,
+        *,
+        stages: Mapping[str, ModelReference | StageOptions],
+        **settings: Unpack[PipelineOptions],
+    ) -> None: ...
+    def __init__(
+        self, file: str | Path | None = None, /, *, stages: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
         self._folders: list[Path] = []
+        self._stage_folders: dict[str, Path] = {}
         if file is not None:
-            if settings:
-                raise BadInput("a file says everything: change it there", "mark.Service", ", ".join(settings))
+            if settings or stages is not None:
+                said = [*settings, *([] if stages is None else ["stages"])]
+                raise BadInput("a file says everything: change it there", "mark.Service", ", ".join(said))
             self._file = str(file) if file in SERVICE_NAMES else str(Path(file).resolve())
-            self._service = load_service(self._file)
+            self._said = _read(self._file)
             return
-        self._text, self._folders = service_text(settings)
+        if stages is not None:
+            self._text, self._stage_folders = pipeline_text(stages, settings)
+            self._folders = list(dict.fromkeys(self._stage_folders.values()))
+        elif "pipeline" in settings:
+            raise BadInput("say its models, too: stages={NAME: MODEL}", "mark.Service", "pipeline")
+        else:
+            self._text, self._folders = service_text(settings)
         # A file, because everything that follows reads one, in this process or another.
         self._file = str(self._temporary("mark-service-") / "service.toml")
         Path(self._file).write_text(self._text, encoding="utf-8")
         try:
-            self._service = load_service(self._file)
+            self._said = _read(self._file)
         except BadInput as error:
             raise BadInput(error.what, error.where.replace(self._file, "mark.Service"), error.value) from None
 
     @property
     def name(self) -> str:
-        return self._service.name
+        return self._said.name
 
     def write(self, file: str | Path) -> None:
         """The service as a file for the command line. Never overwrites; profile and catalogue are named absolutely."""
@@ -145,50 +195,60 @@ class Service:
         out: str | Path | None = None,
         *,
         input: str | Path | None = None,  # as the command line calls it
+        queries: Queries | None = None,
         **options: Unpack[ProfileOptions],
-    ) -> Measured:
+    ) -> ProfileT:
         """Measure the model by batch size on this machine, in worker processes: up to ten seconds for each size.
 
         `out` is where the profile file goes, in which rows of other models and instances stay; `input` a file with the
-        body of a request, of one item.
+        body of a request, of one item. Of a pipeline the model of each stage, on what the driver sends it on `queries`.
         """
-        what = replace(of_service(self._service), **options)
-        if self._folders:
-            what = replace(what, search=self._folders[0])
-        if input is not None:
-            what = replace(what, calls=(call_from_file(Path(input)),))
-        if what.threads is None and "OMP_NUM_THREADS" not in os.environ:
-            what = replace(what, threads=1)  # as `mark serve` has it
+        asked = [replace(what, **options) for what in self._profilings(input, queries)]
+        if "threads" not in options and "OMP_NUM_THREADS" not in os.environ:
+            asked = [replace(what, threads=1) for what in asked]  # as `mark serve` has it
         if out is not None and Path(out).exists():
             load_profiles(str(out))
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            measured = profile(what)
+            measured = [profile(what) for what in asked]
         else:  # a notebook has a loop already, and the profiler wants one of its own
             with ThreadPoolExecutor(1) as thread:
-                measured = thread.submit(profile, what).result()
+                measured = [thread.submit(profile, what).result() for what in asked]
         if out is not None:
-            Path(out).write_text(profile_csv([measured], Path(out)), encoding="utf-8")
-        return measured
+            Path(out).write_text(profile_csv(measured, Path(out)), encoding="utf-8")
+        return cast("ProfileT", measured[0] if isinstance(self._said, ServiceConfig) else measured)
 
-    def simulate(self, trace: Traffic, policy: str = "mark", **options: Unpack[RunOptions]) -> SimulationResult:
+    def simulate(self, trace: Traffic, policy: str = "mark", **options: Unpack[RunOptions]) -> RunT:
         """Bill and latency of one policy (`name[:predictor]`) on a trace. Raises Infeasible where no type will do."""
+        request, visits = self._request(trace, policy, options)
+        if isinstance(self._said, PipelineConfig):
+            from mark.studies.pipeline_run import simulate_pipeline
+
+            (run,) = simulate_pipeline(request, (request.policy,), **visits).values()
+            return cast("RunT", run)
         from mark.simulation.run import simulate
 
-        return simulate(self._request(trace, policy, options))
+        return cast("RunT", simulate(request))
 
     def compare(
         self, trace: Traffic, policies: Sequence[str], *, processes: int = 1, **options: Unpack[RunOptions]
-    ) -> dict[str, SimulationResult]:
+    ) -> dict[str, RunT]:
         """Several policies on the same arrivals, by the names given.
 
         With more than one process a script needs the usual `if __name__ == "__main__"`.
         """
-        from mark.studies.compare import compare
         from mark.studies.executor import executor_for
 
-        return compare(self._request(trace, "mark", options), tuple(policies), executor=executor_for(processes))
+        request, visits = self._request(trace, "mark", options)
+        executor = executor_for(processes)
+        if isinstance(self._said, PipelineConfig):
+            from mark.studies.pipeline_run import simulate_pipeline
+
+            return cast("dict[str, RunT]", simulate_pipeline(request, tuple(policies), executor=executor, **visits))
+        from mark.studies.compare import compare
+
+        return cast("dict[str, RunT]", compare(request, tuple(policies), executor=executor))
 
     def plan(
         self,
@@ -198,20 +258,28 @@ class Service:
         *,
         running: Mapping[str, int] | None = None,
         **options: Unpack[RunOptions],
-    ) -> Explanation:
+    ) -> PlanT:
         """One decision, explained in dollars, `at_s` seconds from the trace's first row (the last minute unless said).
 
-        `running` is the fleet that runs by instance; without it what is planned is a first fleet, ready at once.
+        `running` is the fleet that runs by instance; without it what is planned is a first fleet, ready at once. Of a
+        pipeline the fleet for the busiest minutes within an hour from `at_s`, or within the part unless that is said.
         """
+        request, visits = self._request(trace, policy, options)
+        if isinstance(self._said, PipelineConfig):
+            for name, given in (("policy", policy != "mark"), ("predictor", request.predictor), ("running", running)):
+                if given:
+                    raise BadInput("a pipeline is planned for a fixed load, without this option", name)
+            from mark.studies.pipeline_plan import plan_pipeline_once
+
+            return cast("PlanT", plan_pipeline_once(request, at_s, **visits))
         from mark.reporting.explain import explain
         from mark.studies.decision import plan_service_once, slo_prices
 
-        request = self._request(trace, policy, options)
         if at_s is None:
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
         planned = plan_service_once(request, at_s, fleet)
-        return explain(planned.plan, planned.context, at_s, slo_prices(planned))
+        return cast("PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned)))
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
         """Serve on this machine, until it is interrupted; options are those of `mark serve`, as `max_batch=32`.
@@ -229,7 +297,7 @@ class Service:
             if value is not False:
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         path = [*map(str, self._folders), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return ServeProcess(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}))
+        return ServeProcess(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}), self)
 
     def deploy(self, target: str = "aws", **options: Unpack[DeployOptions]) -> Deployed:
         """Put the service on AWS, alone on its site, and return where it is: minutes, and it costs from then on.
@@ -244,6 +312,8 @@ class Service:
 
         if target != "aws":
             raise BadInput("can be deployed to aws only", "target", target)
+        if isinstance(self._said, PipelineConfig):
+            raise BadInput("a pipeline cannot be deployed yet", "mark.Service.deploy", self.name)
         where = DeployTarget(**options)
         sent = shipment(self._file, self._folders[0] if self._folders else None)
         return plan([sent], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
@@ -254,7 +324,24 @@ class Service:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    def _request(self, trace: Traffic, policy: str, options: RunOptions) -> RunRequest:
+    def _profilings(self, input: str | Path | None, queries: Queries | None) -> list[Profiling]:
+        """What to measure: the model, or those of a pipeline's stages."""
+        if isinstance(self._said, ServiceConfig):
+            self._refuse_visits({"queries": queries})
+            what = of_service(self._said)
+            if self._folders:
+                what = replace(what, search=self._folders[0])
+            return [what if input is None else replace(what, calls=(call_from_file(Path(input)),))]
+        from mark.pipelines.stage_profiles import stage_profilings
+
+        if input is not None:
+            raise BadInput("is for one model, and a pipeline has several", "input", str(input))
+        self._find_modules()
+        asked = stage_profilings(self._said, None if queries is None else self._queries_file(queries))
+        return [replace(one.what, search=self._stage_folders.get(one.stages[0], one.what.search)) for one in asked]
+
+    def _request(self, trace: Traffic, policy: str, options: RunOptions) -> tuple[RunRequest, dict[str, Any]]:
+        """What to run, and what to know of a pipeline's visits: `queries` and `lineage`, by their names."""
         given: dict[str, Any] = dict(options)
         for name in given:
             if name not in RunOptions.__annotations__:
@@ -269,7 +356,46 @@ class Service:
         for name in ("markets", "spot_traces"):
             if given.get(name) is not None:
                 given[name] = tuple(map(str, given[name]))
-        policy, predictor = split_policy(policy, given.pop("predictor", None))
+        visits = {name: given.pop(name, None) for name in ("queries", "lineage")}
+        if isinstance(self._said, ServiceConfig):
+            self._refuse_visits(visits)
+            policy, given["predictor"] = split_policy(policy, given.get("predictor"))
+        else:
+            for name in _OF_SERVICES:
+                if given.get(name):
+                    raise BadInput("a pipeline is simulated without this option", name)
+            self._find_modules()
+            if visits["queries"] is not None:
+                visits["queries"] = self._queries_file(visits["queries"])
+            if visits["lineage"] is not None:
+                visits["lineage"] = str(visits["lineage"])
         if not isinstance(trace, str | Path):
             trace = write_frame(trace, self._temporary("mark-trace-"))
-        return RunRequest(trace=str(trace), service=self._file, policy=policy, predictor=predictor, **given)
+        return RunRequest(trace=str(trace), service=self._file, policy=policy, **given), visits
+
+    def _refuse_visits(self, visits: Mapping[str, Any]) -> None:
+        for name, value in visits.items():
+            if value is not None:
+                raise BadInput(f"{self.name} is no pipeline", name)
+
+    def _find_modules(self) -> None:
+        """Driver and models of a pipeline are loaded in this process to trace it, as they were found when it was made.
+
+        To stay: they may import their neighbours later.
+        """
+        sys.path[:0] = [str(folder) for folder in self._folders if str(folder) not in sys.path]
+
+    def _queries_file(self, queries: Queries) -> str:
+        if isinstance(queries, str | Path):
+            return str(queries)
+        file = self._temporary("mark-queries-") / "queries.jsonl"
+        try:
+            lines = [json.dumps(query, ensure_ascii=False) + "\n" for query in queries]
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"a query is an object of JSON ({error})", "queries") from None
+        file.write_text("".join(lines), encoding="utf-8")
+        return str(file)
+
+
+def _read(file: str) -> ServiceConfig | PipelineConfig:
+    return load_pipeline(file) if names_pipeline(file) else load_service(file)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from mark.catalog.tables import CATALOG_NAMES
 from mark.domain.errors import BadInput
+from mark.models.driver import PipelineDriver
 from mark.models.model import Model
-from mark.sdk.reference import reference_of
+from mark.sdk.reference import driver_reference, reference_of
+
+_Tables = dict[str, dict[str, Any]]
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
+
+ModelReference: TypeAlias = str | type | Model | Callable[..., Any]
 
 
 class ServiceOptions(TypedDict, total=False):
@@ -20,7 +27,7 @@ class ServiceOptions(TypedDict, total=False):
     """
 
     name: str
-    model: str | type | Model | Callable[..., Any]
+    model: ModelReference
     slo_ms: float
     slo_attainment: float
     batching: str
@@ -40,9 +47,45 @@ class ServiceOptions(TypedDict, total=False):
     policy: Mapping[str, Any]
 
 
+class StageOptions(TypedDict, total=False):
+    """Keys of a section [stage.NAME] of a pipeline file; `model` is required."""
+
+    model: ModelReference
+    after: Sequence[str]
+    join: str | Mapping[str, float]
+    share: float
+    instances: Sequence[str]
+    function: str | Sequence[str]
+    gpus: int
+    workers: int
+    slo_ms: float
+
+
+class PipelineOptions(TypedDict, total=False):
+    """Keys of a pipeline file beside its stages; `packs` is `allow` of [packs], the others are as of a service.
+
+    `slo_ms` may be left out where the driver promises one.
+    """
+
+    name: str
+    pipeline: str | PipelineDriver
+    slo_ms: float
+    slo_attainment: float
+    profile: str | Path
+    catalog: str | Path
+    markets: Sequence[str]
+    instances: Sequence[str]
+    min_instances: int
+    max_instances: int
+    max_usd_per_hour: float
+    function: str | Sequence[str]
+    max_function_usd_per_hour: float
+    packs: str
+
+
 # Where a key of the file stands, and its name there, unless in [service] by its own.
 _OVERFLOW = {"function": "function", "max_function_usd_per_hour": "max_usd_per_hour"}
-_FLEET = ("catalog", "markets", "instances", "max_instances", "max_usd_per_hour", "committed")
+_FLEET = ("catalog", "markets", "instances", "min_instances", "max_instances", "max_usd_per_hour", "committed")
 
 
 def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
@@ -57,28 +100,84 @@ def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
         folders.append(folder)
         return reference
 
-    tables: dict[str, dict[str, Any]] = {"service": {}, "fleet": {}, "overflow": {}}
+    tables: _Tables = {"service": {}, "fleet": {}, "overflow": {}}
     for key, value in settings.items():
-        if key not in ServiceOptions.__annotations__:
-            raise BadInput(
-                f"unknown setting, known are {', '.join(ServiceOptions.__annotations__)}", "mark.Service", key
-            )
+        _check_known(key, ServiceOptions)
         if key == "model":
             value = referred(value)
         elif key == "versions":
             value = {name: {**one, "model": referred(one.get("model"))} for name, one in value.items()}
-        elif key == "profile" or (key == "catalog" and value not in CATALOG_NAMES):
-            value = str(Path(value).resolve())
         if key == "policy":
             tables["policy"] = dict(value)
-        elif key in _OVERFLOW:
-            tables["overflow"][_OVERFLOW[key]] = value
         else:
-            tables["fleet" if key in _FLEET else "service"][key] = value
+            _say(tables, key, value)
+    return _text(tables), folders
+
+
+def pipeline_text(stages: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, dict[str, Path]]:
+    """A pipeline file in TOML, and by stage the folder in which its model's module is; by "" the driver's, if any.
+
+    `stages` are models, or the keys of their sections, by name. Paths in the file are absolute. Raises as
+    `service_text` does, and where driver and `slo_ms` promise different times.
+    """
+    folders: dict[str, Path] = {}
+    tables: _Tables = {"service": {}, "fleet": {}, "overflow": {}, "packs": {}}
+    driver = settings.get("pipeline")
+    for key, value in _with_promise(driver, settings).items():
+        _check_known(key, PipelineOptions)
+        if key == "pipeline":
+            value, folders[""] = driver_reference(value)
+        if key == "packs":
+            tables["packs"]["allow"] = value
+        else:
+            _say(tables, key, value)
+    if not isinstance(stages, Mapping):
+        raise BadInput("must be a model, or the keys of its section, by the name of each stage", "mark.Service stages")
+    for name, said in stages.items():
+        keys = dict(said) if isinstance(said, Mapping) else {"model": said}
+        if "model" not in keys:
+            raise BadInput("missing", f"mark.Service [stage.{name}] model")
+        keys["model"], folders[name] = reference_of(keys["model"])
+        tables[f"stage.{_key(name)}"] = keys
+    return _text(tables), folders
+
+
+def _check_known(key: str, options: type) -> None:
+    if key not in options.__annotations__:
+        raise BadInput(f"unknown setting, known are {', '.join(options.__annotations__)}", "mark.Service", key)
+
+
+def _with_promise(driver: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the driver's promise where the settings have none."""
+    if not isinstance(driver, PipelineDriver) or driver.slo_s is None:
+        return settings
+    slo_ms = round(driver.slo_s * 1e3, 9)
+    said = settings.get("slo_ms", slo_ms)
+    if isinstance(said, int | float) and abs(said - slo_ms) > 1e-6:
+        what = f"the driver {driver.name} promises {slo_ms:g} ms: say one of them, or the same"
+        raise BadInput(what, "mark.Service slo_ms", said)
+    return {"slo_ms": slo_ms, **settings}
+
+
+def _say(tables: _Tables, key: str, value: Any) -> None:
+    """Where the file has it; paths absolute."""
+    if key == "profile" or (key == "catalog" and value not in CATALOG_NAMES):
+        value = str(Path(value).resolve())
+    if key in _OVERFLOW:
+        tables["overflow"][_OVERFLOW[key]] = value
+    else:
+        tables["fleet" if key in _FLEET else "service"][key] = value
+
+
+def _text(tables: _Tables) -> str:
     lines = []
     for section, table in tables.items():
-        lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
-    return "\n".join(lines), folders
+        lines += [f"[{section}]", *(f"{_key(key)} = {_toml(value)}" for key, value in table.items()), ""]
+    return "\n".join(lines)
+
+
+def _key(key: Any) -> str:
+    return str(key) if _BARE.fullmatch(str(key)) else _toml(str(key))
 
 
 def _toml(value: Any) -> str:

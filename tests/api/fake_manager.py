@@ -55,7 +55,13 @@ class FakeManager:
         self.views = {name: day.view(name, instances) for name, day in self.days.items()}
         for name, service in stages.items():
             slo, view = service.slo, self.views[name]
-            shown = replace(view.slo, rt_max_ms=slo.rt_max_s * 1e3, target=slo.attainment, recent=0.9992)
+            shown = replace(
+                view.slo,
+                rt_max_ms=slo.rt_max_s * 1e3,
+                target=slo.attainment,
+                recent=0.9992,
+                recent_ms=470.0 * slo.rt_max_s,
+            )
             self.views[name] = replace(view, rps=service.share * 151.0, slo=shown)
 
     def services(self) -> list[str]:

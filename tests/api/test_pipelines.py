@@ -47,6 +47,13 @@ def test_a_pipeline_is_its_stages_services_put_together(changer: httpx.Client, m
         assert sum(kind["count"] for kind in stage["running"]) == one["instances"]
 
 
+def test_a_pipeline_is_told_by_its_stages_clock(changer: httpx.Client, manager: FakeManager) -> None:
+    view = manager.views["social-vision"]
+    manager.views["social-vision"] = replace(view, at_unix_s=view.at_unix_s + 5.0, at_s=360.0, time_scale=20.0)
+    said = changer.get(ONE).json()
+    assert (said["at_unix_s"], said["at_s"], said["time_scale"]) == (view.at_unix_s + 5.0, 360.0, 20.0)
+
+
 def test_the_bottleneck_moves_with_the_numbers(changer: httpx.Client, manager: FakeManager) -> None:
     fullest = max(changer.get(ONE).json()["stages"], key=lambda stage: stage["used"])
     assert changer.get(ONE).json()["bottleneck"]["stage"] == fullest["stage"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
@@ -108,6 +108,7 @@ def test_the_stage_missing_most_calls_comes_before_the_fullest(config: PipelineC
     assert put_together(config, kept).bottleneck == Bottleneck("translate", "load", 1.25)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.1, 1e4), min_size=4, max_size=4), st.floats(0.2, 5.0))
 def test_the_bottleneck_is_full_first_under_any_growth(
     config: PipelineConfig, capacities: list[float], growth: float

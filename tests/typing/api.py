@@ -19,8 +19,11 @@ from mark.domain.service import ResolvedService
 from mark.forecasting.port import Predictor
 from mark.planning.policies.registry import make_policy
 from mark.planning.port import Planner, PlanningContext, Policy
+from mark.profiling.measure import Measured
 from mark.sdk.running import ServeProcess
 from mark.simulation.result import SimulationResult
+from mark.studies.pipeline_plan import PlannedPipeline
+from mark.studies.pipeline_result import PipelineRun
 from mark.testing.fakes import FakeCloud, FakeFunctions, FakeLease, FakeStore, FakeTelemetry, ManualClock
 
 
@@ -84,11 +87,28 @@ def a_service(folder: Path) -> None:
     assert_type(service.running(port=8080), ServeProcess)
     service.profile(folder / "profile.csv", batches=(1, 4))
     mark.Service("service.toml")
-    mark.Service(slo="fast")  # type: ignore[call-arg]
-    mark.Service(slo_ms="fast")  # type: ignore[arg-type]
+    mark.Service(slo="fast")  # type: ignore[call-overload]
+    mark.Service(slo_ms="fast")  # type: ignore[call-overload]
     service.simulate("trace.csv", seconds=300.0)  # type: ignore[call-arg]
     service.compare("trace.csv", ["mark"], processes="two")  # type: ignore[arg-type]
     mark.TensorSpec("features", 32)  # type: ignore[arg-type]
+
+
+def a_pipeline(folder: Path, queries: list[dict[str, Any]]) -> None:
+    service = mark.Service(
+        name="ranks",
+        pipeline=promised,
+        slo_attainment=0.99,
+        stages={"rank": Ranker, "again": {"model": "ranker:Ranker", "slo_ms": 20.0}},
+    )
+    assert_type(service.simulate("trace.csv", queries=queries), PipelineRun)
+    assert_type(service.compare("trace.csv", ["mark", "tuned"], queries="queries.jsonl"), dict[str, PipelineRun])
+    assert_type(service.plan("trace.csv", lineage=folder / "lineage.csv"), PlannedPipeline)
+    assert_type(service.profile(queries=queries), list[Measured])
+    mark.Service(stages={"rank": Ranker}, model=Ranker)  # type: ignore[call-overload]
+    mark.Service(stages={"rank": {"model": Ranker, "behind": ["rank"]}})  # type: ignore[dict-item]
+    of_file: mark.Service[PipelineRun, PlannedPipeline, list[Measured]] = mark.Service("pipeline.toml")
+    assert_type(of_file.simulate("trace.csv"), PipelineRun)
 
 
 def a_predictor() -> Predictor:

@@ -22,6 +22,8 @@ class BouncerCounters(NamedTuple):
     function_calls: float = 0.0
     function_billed_s: float = 0.0
     errors: float = 0.0  # of the requests: answered by the model with an error
+    answered: float = 0.0  # of the requests: not refused
+    latency_s: float = 0.0  # of all of these, from arrival to answer
     workers: float = 0.0
 
     def since(self, before: BouncerCounters) -> BouncerCounters:
@@ -64,6 +66,8 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         function_calls=sum(_values(page, b"mark_function_calls_total")),
         function_billed_s=sum(_values(page, b"mark_function_billed_seconds_total")),
         errors=sum(_value(line) for line in requests if _BY_INSTANCE in line and _SERVER_ERROR in line),
+        answered=sum(_values(page, b"mark_latency_seconds_count")),
+        latency_s=sum(_values(page, b"mark_latency_seconds_sum")),
         workers=sum(workers),
     )
 

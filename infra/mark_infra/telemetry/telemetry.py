@@ -44,6 +44,8 @@ class ScrapeTarget:
 class _Window:
     requests: float
     misses: float
+    answered: float
+    latency_s: float  # of all these
     busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, of how many
 
 
@@ -95,7 +97,7 @@ class ScrapedTelemetry:
         self._began_s: float = kept.get("began_s", now_s)
         self._total: list[float] = list(kept.get("total", (0.0,) * 5))
         self._last: dict[str, tuple[int, tuple[float, ...]]] = {
-            id: (window, _with_errors(counters)) for id, (window, counters) in kept.get("last", {}).items()
+            id: (window, _filled(counters)) for id, (window, counters) in kept.get("last", {}).items()
         }
         self._releases: dict[str, dict[str, ReleaseCounts]] = {}
 
@@ -110,7 +112,7 @@ class ScrapedTelemetry:
     ) -> None:
         """Window number `window` (from the origin) is over; `answered` by target id. Earlier ones stay missing."""
         with self._lock:
-            rate = requests = misses = 0.0
+            rate = requests = misses = answers = latency_s = 0.0
             counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
             busy: dict[str, tuple[float, float]] = {}
             # Also of bouncers that are not asked: where the cloud could not say what runs, or left one out, all that
@@ -133,6 +135,7 @@ class ScrapedTelemetry:
                 counted += 1
                 rate += grown.requests / passed
                 requests, misses = requests + grown.requests, misses + grown.misses
+                answers, latency_s = answers + grown.answered, latency_s + grown.latency_s
                 if target.release:
                     of_release = self._releases.setdefault(target.release, {})
                     of_release[target.offer] = of_release.get(target.offer, ReleaseCounts()) + ReleaseCounts(
@@ -163,7 +166,7 @@ class ScrapedTelemetry:
                 self._append(math.nan)
             if self._first + len(self._counts) == window:
                 self._append(rate)
-            self._recent.append(_Window(requests, min(misses, requests), busy))
+            self._recent.append(_Window(requests, min(misses, requests), answers, latency_s, busy))
 
     def _through_gateway(
         self, window: int, now: GatewayCounts | None, misses: float, last: dict[str, tuple[int, tuple[float, ...]]]
@@ -244,13 +247,14 @@ class ScrapedTelemetry:
         return np.array(newest[::-1], dtype=np.float64) / self._window_s
 
     def recent(self) -> RecentAnswers:
-        requests = misses = 0.0
+        requests = misses = answered = latency_s = 0.0
         with self._lock:
             for window in reversed(self._recent):
                 requests, misses = requests + window.requests, misses + window.misses
+                answered, latency_s = answered + window.answered, latency_s + window.latency_s
                 if requests >= self._look_back:
                     break
-        return RecentAnswers(round(requests), round(requests - misses))
+        return RecentAnswers(round(requests), round(requests - misses), latency_s / answered if answered else None)
 
     def answers(self) -> RecentAnswers:
         with self._lock:
@@ -279,11 +283,10 @@ class ScrapedTelemetry:
         return OverflowTotals(round(by_functions), usd)
 
 
-def _with_errors(counters: tuple[float, ...]) -> tuple[float, ...]:
-    """As earlier versions kept them, which counted no errors."""
-    if len(counters) == len(BouncerCounters._fields) - 1:
-        return (*counters[:-1], 0.0, counters[-1])
-    return counters
+def _filled(counters: tuple[float, ...]) -> tuple[float, ...]:
+    """As earlier versions kept them, which counted no errors and no latencies; how many workers is the last."""
+    missing = len(BouncerCounters._fields) - len(counters)
+    return (*counters[:-1], *(0.0,) * missing, counters[-1])
 
 
 _: type[Telemetry] = ScrapedTelemetry

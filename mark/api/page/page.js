@@ -93,7 +93,8 @@ function badge(element, mode) {
 }
 
 function mode(view) {
-  if (view) badge(find("#mode"), view.mode);
+  find("#mode").hidden = !view.mode;
+  badge(find("#mode"), view.mode);
   return view;
 }
 

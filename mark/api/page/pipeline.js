@@ -8,13 +8,14 @@ const LINE = 18, PADDING = 10, MARK = "bottleneck";
 let shown = {}; // what the parts were last made of
 let view = null;
 
-// Draws what has changed. Returns nothing to tell times by: a pipeline's are those of its stages.
+// Draws what has changed. Returns the view, in the mode that all stages are in, if there is one.
 export async function showPipeline(name) {
   const found = await read(`/pipelines/${encodeURIComponent(name)}`);
   return () => {
     view = found;
     draw();
-    return null;
+    const modes = new Set(view.stages.map((s) => s.mode));
+    return { ...view, mode: modes.size === 1 ? view.stages[0].mode : "" };
   };
 }
 
@@ -61,8 +62,11 @@ function promise() {
   return `${percent(view.target)} within ${rate(view.rt_max_ms)} ms promised.${parts}`;
 }
 
+// What its calls took of the time that is its part; which queries visit it; dollars; load; promise.
+const took = (s) => `${s.slo.recent_ms === null ? "" : `${rate(s.slo.recent_ms)} of `}${rate(s.slo.rt_max_ms)} ms`;
 const lines = (s) => [
-  `${rate(s.slo.rt_max_ms)} ms${s.share === null || s.share === 1 ? "" : `, ${percent(s.share, 0)} visit`}`,
+  took(s),
+  ...(s.share === null ? [] : [s.share === 1 ? "every query" : `${percent(s.share, 0)} of queries`]),
   `${usd(s.usd_per_hour)}/h, ${percent(s.dollar_share, 0)}`,
   `${rate(s.rps)}/s, ${percent(s.used, 0)} used`,
   `${percent(s.slo.recent)} in time`,
@@ -70,7 +74,7 @@ const lines = (s) => [
 const limits = (s) => view.bottleneck !== null && view.bottleneck.stage === s.stage;
 const missed = (s) => s.slo.recent !== null && s.slo.recent < s.slo.target;
 const page = (s) => `#/${encodeURIComponent(s.service)}`;
-const said = (s) => [s.stage, ...(limits(s) ? [MARK] : []), `${rate(s.slo.rt_max_ms)} ms of ${rate(view.rt_max_ms)}`, ...lines(s).slice(1)].join(", ");
+const said = (s) => [s.stage, ...(limits(s) ? [MARK] : []), ...lines(s)].join(", ");
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
 // As mark/reporting/graph_svg.py draws a plan's; where everything stands comes from the controller.
@@ -95,7 +99,7 @@ function box(s, [x, y], at) {
     svg("rect", { x, y, width: at.box_width, height: at.box_height, rx: 8 }),
     svg("text", { class: "name", x: x + PADDING, y: first - 19 }, cut(s.stage, Math.floor(most * 0.8))),
     ...told.map((line, n) =>
-      svg("text", { class: n === 3 && missed(s) ? "late" : null, x: x + PADDING, y: first + LINE * n }, cut(line, most))),
+      svg("text", { class: n === told.length - 1 && missed(s) ? "late" : null, x: x + PADDING, y: first + LINE * n }, cut(line, most))),
     ...(marked ? [
       svg("rect", { class: "mark", x: right - pill, y: y - 9, width: pill, height: 18, rx: 9 }),
       svg("text", { class: "mark", x: right - pill / 2, y: y + 4, "text-anchor": "middle" }, MARK),
@@ -106,7 +110,7 @@ function box(s, [x, y], at) {
 function driven() {
   const card = (s) => h("a", { class: limits(s) ? "box marked" : "box", href: page(s), "aria-label": said(s) },
     h("b", {}, s.stage), limits(s) ? h("span", { class: "mark" }, MARK) : null,
-    ...lines(s).map((line, n) => h("span", { class: n === 3 && missed(s) ? "late" : null }, line)));
+    ...lines(s).map((line, n, all) => h("span", { class: n === all.length - 1 && missed(s) ? "late" : null }, line)));
   return h("div", { class: "driven" },
     h("p", {}, `${view.driver} decides which stages a query visits, and in which order; mark pipeline trace draws them.`),
     h("div", {}, ...view.stages.map(card)));
@@ -115,11 +119,13 @@ function driven() {
 function row(s) {
   const fleet = s.running.map((kind) => `${kind.count} × ${kind.instance} ${kind.market}`).join(", ");
   return h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: page(s) }, s.stage), limits(s) ? h("small", { class: "bad" }, ` ${MARK}`) : null),
+    h("th", { scope: "row" }, h("a", { href: page(s) }, s.stage), limits(s) ? h("small", { class: "bad" }, ` ${MARK}`) : null,
+      s.mode === "acting" ? null : h("small", {}, ` ${s.mode}`)),
     h("td", {}, s.after === null ? NONE : waits(s)),
     h("td", {}, rate(s.rps)),
     h("td", {}, percent(s.used, 0)),
     h("td", {}, rate(s.slo.rt_max_ms)),
+    h("td", {}, rate(s.slo.recent_ms)),
     h("td", { class: missed(s) ? "bad" : "" }, percent(s.slo.recent)),
     h("td", {}, percent(s.overflow_share, 1)),
     h("td", {}, usd(s.usd_per_hour)),

@@ -22,6 +22,8 @@ def page() -> bytes:
         one.requests["instance", 500] = 1
         one.deadline_misses = 3
         one.service_s.observe(0.5)
+        one.answered("instance", 200, 0.25, 1.0)
+        one.answered("nobody", 503, 9.0, 1.0)
         one.workers_ready = 2
         metrics.models.append(one)
     metrics.spent = [(("odd",), Spent())]  # type: ignore[list-item]
@@ -31,8 +33,8 @@ def page() -> bytes:
 def test_a_bouncers_page_is_summed_over_versions() -> None:
     """Whatever the labels hold."""
     assert read_bouncer(page()) == BouncerCounters(
-        requests=127.0, misses=6.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
-        errors=2.0, workers=4.0,
+        requests=131.0, misses=8.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
+        errors=2.0, answered=2.0, latency_s=0.5, workers=4.0,
     )  # fmt: skip
 
 

@@ -253,8 +253,23 @@ def test_answers_are_counted_by_release_and_offer() -> None:
     assert found == {"new": {"c5.large/spot/a": ReleaseCounts(25, 2, 5, 2.0, 4)}}
 
 
-def test_what_an_earlier_version_kept_counts_on() -> None:
-    """It counted no errors: nothing may be counted twice because of that."""
+def test_the_mean_latency_is_of_what_was_answered() -> None:
+    """Of the last requests, as many as are looked back at; refused ones take no time."""
+    bench = Bench("a", look_back=20)
+    assert bench.telemetry.recent().latency_s is None
+    for latency_s in (9.0, 0.5, 0.1):
+        a = bench.counts["a"]
+        bench.counts["a"] = a._replace(
+            requests=a.requests + 10, answered=a.answered + 8, latency_s=a.latency_s + 8 * latency_s
+        )
+        bench.close()
+    recent = bench.telemetry.recent()
+    assert (recent.count, recent.latency_s) == (20, pytest.approx(0.3))
+
+
+@pytest.mark.parametrize("counted", [6, 7])
+def test_what_an_earlier_version_kept_counts_on(counted: int) -> None:
+    """It counted no errors, or no latencies: nothing may be counted twice because of that."""
     bench = Bench("a")
     for _ in range(12):
         bench.serve(10.0)
@@ -263,7 +278,7 @@ def test_what_an_earlier_version_kept_counts_on() -> None:
     assert kept is not None
     bench.store.put(
         "telemetry",
-        {**kept, "last": {id: (window, (*seen[:6], seen[7])) for id, (window, seen) in kept["last"].items()}},
+        {**kept, "last": {id: (window, (*seen[:counted], seen[-1])) for id, (window, seen) in kept["last"].items()}},
     )
     bench.again()
     bench.begin("a", ready_s=0.0)

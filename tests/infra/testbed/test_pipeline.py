@@ -88,6 +88,8 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     assert seen["usd_per_hour"] > 0.0
     assert seen["longest_path_ms"] == 1500.0
     assert all(one["running"] and one["capacity_rps"] > 0.0 for one in seen["stages"])
+    # "quick" takes 20 ms, and what a query has to wait.
+    assert all(20.0 <= one["slo"]["recent_ms"] < 600.0 for one in seen["stages"])
     assert seen["bottleneck"]["stage"] in ("first", "second")
     conductor = shown["conductors"]["two"]
     os.kill(conductor["pid"], signal.SIGKILL)
