@@ -36,6 +36,7 @@ from mark.models.load import load
 from mark.models.registry_place import pinned
 from mark.models.sample import call_from_file, sample_call
 from mark.pipelines.queries import read_queries
+from mark.pipelines.trace_file import open_driver
 from mark.workload.reader import open_trace
 
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
@@ -90,6 +91,8 @@ def start_testbed(options: TestbedOptions) -> Remote:
     services = site_services(options.services)
     for pipeline in site_pipelines(options.services):
         pipeline.check_visits()  # refused here, and not in the conductor's log
+        if pipeline.driver is not None:
+            open_driver(pipeline)
     if (folder / DAEMON).exists():
         if _alive(folder / DAEMON):
             raise BadInput("a testbed runs here already: mark testbed down", "state", str(folder))
