@@ -65,7 +65,7 @@ def test_a_pipeline_without_parts_is_refused_in_one_line(folder: Path) -> None:
 def test_a_driver_that_promises_something_else_is_refused_at_once(folder: Path) -> None:
     """And not in the log of a conductor that never starts."""
     (folder / "driving.py").write_text("import mark\n@mark.pipeline(slo_ms=7)\nasync def run(query, models): ...\n")
-    text = PIPELINE.replace('slo_attainment', 'pipeline = "driving:run"\nslo_attainment')
+    text = PIPELINE.replace("slo_attainment", 'pipeline = "driving:run"\nslo_attainment')
     (folder / "two.toml").write_text(text.replace('after = ["first"]\n', ""))
     done = here("up", "two.toml")
     assert (done.returncode, "the driver driving:run promises 7 ms" in done.stderr) == (2, True)
@@ -185,6 +185,31 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     logs = folder / ".mark-testbed" / "logs"
     assert '"request_id": "load-' in (logs / "conductor-digits.log").read_text()
     assert here("interrupt", "--share", "1").returncode == 0
+    assert mark(folder, "down").returncode == 0
+    assert processes_of(folder) == []
+
+
+@pytest.mark.slow
+def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> None:
+    """Gateways ask them, since no bouncer is there; the conductor is ready by them, and says so of each stage."""
+    text = PIPELINE.replace("max_instances = 6", "max_instances = 6\nmin_instances = 0")
+    (folder / "two.toml").write_text(text + '[overflow]\nfunction = "lambda:1024"\n')
+    (folder / "profiles.csv").write_text(PROFILES + "quick,lambda:1024,1,30,assumed\n")
+    (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
+    done = mark(folder, "up", "two.toml", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert wait_for(lambda: status()["pipelines"]["two"], "a conductor")
+    assert status()["launched"] == 0
+    load = ["load", "synthetic:poisson?rate=5", "--duration", "6", "--body", "query.json", "--json", "-"]
+    done = mark(folder, *load)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["unanswered"], data["answered_twice"]) == (0, 0)
+    first, second = data["stages"]
+    assert first["queries"] == data["requests"]["total"] > 10
+    assert first["functions"] > 0
+    assert second["functions"] > 0
+    assert data["bill_usd"]["functions"] == pytest.approx(first["function_usd"] + second["function_usd"])
     assert mark(folder, "down").returncode == 0
     assert processes_of(folder) == []
 
