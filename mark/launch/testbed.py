@@ -36,6 +36,7 @@ from mark.models.load import load
 from mark.models.registry_place import pinned
 from mark.models.sample import call_from_file, sample_call
 from mark.pipelines.queries import read_queries
+from mark.pipelines.trace_file import open_driver
 from mark.workload.reader import open_trace
 
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
@@ -90,6 +91,8 @@ def start_testbed(options: TestbedOptions) -> Remote:
     services = site_services(options.services)
     for pipeline in site_pipelines(options.services):
         pipeline.check_visits()  # refused here, and not in the conductor's log
+        if pipeline.driver is not None:
+            open_driver(pipeline)
     if (folder / DAEMON).exists():
         if _alive(folder / DAEMON):
             raise BadInput("a testbed runs here already: mark testbed down", "state", str(folder))
@@ -184,8 +187,9 @@ class TraceLoad:
         pipeline = whole.get(self._name)
         self._slo = alone[self._name].slo if pipeline is None else pipeline.slo
         # What instances are bought for: the service, or each stage of the pipeline
-        self._stages = None if pipeline is None else {s.stage: s.name for s in pipeline.stage_services()}
-        self._bought_for = {self._name} if self._stages is None else set(self._stages.values())
+        bought_for = [alone[self._name]] if pipeline is None else pipeline.stage_services()
+        self._stages = None if pipeline is None else {service.stage: service.name for service in bought_for}
+        self._least = {service.name: min(1, service.min_instances) for service in bought_for}
         self._trace = open_trace(
             options.trace,
             gaps=options.gaps,
@@ -202,16 +206,16 @@ class TraceLoad:
         self._among = "services" if pipeline is None else "pipelines"
 
     def wait_for_fleet(self) -> None:
-        """Until all instances that were bought so far answer, one at least.
+        """Until all instances that were bought so far answer, one at least unless functions alone may.
 
         The gateway alone is also ready where only functions would answer.
         """
         end_s = time.monotonic() + _FLEET_S
         while True:
-            ready = {name: _ready(self._before["services"][name]) for name in self._bought_for}
+            ready = {name: _ready(self._before["services"][name]) for name in self._least}
             self._before = self._remote.ask("/status")
-            bought = {name: self._bought(name, self._before["fleet"]) for name in self._bought_for}
-            if self._url is not None and all(0 < ready[name] >= bought[name] for name in self._bought_for):
+            needed = {name: max(n, self._bought(name, self._before["fleet"])) for name, n in self._least.items()}
+            if self._url is not None and all(ready[name] >= needed[name] for name in needed):
                 return
             if time.monotonic() > end_s:
                 raise MarkError(f"{self._name}: its instances were not ready within {_FLEET_S / 60.0:.0f} minutes")

@@ -134,7 +134,7 @@ def test_a_stage_has_the_function_that_is_named_for_it(tmp_path: Path) -> None:
 def test_a_stages_function_may_be_another_server(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("a-key-of-the-stages")
     functions = [("a", "http://there:80/v2/models/a"), ("b", "mine")]
-    options = {"stage_functions": functions, "function_key": tmp_path / "key", "function_ms": 5.0}
+    options: dict[str, Any] = {"stage_functions": functions, "function_key": tmp_path / "key", "function_ms": 5.0}
     found = serving(tmp_path, **options).pipeline
     assert found is not None
     kinds = {n: (type(s.functions), s.function_s) for n, s in found.stages.items() if isinstance(s, Serving)}

@@ -363,13 +363,16 @@ class Forwarder:
     def _settle(self, forward: _Forward, status: int, reason: str) -> None:
         """The request is over: nothing of it stays."""
         self._leave(forward)
-        latency_s = self._now() - forward.exchange.arrived_s
+        exchange = forward.exchange
+        if exchange.method != b"POST" and exchange.path.endswith(b"/ready"):
+            return  # a conductor asks every second: that is no request, nor a miss while there is no replica
+        latency_s = self._now() - exchange.arrived_s
         metrics = self.metrics
         metrics.requests[status] += 1
         metrics.latency_s.observe(latency_s)
         if reason:
             metrics.refused[reason] += 1
-        if forward.exchange.gone:
+        if exchange.gone:
             metrics.clients_gone += 1
         if self._settings.log_requests:
             lines = (forward.line, forward.other_line)

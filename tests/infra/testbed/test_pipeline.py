@@ -63,6 +63,16 @@ def test_a_pipeline_without_parts_is_refused_in_one_line(folder: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_a_driver_that_promises_something_else_is_refused_at_once(folder: Path) -> None:
+    """And not in the log of a conductor that never starts."""
+    (folder / "driving.py").write_text("import mark\n@mark.pipeline(slo_ms=7)\nasync def run(query, models): ...\n")
+    text = PIPELINE.replace("slo_attainment", 'pipeline = "driving:run"\nslo_attainment')
+    (folder / "two.toml").write_text(text.replace('after = ["first"]\n', ""))
+    done = here("up", "two.toml")
+    assert (done.returncode, "the driver driving:run promises 7 ms" in done.stderr) == (2, True)
+    assert not (folder / ".mark-testbed").exists()
+
+
 @pytest.mark.slow
 def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> None:
     done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
@@ -130,51 +140,54 @@ slo_ms = 1000
 SLOW_SMALL = """model,instance,batch,latency_ms,cold_ms,basis
 digits:Deskew,c7i.large,1,5,,assumed
 digits:Digits?kind=small,c7i.large,1,100,,assumed
-digits:Digits?kind=small,lambda:1024,1,120,500,assumed
+digits:Digits?kind=small,lambda:1024,1,60,500,assumed
 digits:Digits?kind=large,c7i.large,1,20,,assumed
 """
 
 
 @pytest.mark.slow
 def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) -> None:
-    """The digits cascade with one instance a stage, of which the small model's can do ten queries a second of thirty.
+    """The digits cascade with one instance a stage, of which the small model's can do ten queries a second of twenty.
 
     Each query has one answer; dollars of functions are those of that stage, and counted once.
     """
-    for name in ("digits.py", "queries.jsonl"):
-        shutil.copy(EXAMPLE / name, folder)
+    shutil.copy(EXAMPLE / "queries.jsonl", folder)
+    (folder / "digits.py").write_text((EXAMPLE / "digits.py").read_text().replace("(slo_ms=100)", ""))
     (folder / "digits.toml").write_text(CASCADE)
     (folder / "digits.csv").write_text(SLOW_SMALL)
     (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
-    done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", "synthetic:poisson?rate=30")
+    trace = "synthetic:poisson?rate=20"
+    done = mark(folder, "up", "digits.toml", "--seed", "1", "--log-requests", "--history", trace)
     assert done.returncode == 0, done.stderr
-    load = ["load", "synthetic:poisson?rate=30", "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
+    # A dozen environments that load scikit-learn at once keep a small computer busy for a while.
+    wait_for(lambda: warm(status()["functions"]["mark-digits-small-overflow"]), "functions", patience_s=240.0)
+    load = ["load", trace, "--duration", "20", "--body", "queries.jsonl", "--log", "log.csv"]
     done = mark(folder, *load, "--json", "-")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     total = data["requests"]["total"]
-    assert (total > 450, data["unanswered"], data["answered_twice"]) == (True, 0, 0)
+    assert (total > 300, data["unanswered"], data["answered_twice"]) == (True, 0, 0)
     assert len((folder / "log.csv").read_text().splitlines()) == total + 1
     stages = {one["stage"]: one for one in data["stages"]}
     assert stages["deskew"]["queries"] == total
     assert 0 < stages["large"]["queries"] < stages["small"]["queries"] / 2  # the file's queries differ
     small = stages["small"]
     assert small["instances"] > 100
-    assert small["functions"] > 100
-    # What a query was answered without may have been called as well.
+    assert small["functions"] > 50
+    # What a query was answered without may have been called as well, and the controller's pings are calls.
     without = small["queries"] - small["instances"] - small["functions"]
-    assert small["functions"] <= small["function_calls"] <= small["functions"] + without
+    assert small["functions"] <= small["function_calls"] <= small["functions"] + without + 40
     for other in ("deskew", "large"):
         assert (stages[other]["functions"], stages[other]["function_calls"], stages[other]["function_usd"]) == (0, 0, 0)
 
     bill, shown = data["bill_usd"], status()
     assert bill["functions"] == pytest.approx(small["function_usd"])
-    assert bill["functions"] >= small["functions"] * (0.12 * 0.0000167 + 0.2e-6)
+    assert bill["functions"] >= small["functions"] * (0.06 * 0.0000167 + 0.2e-6)
     assert bill["total"] == pytest.approx(sum(usd for name, usd in bill.items() if name != "total"))
     assert list(shown["functions"]) == ["mark-digits-small-overflow"]
     account = shown["functions"]["mark-digits-small-overflow"]
     assert account["usd"] == pytest.approx(shown["bill_usd"]["functions"])
-    assert account["invocations"] == small["function_calls"]
+    assert account["invocations"] - small["function_calls"] < 20  # pings before the load
 
     # The controller knows of it, stage by stage.
     api = shown["controllers"][0]["url"] + "/api/v1/services/digits-"
@@ -186,6 +199,36 @@ def test_a_stage_without_enough_instances_answers_by_its_function(folder: Path) 
     assert here("interrupt", "--share", "1").returncode == 0
     assert mark(folder, "down").returncode == 0
     assert processes_of(folder) == []
+
+
+@pytest.mark.slow
+def test_functions_alone_answer_before_there_is_an_instance(folder: Path) -> None:
+    """Gateways ask them, since no bouncer is there; the conductor is ready by them, and says so of each stage."""
+    text = PIPELINE.replace("max_instances = 6", "max_instances = 6\nmin_instances = 0")
+    (folder / "two.toml").write_text(text + '[overflow]\nfunction = "lambda:1024"\n')
+    (folder / "profiles.csv").write_text(PROFILES + "quick,lambda:1024,1,30,assumed\n")
+    (folder / "catalog.csv").write_text(CATALOG.replace(",1,4,4,600", ",1,50,50,600"))
+    done = mark(folder, "up", "two.toml", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert wait_for(lambda: status()["pipelines"]["two"], "a conductor")
+    assert status()["launched"] == 0
+    load = ["load", "synthetic:poisson?rate=5", "--duration", "6", "--body", "query.json", "--json", "-"]
+    done = mark(folder, *load)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["unanswered"], data["answered_twice"]) == (0, 0)
+    first, second = data["stages"]
+    assert first["queries"] == data["requests"]["total"] > 10
+    assert first["functions"] > 0
+    assert second["functions"] > 0
+    assert data["bill_usd"]["functions"] == pytest.approx(first["function_usd"] + second["function_usd"])
+    assert mark(folder, "down").returncode == 0
+    assert processes_of(folder) == []
+
+
+def warm(function: dict[str, Any]) -> bool:
+    """Are its environments loaded, those that the controller keeps warm and those that are started ahead?"""
+    return function["spare"] == 4 and not function["busy"] and function["environments"] > 4
 
 
 def back(old: int) -> dict[str, Any] | None:

@@ -141,8 +141,10 @@ def test_a_model_with_functions_is_ready_without_a_replica() -> None:
         async with front(replica, functions=FakeFunctions()) as one:
             await one.client.get(path)
             assert path in [asked.target for asked in replica.asked]
+            assert "mark_gateway_requests_total" not in str(await numbers(one)), "a question is no request"
         async with Front() as without:
             assert (await without.client.get(path)).status_code == 503
+            assert "mark_gateway_refused_total" not in str(await numbers(without))
 
     run(main())
 
