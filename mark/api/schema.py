@@ -217,7 +217,7 @@ class StageSchema(_Model):
     model: str
     after: list[str] | None = Field(description="The stages that it waits for; null where a driver decides.")
     join: JoinSchema | None = Field(description="null where it waits for less than two, or a driver decides.")
-    share: Maybe = Field(description="Of the queries, those that visit it, 0 to 1; null where a driver decides.")
+    calls_per_query: Maybe = Field(description="In the mean; null where a driver decides, and no lineage is named.")
     mode: Mode
     rps: Maybe = Field(description="Calls/s that arrive.")
     capacity_rps: Number = Field(description="Calls/s that what is ready sustains within its part of RT_max.")
@@ -248,7 +248,7 @@ class PipelineSummary(_Model):
 
     pipeline: str
     services: list[str] = Field(description="Of its stages, under /api/v1/services.")
-    queries_per_s: Maybe = Field(description="The highest of rps / share; null where a driver decides what is called.")
+    queries_per_s: Maybe = Field(description="The highest of rps / calls_per_query; null while that is not known.")
     instances: int = Field(description="That run, of all stages.")
     usd_per_hour: Number
     bottleneck: BottleneckSchema | None
@@ -291,7 +291,7 @@ class PipelineSchema(PipelineSummary):
     )
     usd_so_far: Number = Field(description="Dollars since the controller first saw the stages.")
     usd_per_million_queries_now: Maybe = Field(description="What runs now / the rate of now.")
-    usd_per_query: Maybe = Field(description="What one more query costs: usd_per_request of each stage x its share.")
+    usd_per_query: Maybe = Field(description="What one more query costs: usd_per_request of each stage x its calls.")
     stages: list[StageSchema] = Field(description="In topological order; with a driver in the file's.")
     drawing: dict[Literal["across", "down"], LayoutSchema] | None = Field(
         description="The graph from left to right, and from top to bottom; null where a driver decides."
@@ -420,7 +420,7 @@ def _stage(stage: StageView) -> StageSchema:
         model=stage.model,
         after=None if stage.after is None else list(stage.after),
         join=_join(stage.join) if len(stage.after or ()) > 1 else None,
-        share=stage.share,
+        calls_per_query=stage.calls_per_query,
         mode=cast(Mode, view.mode),
         rps=view.rps,
         capacity_rps=view.capacity_rps,

@@ -9,6 +9,7 @@ from mark.api.manager_port import Manager
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.pipeline_view import PipelineView, pipeline_view
 from mark.pipelines.graph_layout import graph_layout
+from mark.pipelines.lineage_file import calls_per_query
 
 # Pixels: five lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark
 # above its name.
@@ -17,10 +18,14 @@ _OVERFLOW_H = 5.0 / 60.0
 
 
 class SitedPipeline:
-    """Its drawing is made once: a graph does not change while a controller runs."""
+    """Its drawing is made once: a graph does not change while a controller runs.
+
+    Raises BadInput for a lineage that cannot be used.
+    """
 
     def __init__(self, config: PipelineConfig) -> None:
         self._config = config
+        self._calls_per_query = calls_per_query(config)
         self._services = [service.name for service in config.stage_services()]
         self.drawing: dict[Literal["across", "down"], schema.LayoutSchema] | None = None
         if (graph := config.pipeline) is not None:
@@ -32,7 +37,8 @@ class SitedPipeline:
     def view(self, manager: Manager) -> PipelineView:
         """It now."""
         views = {service: manager.view(service) for service in self._services}
-        return pipeline_view(self._config, views, {service: _overflow(manager, service) for service in views})
+        overflow = {service: _overflow(manager, service) for service in views}
+        return pipeline_view(self._config, views, overflow, self._calls_per_query)
 
 
 def _overflow(manager: Manager, service: str) -> float | None:

@@ -28,13 +28,13 @@ class InstanceCount:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """One stage now; rates are of its calls. `after`, `join` and `share` are None where a driver decides."""
+    """One stage now; rates are of its calls. `after` and `join` are None where a driver decides."""
 
     stage: str
     model: str
     after: tuple[str, ...] | None
     join: Join | None
-    share: float | None  # of the queries, 0 to 1, that visit it
+    calls_per_query: float | None  # in the mean; None where neither file nor lineage says it
     view: ServiceView  # of it as a service; its `slo.rt_max_ms` is its part of RT_max
     used: float | None  # rate / capacity of what is ready; None while one of them is not known or zero
     dollar_share: float | None  # of the pipeline's $/h; None while that is zero
@@ -64,16 +64,19 @@ class PipelineView:
     queries_per_s: float | None
     usd_per_hour: float
     usd_so_far: float
-    usd_per_query: float | None  # what one more query costs: the price of a call at each stage by its share
+    usd_per_query: float | None  # what one more query costs: the price of a call at each stage by its calls
     bottleneck: Bottleneck | None  # None while neither rates nor answers are known
 
 
 def pipeline_view(
-    config: PipelineConfig, views: Mapping[str, ServiceView], overflow_share: Mapping[str, float | None]
+    config: PipelineConfig,
+    views: Mapping[str, ServiceView],
+    overflow_share: Mapping[str, float | None],
+    calls_per_query: Sequence[float] | None,
 ) -> PipelineView:
     """Of the views of its stages' services, and the share of calls that functions answered, both by service.
 
-    Every stage says its part of RT_max, as `PipelineConfig.stage_services` has it.
+    `calls_per_query` is of each stage, None where it is not known. Every stage says its part of RT_max, as `PipelineConfig.stage_services` has it.
     """
     of_stages = [views[service.name] for service in config.stage_services()]
     usd_per_hour = sum(view.usd_per_hour for view in of_stages)
@@ -87,7 +90,7 @@ def pipeline_view(
                 model=stage.model,
                 after=None if node is None else node.after,
                 join=None if node is None else node.join,
-                share=None if node is None else stage.share,
+                calls_per_query=None if calls_per_query is None else calls_per_query[place],
                 view=view,
                 used=view.rps / view.capacity_rps if view.rps is not None and view.capacity_rps > 0.0 else None,
                 dollar_share=view.usd_per_hour / usd_per_hour if usd_per_hour > 0.0 else None,
@@ -134,19 +137,19 @@ def bottleneck(stages: Sequence[StageView]) -> Bottleneck | None:
 
 
 def queries_per_s(stages: Sequence[StageView]) -> float | None:
-    """The highest rate that a stage says by its own and its share; the others may lack what was refused before them."""
-    said = [s.view.rps / s.share for s in stages if s.view.rps is not None and s.share]
+    """The highest rate that a stage says by its own; the others may lack what was refused before them."""
+    said = [s.view.rps / s.calls_per_query for s in stages if s.view.rps is not None and s.calls_per_query]
     return max(said, default=None)
 
 
 def usd_per_query(stages: Sequence[StageView]) -> float | None:
-    """What one more query costs now, in the mean; None while the price of a call or the share of a stage is unknown."""
+    """What one more query costs now, in the mean; None while the price or the number of a stage's calls is unknown."""
     total = 0.0
     for stage in stages:
         price = stage.view.price_list.usd_per_request
-        if price is None or stage.share is None:
+        if price is None or stage.calls_per_query is None:
             return None
-        total += stage.share * price
+        total += stage.calls_per_query * price
     return total
 
 

@@ -74,7 +74,7 @@ def run_controller(options: ControllerOptions) -> int:
     calls = {
         service.name: times
         for pipeline in pipelines
-        for service, times in zip(pipeline.stage_services(), calls_per_query(pipeline), strict=True)
+        for service, times in zip(pipeline.stage_services(), calls_per_query(pipeline) or (), strict=False)
     }
     specs = [
         _spec(service, options, _times(history, calls.get(service.name, 1.0)), site, session, keepers)

@@ -58,13 +58,13 @@ def load_lineage(file: str, names: Sequence[str] | None = None) -> Lineage:
         raise BadInput(error.what, file, error.value) from None
 
 
-def calls_per_query(pipeline: PipelineConfig) -> list[float]:
-    """Of each stage, as far as the file says: by its lineage, else by shares, which are 1 where a driver decides.
+def calls_per_query(pipeline: PipelineConfig) -> list[float] | None:
+    """Of each stage, in the mean, as the file says it: by its lineage, else by shares; None where a driver decides.
 
     Raises BadInput for a lineage that cannot be used.
     """
     if pipeline.lineage_file is None:
-        return [stage.share for stage in pipeline.stages]
+        return None if pipeline.driver else [stage.share for stage in pipeline.stages]
     names = [stage.name for stage in pipeline.stages]
     calls: list[float] = load_lineage(pipeline.lineage_file, names).calls_per_query.tolist()
     return calls

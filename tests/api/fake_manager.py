@@ -46,6 +46,7 @@ class FakeManager:
     ) -> None:
         names = [NAMES[i] if i < len(NAMES) else f"{NAMES[i % 8]}-{i // 8 + 1}" for i in range(services)]
         stages = {service.name: service for config in pipelines for service in config.stage_services()}
+        shares = {f"{config.name}-{stage.name}": stage.share for config in pipelines for stage in config.stages}
         self.now_unix_s = now_unix_s
         self.leading = True
         self.broken = False
@@ -62,7 +63,7 @@ class FakeManager:
                 recent=0.9992,
                 recent_ms=470.0 * slo.rt_max_s,
             )
-            self.views[name] = replace(view, rps=service.share * 151.0, slo=shown)
+            self.views[name] = replace(view, rps=shares[name] * 151.0, slo=shown)
 
     def services(self) -> list[str]:
         return list(self.views)

@@ -16,6 +16,7 @@ from mark.control.views import Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance, Phase
 from mark.domain.price_list import PriceList
+from mark.pipelines.lineage_file import calls_per_query
 from tests.config.test_pipeline_file import DRIVEN, GRAPH, HEAD, PARTS, with_parts
 
 RATES = {"language": 150.0, "vision": 90.0, "translate": 60.0, "categorise": 150.0}
@@ -41,7 +42,7 @@ def views(config: PipelineConfig, rates: Mapping[str, float | None] = RATES) -> 
 
 
 def put_together(config: PipelineConfig, of_stages: Mapping[str, ServiceView]) -> PipelineView:
-    return pipeline_view(config, {view.service: view for view in of_stages.values()}, {"social-vision": 0.25})
+    return pipeline_view(config, {view.service: view for view in of_stages.values()}, {"social-vision": 0.25}, calls_per_query(config))
 
 
 def with_recent(view: ServiceView, recent: float) -> ServiceView:
@@ -55,7 +56,7 @@ def test_rates_dollars_and_prices_are_those_of_a_query(config: PipelineConfig) -
     # Language, 0.4 of translate, 0.6 of vision, categorise.
     assert found.usd_per_query == pytest.approx(3.0 * 2e-6)
     assert found.longest_path_ms == 300.0
-    assert [(s.stage, s.after, s.share) for s in found.stages] == [
+    assert [(s.stage, s.after, s.calls_per_query) for s in found.stages] == [
         ("language", (), 1.0), ("vision", (), 0.6), ("translate", ("language",), 0.4),
         ("categorise", ("translate", "vision"), 1.0),
     ]  # fmt: skip
@@ -87,8 +88,19 @@ def test_with_a_driver_graph_and_shares_are_its_own(tmp_path: Path) -> None:
     found = put_together(driven, views(driven))
     assert (found.queries_per_s, found.usd_per_query, found.longest_path_ms) == (None, None, None)
     (stage,) = found.stages
-    assert (stage.after, stage.join, stage.share) == (None, None, None)
+    assert (stage.after, stage.join, stage.calls_per_query) == (None, None, None)
     assert found.bottleneck == Bottleneck("vision", "load", 1.0 / (90.0 / 200.0))
+
+
+def test_a_lineage_says_how_often_a_driver_calls(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("queries,vision\n1,0\n1,3\n")
+    path = tmp_path / "driven.toml"
+    text = DRIVEN.replace("[stage.vision]\n", "[stage.vision]\nslo_ms = 100\n")
+    path.write_text(text.replace("[service]\n", '[service]\nlineage = "l.csv"\n', 1))
+    driven = load_pipeline(str(path))
+    found = put_together(driven, views(driven))
+    assert found.queries_per_s == pytest.approx(90.0 / 1.5)
+    assert found.usd_per_query == pytest.approx(1.5 * 2e-6)
 
 
 def test_the_bottleneck_is_the_stage_that_fills_first(config: PipelineConfig) -> None:

@@ -75,10 +75,10 @@ def serving(app: Any) -> Iterator[MotoServer]:
 
 def moto_app() -> Any:
     """moto as a WSGI app; its state belongs to the process."""
-    from mark_infra.testbed.moto_app import ConditionalPuts
+    from mark_infra.testbed.moto_app import OneAtATime
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-    return ConditionalPuts(DomainDispatcherApplication(create_backend_app))
+    return OneAtATime(DomainDispatcherApplication(create_backend_app))
 
 
 @pytest.fixture(scope="session", autouse=True)

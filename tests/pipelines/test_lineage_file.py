@@ -88,3 +88,10 @@ def test_calls_of_a_query_are_those_of_lineage_or_shares(
             calls_per_query(found)
     else:
         assert calls_per_query(found) == pytest.approx(calls)
+
+
+def test_without_a_lineage_only_the_driver_knows(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(
+        '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.99\npipeline = "a:b"\n[stage.one]\nmodel = "m"\n'
+    )
+    assert calls_per_query(load_pipeline(str(tmp_path / "p.toml"))) is None

@@ -64,9 +64,11 @@ function promise() {
 
 // What its calls took of the time that is its part; which queries visit it; dollars; load; promise.
 const took = (s) => `${s.slo.recent_ms === null ? "" : `${rate(s.slo.recent_ms)} of `}${rate(s.slo.rt_max_ms)} ms`;
+const visits = (calls) =>
+  calls === 1 ? "every query" : calls < 1 ? `${percent(calls, 0)} of queries` : `${rate(calls)} calls a query`;
 const lines = (s) => [
   took(s),
-  ...(s.share === null ? [] : [s.share === 1 ? "every query" : `${percent(s.share, 0)} of queries`]),
+  ...(s.calls_per_query === null ? [] : [visits(s.calls_per_query)]),
   `${usd(s.usd_per_hour)}/h, ${percent(s.dollar_share, 0)}`,
   `${rate(s.rps)}/s, ${percent(s.used, 0)} used`,
   `${percent(s.slo.recent)} in time`,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import logging
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from mark_infra.testbed.moto_app import Patches, WsgiServer
+from mark_infra.testbed.moto_app import OneAtATime, Patches, WsgiServer
 
 from tests.infra.testbed.conftest import Aws
 
@@ -113,6 +115,39 @@ def test_a_server_already_awake_at_its_stop_ends(monkeypatch: pytest.MonkeyPatch
     server.stop()
     assert not server._thread.is_alive()
     assert trigger._closed
+
+
+@pytest.mark.parametrize(
+    ("asked", "at_once"),
+    [({"QUERY_STRING": "versions&prefix=a"}, False), ({"HTTP_IF_NONE_MATCH": "*"}, False), ({"QUERY_STRING": "a=1"}, True)],
+)
+def test_what_moto_cannot_do_at_once_is_done_in_turn(asked: dict[str, str], at_once: bool) -> None:
+    """The second request comes while the first one is under way."""
+    entered: list[bool] = []
+    second = threading.Thread(target=lambda: app(asked, lambda *_: None))
+
+    def moto(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        entered.append(True)
+        if len(entered) == 1:
+            second.start()
+            second.join(0.2)
+            assert (len(entered) == 2) == at_once
+        return [b""]
+
+    app = OneAtATime(moto)
+    app(asked, lambda *_: None)
+    second.join()
+    assert len(entered) == 2
+
+
+def test_an_answer_to_gos_sdk_waits_for_its_request(aws: Aws) -> None:
+    """20 ms: what comes before the request has been put away is lost."""
+    line = http.client.HTTPConnection(aws.url.removeprefix("http://"))
+    began_s = time.monotonic()
+    line.request("GET", "/", headers={"user-agent": "APN/1.0 aws-sdk-go-v2/1.36"})
+    line.getresponse().read()
+    assert time.monotonic() - began_s >= 0.02
+    line.close()
 
 
 def test_patches_are_undone_in_turn() -> None:
