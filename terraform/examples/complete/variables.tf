@@ -120,7 +120,7 @@ variable "services" {
     error_message = "Two services have the same priority on one load balancer: say `priority` (1 to 24,999) for the newer one."
   }
   validation {
-    condition     = toset(keys(var.pipelines)) == toset([for service in values(var.services) : service.pipeline if service.pipeline != null])
+    condition     = join(" ", sort(keys(var.pipelines))) == join(" ", sort(distinct([for service in values(var.services) : service.pipeline if service.pipeline != null])))
     error_message = "Each pipeline has stages among the services, and each stage its pipeline."
   }
   validation {

@@ -182,8 +182,9 @@ resource "aws_autoscaling_group" "this" {
   desired_capacity    = var.conductors
   max_size            = 2 * var.conductors
   vpc_zone_identifier = values(var.subnets)
-  target_group_arns   = [aws_lb_target_group.this.arn]
-  health_check_type   = "ELB"
+  # An emulator registers instances while they boot, which it refuses then.
+  target_group_arns = var.emulated ? [] : [aws_lb_target_group.this.arn]
+  health_check_type = "ELB"
   # It boots, and installs what it needs; what hangs then ends itself.
   health_check_grace_period = 960
   # Nothing waits for them: mark deploy asks until they answer.

@@ -137,7 +137,7 @@ variable "log_days" {
 }
 
 variable "emulated" {
-  description = "An emulator stands in for AWS: a launch template with tags differs from itself in it."
+  description = "An emulator stands in for AWS: its group registers nothing with the balancer."
   type        = bool
   default     = false
 }
