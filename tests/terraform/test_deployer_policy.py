@@ -175,10 +175,8 @@ def test_what_is_changed_is_the_sites_by_name_or_tag() -> None:
     for one in statements():
         if all(READING.fullmatch(action) for action in actions(one)) or one["Sid"] == UNNAMED:
             continue
-        by_tag = any(
-            key.endswith(("/mark:site", "/mark:controller", "/mark:conductor"))
-            for key in one.get("Condition", {}).get("StringEquals", {})
-        )
+        tags = one.get("Condition", {}).get("StringEquals", {})
+        by_tag = any(key.endswith(("/mark:site", "/mark:controller", "/mark:conductor")) for key in tags)
         resources = [one["Resource"]] if isinstance(one["Resource"], str) else one["Resource"]
         by_name = all("mark" in resource or "states" in resource for resource in resources)
         # AWS's own roles are named by AWS, and what a template launches by the template.

@@ -197,6 +197,7 @@ module "conductors" {
   keys              = module.state.keys["bouncers"]
   stages_keys       = module.state.keys["conductors"]
   stages            = { for name, service in local.stages : service.stage => module.network.addresses[local.balancer_of[name]] if service.pipeline == each.key }
+  emulated          = var.emulated
 
   # A stage is asked as soon as a conductor is there.
   depends_on = [module.fleet]

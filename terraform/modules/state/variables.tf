@@ -31,7 +31,7 @@ variable "keys" {
 }
 
 variable "conductors" {
-  description = "There are conductors, who read their own key: that named conductor."
+  description = "There are conductors, which read their own key: that named conductor."
   type        = bool
   default     = false
 }
