@@ -360,7 +360,8 @@ def shipments(file: str) -> list[Shipment]:
     config.check_visits()
     services = config.stage_services()
     source = Path(config.source).resolve()
-    files, kept_back = shipped_files(source.parent)
+    found, kept_back = shipped_files(source.parent)
+    files: dict[str, Path | bytes] = {**found}
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
     for model in [service.model for service in services] + ([config.driver] if config.driver else []):

@@ -47,13 +47,13 @@ class StageAddress:
     address: Address
     rt_max_s: float
     key: str | None = field(default=None, repr=False)
-    service: str = ""
     reach: Reach = field(default_factory=Reach)
     most_calls: int = 400  # a server takes 1,000 connections, of all conductors
     most_queued: int = 10_000
     probe_s: float = 1.0
     retry_share: float = 0.2
     retry_burst: float = 100.0
+    service: str = ""
 
 
 class StageLine(Protocol):
