@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipment, site_releases
+from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipments, site_releases
 from mark_infra.deploy.first_answer import first_answers, status_of
 from mark_infra.deploy.releases import RolloutNews
 
 from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show
-from mark.config.service_file import load_services
+from mark.config.site_services import site_services
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.reporting.monthly import monthly_table
 from mark.reporting.quotas import quota_table
@@ -29,7 +29,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "Put services on AWS: network, load balancer, controller, functions, alarms. Shows first what it "
         "would do and what that costs a month, then asks. Deploying again changes what has changed."
     )
-    parser.add_argument("services", nargs="*", metavar="SERVICE", help="service file, or a shipped name")
+    parser.add_argument("services", nargs="*", metavar="SERVICE", help="service or pipeline file, or a shipped name")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="show plan and bill, change nothing")
     what.add_argument("--rollback", action="store_true", help="serve the release before again, of these services")
@@ -122,7 +122,7 @@ def _ended_as_by_an_interrupt() -> Iterator[None]:
 
 
 def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
-    planned = plan([shipment(service) for service in args.services], target, _say)
+    planned = plan([one for service in args.services for one in shipments(service)], target, _say)
     show(quota_table(planned.quotas))
     show(monthly_table(planned.charges))
     print(_changes(planned), flush=True)
@@ -141,12 +141,11 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
         print(f"to be set     {domain} CNAME {name}")
     print(f"keys          {deployed.keys_file}")
     print(f"site file     {deployed.site_file}", flush=True)
-    services = sorted(deployed.addresses)
     releases = site_releases(target)
-    releases.roll_out(services)
+    releases.roll_out(deployed.services)
     if args.no_wait:
         return 0
-    rolled_out = _told(releases.news(services))
+    rolled_out = _told(releases.news(deployed.services))
     if target.emulated:
         return rolled_out
     answering = set()
@@ -155,7 +154,7 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     for service, waited_s in first_answers(deployed.addresses, lambda url: status_of(url, at[urlsplit(url).hostname])):
         answering.add(service)
         print(f"{service}: answers, {waited_s:.0f} s later", flush=True)
-    if silent := sorted(set(services) - answering):
+    if silent := sorted(set(deployed.addresses) - answering):
         print(f"no answer yet from {', '.join(silent)}: mark controller's page and the logs say why", flush=True)
     return rolled_out or bool(silent)
 
@@ -163,7 +162,7 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
 def _roll_back(target: DeployTarget, args: argparse.Namespace) -> int:
     if not args.services:
         raise BadInput("say which services", "SERVICE")
-    services = [one.name for one in load_services(args.services)]
+    services = [one.name for one in site_services(args.services)]
     releases = site_releases(target)
     if not _agreed(args, f"take back the release of {', '.join(services)}"):
         return 0

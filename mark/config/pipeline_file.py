@@ -25,6 +25,8 @@ from mark.domain.service import FeedbackSettings, ServiceConfig
 from mark.domain.slo import Slo
 
 PACKS = ("auto", "separate")
+# Of a deployed pipeline: one may fail, or its zone.
+LEAST_CONDUCTORS, MOST_CONDUCTORS = 2, 100
 # The column of a lineage file that counts queries stands beside one for each stage.
 QUERIES = "queries"
 
@@ -33,6 +35,7 @@ _KEYS = {
     "fleet": FLEET_KEYS,
     "overflow": {"function", "max_usd_per_hour"},
     "packs": {"allow"},
+    "conductors": {"count"},
     "feedback": FEEDBACK_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
@@ -70,6 +73,7 @@ class PipelineConfig:
     lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
+    conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages, where it is deployed
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,6 +116,7 @@ class PipelineConfig:
             max_usd_per_hour=fleet.max_usd_per_hour / count,
             warm_pool=fleet.warm_pool // count,
             max_function_usd_per_hour=self.stage_function_usd_per_hour,
+            limits_unsaid=fleet.limits_unsaid,
         )
 
     @property
@@ -202,6 +207,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         lineage_file=str(path.parent / lineage) if lineage else None,
         source=file,
         feedback=feedback_of(path, tables),
+        conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
     )
 
 
@@ -212,6 +218,13 @@ def _check_parts(path: Path, pipeline: Pipeline, stages: Sequence[StageConfig], 
     if longest_s > slo.rt_max_s * (1.0 + 1e-9):
         what = f"those of the stages on one path sum to more than the pipeline's {slo.rt_max_s * 1e3:g}"
         raise BadInput(what, f"{path} [stage.*] slo_ms", f"{longest_s * 1e3:g}")
+
+
+def _conductors(section: Section) -> int:
+    count = section.whole("count", LEAST_CONDUCTORS, least=LEAST_CONDUCTORS)
+    if count > MOST_CONDUCTORS:
+        raise BadInput(f"must be {MOST_CONDUCTORS} at most", section.where("count"), count)
+    return count
 
 
 def _driver(service: Section) -> str | None:

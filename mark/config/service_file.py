@@ -7,7 +7,7 @@ whether the model, the catalogue or the function exist shows when the service is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,8 @@ def load_service(name_or_path: str) -> ServiceConfig:
             raise BadInput(what + did_you_mean(name_or_path, SERVICE_NAMES), name_or_path)
     tables = tables_of(path)
     if is_pipeline(tables):
-        takers = "`mark check`, `pipeline trace`, `profile`, `plan`, `bound`, `simulate`, `compare` and `serve` do"
+        takers = "`mark check`, `pipeline trace`, `profile`, `plan`, `bound`, `simulate`, `compare`, `serve`, `testbed`"
+        takers += ", `controller` and `deploy` do"
         raise BadInput(f"is a pipeline, which this command does not take yet: {takers}", str(path))
     check_sections(path, tables, _KEYS)
     return _service(path, tables)
@@ -74,15 +75,6 @@ def is_pipeline(tables: Mapping[str, Any]) -> bool:
 def shipped_text(name: str) -> str:
     """The text of a shipped service."""
     return read_text(_DATA / f"{name}.toml")
-
-
-def load_services(names: Sequence[str]) -> list[ServiceConfig]:
-    """Service files and shipped services. Raises BadInput for two services of one name."""
-    services = [load_service(name) for name in names]
-    found = [service.name for service in services]
-    if len(set(found)) < len(found):
-        raise BadInput("names a service twice", "services", ", ".join(found))
-    return services
 
 
 def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:

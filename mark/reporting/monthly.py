@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # Of terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its
 # function, and one of what that may cost.
 ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION, ALARMS_OF_LIMITED_FUNCTION = 2, 2, 5, 1, 1
+ALARMS_OF_CONDUCTORS = 3  # of a pipeline
 # Of mark_infra.aws.cloudwatch: one of the site, eight of each service, and one of each offer that it bought.
 METRICS, METRICS_OF_SERVICE = 1, 8
 # Terraform's types that cost nothing themselves, as a site has them.
@@ -80,6 +81,15 @@ class ServiceCost:
 
 
 @dataclass(frozen=True, slots=True)
+class ConductorsCost:
+    """What the conductors of one pipeline come to."""
+
+    pipeline: str
+    count: int
+    disk_gib: float  # of each
+
+
+@dataclass(frozen=True, slots=True)
 class CostLine:
     """A line of the bill. `usd_per_month` is None where it depends on traffic; `basis` says on what.
 
@@ -93,12 +103,13 @@ class CostLine:
     resources: tuple[str, ...] = ()
 
 
-def alarms(services: Sequence[ServiceCost], balancers: int) -> int:
-    """How many alarms a site has."""
+def alarms(services: Sequence[ServiceCost], balancers: int, pipelines: int = 0) -> int:
+    """How many alarms a site has; `services` are stages, too, and `balancers` those before stages."""
     functions = [one for one in services if one.function is not None]
     limited = sum(one.max_function_usd_per_hour is not None for one in functions)
     of_functions = ALARMS_OF_FUNCTION * len(functions) + ALARMS_OF_LIMITED_FUNCTION * limited
-    return ALARMS + ALARMS_OF_BALANCER * balancers + ALARMS_OF_SERVICE * len(services) + of_functions
+    of_services = ALARMS_OF_SERVICE * len(services) + of_functions
+    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services + ALARMS_OF_CONDUCTORS * pipelines
 
 
 def monthly(
@@ -107,8 +118,13 @@ def monthly(
     *,
     balancers: int = 1,
     controller_disk_gib: float = CONTROLLER_DISK_GIB,
+    stage_balancers: int = 0,
+    conductors: Sequence[ConductorsCost] = (),
 ) -> list[CostLine]:
-    """Every line of the bill, in dollars for a month of 730 hours."""
+    """Every line of the bill, in dollars for a month of 730 hours.
+
+    `services` are stages of pipelines, too. These are behind `stage_balancers`, which have no public address.
+    """
     charges = []
     for one in services:
         images = {"": one.disk_gib, **{f" on {name}": gib for name, gib in one.other_disks_gib.items()}}
@@ -143,20 +159,31 @@ def monthly(
                     f"{one.image_gb:.1f} GB unpacked, less as stored; each, the last ten are kept",
                 )
             )
+    for of in conductors:
+        amount = of.count * CONTROLLER_USD_PER_HOUR * HOURS_PER_MONTH
+        charges.append(CostLine("other", f"{of.pipeline}, {of.count} conductors", amount, "t4g.small"))
+        amount = of.count * of.disk_gib * DISK_USD_PER_GIB_MONTH
+        charges.append(CostLine("other", f"{of.pipeline}, their disks", amount, f"{of.disk_gib:.0f} GiB each"))
+    if stage_balancers:
+        amount = stage_balancers * BALANCER_USD_PER_HOUR * HOURS_PER_MONTH
+        what = "load balancer of stages" if stage_balancers == 1 else f"{stage_balancers} load balancers of stages"
+        basis = f"and {usd(BALANCER_LCU_USD_PER_HOUR)} a GB; private, without public addresses"
+        charges.append(CostLine("other", what, amount, basis, ("aws_lb",)))
+    watched = alarms(services, balancers + stage_balancers, len(conductors))
+    # Errors and refused connections of each balancer, requests to each function's target group.
+    read = 2 * (balancers + stage_balancers) + sum(service.function is not None for service in services)
     return charges + [
         CostLine("other", what, amount, basis, resources)
-        for what, amount, basis, resources in _of_site(services, zones, balancers, controller_disk_gib)
+        for what, amount, basis, resources in _of_site(services, zones, balancers, controller_disk_gib, watched, read)
     ]
 
 
 def _of_site(
-    services: Sequence[ServiceCost], zones: int, balancers: int, controller_disk_gib: float
+    services: Sequence[ServiceCost], zones: int, balancers: int, controller_disk_gib: float, watched: int, read: int
 ) -> list[tuple[str, float | None, str, tuple[str, ...]]]:
+    """`watched` by as many alarms; `read` metrics of balancers a minute."""
     hours, seconds = HOURS_PER_MONTH, HOURS_PER_MONTH * 3600.0
     metrics = METRICS + (METRICS_OF_SERVICE + 1) * len(services)
-    watched = alarms(services, balancers)
-    # Errors and refused connections of each balancer, requests to each function's target group.
-    read = 2 * balancers + sum(service.function is not None for service in services)
     return [
         (
             "load balancer" if balancers == 1 else f"{balancers} load balancers",

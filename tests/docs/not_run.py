@@ -4,6 +4,7 @@ NOT_RUN = {
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
+    ("deploy.md", "mark deploy pipeline.toml service.toml -"): "needs an AWS account",
     ("deploy.md", "mark deploy service.toml --rollback     "): "needs an AWS account",
     ("deploy.md", "mark deploy service.toml --bake"): "needs an AWS account",
     ("deploy.md", "import boto3"): "needs an AWS account",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.reporting.monthly import ServiceCost, least_usd_per_month, monthly, monthly_table
+from mark.reporting.monthly import ConductorsCost, ServiceCost, least_usd_per_month, monthly, monthly_table
 from tests.reporting.test_table import plain
 
 ONE = ServiceCost("inception", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:3008", 19.0)
@@ -41,6 +41,19 @@ def test_each_load_balancer_is_billed() -> None:
     assert found["5 load balancers"] == pytest.approx(5 * 16.425)
     assert found["their public addresses"] == pytest.approx(5 * 3 * 3.65)
     assert found["its disk"] == pytest.approx(0.72)
+
+
+def test_a_pipeline_has_conductors_and_a_private_balancer() -> None:
+    stages = [replace(ONE, name=name, function=None) for name in ("two-first", "two-second")]
+    conductors = [ConductorsCost("two", 3, 9.0)]
+    charges = monthly(stages, 3, stage_balancers=1, conductors=conductors)
+    found = {charge.what: charge.usd_per_month for charge in charges}
+    assert found["two, 3 conductors"] == pytest.approx(3 * 12.264)
+    assert found["two, their disks"] == pytest.approx(3 * 0.72)
+    assert found["load balancer of stages"] == pytest.approx(16.425)
+    assert found["its public addresses"] == pytest.approx(3 * 3.65), "clients' balancer alone has such"
+    assert found["alarms"] == pytest.approx(0.1 * (2 + 2 * 2 + 2 * 5 + 3))
+    assert {charge.part for charge in charges if charge.what.startswith("two, ")} == {"other"}
 
 
 def test_without_a_function_none_is_billed() -> None:

@@ -20,6 +20,7 @@ KEY = "0123456789abcdef0123"
 _MODULES = terraform_modules() / "modules"
 BOUNCER = _MODULES / "fleet" / "bouncer.sh.tftpl"
 CONTROLLER = _MODULES / "controller" / "controller.sh.tftpl"
+CONDUCTOR = _MODULES / "conductors" / "conductor.sh.tftpl"
 METADATA = """
 for address; do :; done
 case "$address" in
@@ -75,6 +76,7 @@ BOUNCER_VALUES = {
     "linger_s + drain_s + 10": "15",
     "log_group": "/mark/mark/echo",
     "function": "mark_echo-overflow:3",
+    "stage": "",
     "grpc_port": "",
     "scheme": "https",
 }

@@ -54,6 +54,7 @@ class Step:
     grpc_port: int | None = None
     zones: tuple[str, ...] = ()
     zone_numbers: dict[str, int] = field(default_factory=dict)
+    pipelines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class MockedSite:
@@ -74,6 +75,13 @@ class MockedSite:
             for name in names
         }
 
+    def pipelines(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """For stages that are among the services."""
+        return {
+            name: {"slo_ms": 600, "archive": self._file(f"{name}.tar.gz"), "wheels": self._file(f"{name}.tar")}
+            for name in names
+        }
+
     def run(self, *steps: Step) -> list[dict[str, Any]]:
         """The state or the plan after each; nothing for what is refused. Each step starts where the last one ended."""
         runs = []
@@ -83,6 +91,7 @@ class MockedSite:
                 "variables": {
                     "site": step.site,
                     "services": step.services,
+                    "pipelines": step.pipelines,
                     "default_service": step.default,
                     "grpc_port": step.grpc_port,
                     "zones": list(step.zones) or None,
@@ -98,7 +107,7 @@ class MockedSite:
         common = {
             "region": REGION,
             "controller_wheels": self._file("controller-wheels.tar"),
-            "keys": "controller:0123456789abcdef:admin",
+            "keys": "controller:0123456789abcdef:admin\nconductor:0123456789abcdef:infer",
             "certificate_arn": f"arn:aws:acm:{_WHERE}:certificate/1",
         }
         file.write_text(json.dumps({"variables": common, "mock_provider": {"aws": mocked}, "run": runs}))

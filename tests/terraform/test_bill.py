@@ -36,6 +36,27 @@ def test_every_kind_of_resource_has_a_line_or_is_free() -> None:
     assert kinds() - billed() - FREE == set()
 
 
+@pytest.mark.slow
+def test_alarms_of_pipelines_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
+    """Their stages are services; their conductors have alarms of their own, and a balancer of stages the usual two."""
+    site = MockedSite(terraform, tmp_path)
+    services = site.services(["with", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
+    del services["two-first"]["function"]
+    for one in services.values():
+        one |= {"slo_attainment": 0.98, "max_usd_per_hour": 5.0}
+    services["with"]["function"]["max_usd_per_hour"] = 2.0
+    (state,) = site.run(Step(services, default="two", pipelines=site.pipelines(["two"])))
+    assert len(resources(state, "aws_cloudwatch_metric_alarm")) == alarms(COSTS, balancers=2, pipelines=1)
+    assert {one["name"]: one["internal"] for one in resources(state, "aws_lb").values()} == {
+        "mark": False,
+        "mark-stages": True,
+    }
+    listeners = {at.split('"')[1]: one for at, one in resources(state, "aws_lb_listener").items()}
+    assert {number: one["protocol"] for number, one in listeners.items()} == {"0": "HTTPS", "stages": "HTTP"}
+    (told,) = (one for at, one in resources(state, "aws_s3_object").items() if '"archives"' in at)
+    assert [line.split()[0] for line in told["content"].splitlines()] == ["two", "with"]
+
+
 def test_every_line_is_of_something_that_is_made() -> None:
     assert billed() <= kinds()
     assert not billed() & FREE

@@ -175,9 +175,8 @@ def test_what_is_changed_is_the_sites_by_name_or_tag() -> None:
     for one in statements():
         if all(READING.fullmatch(action) for action in actions(one)) or one["Sid"] == UNNAMED:
             continue
-        by_tag = any(
-            key.endswith(("/mark:site", "/mark:controller")) for key in one.get("Condition", {}).get("StringEquals", {})
-        )
+        tags = one.get("Condition", {}).get("StringEquals", {})
+        by_tag = any(key.endswith(("/mark:site", "/mark:controller", "/mark:conductor")) for key in tags)
         resources = [one["Resource"]] if isinstance(one["Resource"], str) else one["Resource"]
         by_name = all("mark" in resource or "states" in resource for resource in resources)
         # AWS's own roles are named by AWS, and what a template launches by the template.
@@ -186,7 +185,7 @@ def test_what_is_changed_is_the_sites_by_name_or_tag() -> None:
 
 def test_tags_are_given_by_conditions_that_aws_knows() -> None:
     """The Service Authorization Reference names no template among the conditions on ec2:CreateTags."""
-    known = re.compile(r"aws:(RequestTag|ResourceTag)/mark:(site|controller)|ec2:CreateAction")
+    known = re.compile(r"aws:(RequestTag|ResourceTag)/mark:(site|controller|conductor)|ec2:CreateAction")
     for one in statements():
         if "ec2:CreateTags" in actions(one):
             keys = [key for tests in one["Condition"].values() for key in tests]

@@ -11,7 +11,8 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 from mark_infra.aws.machine_images import own_images, own_snapshots
 
-CONTROLLER = "mark:controller"  # tag of the controller's own instance, see terraform/modules/controller
+# Tags of the controller's own instance, and of conductors': see terraform/modules/controller and conductors.
+CONTROLLER, CONDUCTOR = "mark:controller", "mark:conductor"
 _THERE = ["pending", "running", "stopping", "stopped", "shutting-down"]
 _MOST_AT_ONCE = 500
 _TOLD_BY_EC2 = (
@@ -36,14 +37,16 @@ def end_instances(
 ) -> int:
     """End the controller, then every instance of the site, and wait until they are gone. Returns how many there were.
 
-    In this order: a controller would launch anew what it misses. `group` is its Auto Scaling group. Repeatable. Raises
-    CloudError, also when they are not gone within `longest_s`.
+    In this order: a controller would launch anew what it misses. `group` is its Auto Scaling group; those of conductors
+    are found by their tag. Repeatable. Raises CloudError, also when they are not gone within `longest_s`.
     """
     if group is not None:
         _empty(gate, group)
+    for name in _conductors(gate, site):
+        _empty(gate, name)
     ended: set[str] = set()
     until_s = monotonic() + longest_s
-    for tag in (CONTROLLER, SITE):
+    for tag in (CONTROLLER, CONDUCTOR, SITE):
         while there := _instances(gate, tag, site):
             new = [id for id in there if id not in ended]
             for start in range(0, len(new), _MOST_AT_ONCE):
@@ -73,6 +76,13 @@ def end_strays(
     left = sorted(_tagged(gate, site), key=lambda arn: ":loadbalancer/" not in arn)  # they use target groups
     while (left := [arn for arn in left if not _is_done_with(gate, arn)]) and monotonic() < until_s:
         pause(2.0)
+
+
+def _conductors(gate: Gate, site: str) -> list[str]:
+    """Auto Scaling groups of the site's conductors. Raises CloudError."""
+    filters = [{"Name": f"tag:{CONDUCTOR}", "Values": [site]}]
+    pages = gate.pages(gate.client("autoscaling").describe_auto_scaling_groups, Filters=filters)
+    return [one["AutoScalingGroupName"] for page in pages for one in page["AutoScalingGroups"]]
 
 
 def _empty(gate: Gate, group: str) -> None:
@@ -153,7 +163,7 @@ def _tagged(gate: Gate, site: str) -> list[str]:
 
 def _untold(gate: Gate, site: str) -> list[str]:
     """What EC2 has of the site: instances that end are none any more."""
-    found = [*_instances(gate, SITE, site), *_instances(gate, CONTROLLER, site)]
+    found = [id for tag in (SITE, CONTROLLER, CONDUCTOR) for id in _instances(gate, tag, site)]
     ec2 = gate.client("ec2")
     filters = [{"Name": f"tag:{SITE}", "Values": [site]}]
     for page in gate.pages(ec2.describe_volumes, Filters=filters):

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
@@ -35,7 +36,7 @@ from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.reporting.monthly import CostLine, ServiceCost, monthly
 from mark.reporting.quotas import QuotaLine
 from mark.rules.capacity_classes import capacity_classes
-from mark.simulation.inputs import open_service
+from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.machine_images import own_images, remove_images
@@ -57,6 +58,7 @@ from mark_infra.deploy.boots import (
     platforms_of,
 )
 from mark_infra.deploy.checkout import boot_script, constraints, terraform_modules
+from mark_infra.deploy.conductors import PackedConductors, pack_conductors
 from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
 from mark_infra.deploy.function_image import FunctionImage, repository_of
@@ -68,7 +70,7 @@ from mark_infra.deploy.keys import SiteKeys, key_file
 from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.offerings import here
 from mark_infra.deploy.own_wheel import wheel
-from mark_infra.deploy.places import default_service, placed
+from mark_infra.deploy.places import Place, default_service, placed
 from mark_infra.deploy.quotas import needed, read, reservations, unreserved
 from mark_infra.deploy.releases import SiteReleases
 from mark_infra.deploy.remembered import VARIABLES, recall, remember, standing_in
@@ -80,6 +82,8 @@ from mark_infra.store.store import open_table
 _BOUNCERS_OWN = "/var/lib/mark"  # by the unit in terraform/modules/fleet/bouncer.sh.tftpl
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _VERSIONS = "versions"  # of a registry, in the archive
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_INSTANCES = r"""^[ \t]*instances[ \t]*=[ \t]*\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""  # of a service file
 # What a model that is a file needs, by the kind of its reference.
 GRPC_PACKAGES = ("grpcio", "protobuf")  # what a bouncer needs besides to speak it
 _FILES = {"torch": "torch", "sklearn": "scikit-learn", "onnx": "onnxruntime"}
@@ -119,15 +123,21 @@ class DeployTarget:
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A service as it is sent: its files by name, `service.toml` among them."""
+    """A service as it is sent: its files by name, `service.toml` among them. Stages of a pipeline have its files."""
 
     deployment: ResolvedService
     files: dict[str, Path | bytes]
     kept_back: list[str] = field(default_factory=list)  # files that may hold a secret
+    pipeline: PipelineConfig | None = None  # of which it is a stage
 
     @property
     def service(self) -> ServiceConfig:
         return self.deployment.service
+
+    @property
+    def folder(self) -> str:
+        """Name of what is sent as a whole: the service's, or its pipeline's."""
+        return self.service.name if self.pipeline is None else self.pipeline.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,8 @@ class PackedService:
             "archive": path(self.archive),
             **self.boots.described(path),
         }
+        if self.shipment.pipeline is not None:
+            described |= {"pipeline": self.shipment.pipeline.name, "stage": service.stage}
         if self.sent is not None and self.shipment.deployment.function is not None:
             function = self.shipment.deployment.function.offer
             described["function"] = {
@@ -203,9 +215,10 @@ class Deployed:
     site_file: Path
     address: str  # where clients send requests, as far as services are on the first load balancer
     keys_file: Path
-    addresses: Mapping[str, str] = field(default_factory=dict)  # of each service, by its name
+    addresses: Mapping[str, str] = field(default_factory=dict)  # of each service and pipeline, by its name
     cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> what its owner lets it point to
-    balancers: Mapping[str, str] = field(default_factory=dict)  # own name of each service's load balancer
+    balancers: Mapping[str, str] = field(default_factory=dict)  # own name of each one's load balancer
+    services: tuple[str, ...] = ()  # that have releases: stages are, and pipelines are not, among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +240,7 @@ class Planned:
     to_bake: tuple[ImageWanted, ...] = ()
     to_push: tuple[FunctionImage, ...] = ()
     pause: Callable[[float], object] = time.sleep  # between looks at what is being baked
+    admit: Callable[[], None] = lambda: None  # has a site that is there accept keys that it lacks
 
     def apply(self, progress: Progress | None = None) -> Deployed:
         """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy.
@@ -234,6 +248,7 @@ class Planned:
         Raises MarkError, too, for an image that could not be baked: nothing that serves has changed then.
         """
         self._remember()
+        self.admit()
         if self.to_push:
             self._push()
             self._remember()
@@ -246,7 +261,8 @@ class Planned:
         # Of the copy here the keys are here, too.
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
         self._remember()
-        self._tidy(load_site(site_file))
+        site = load_site(site_file)
+        self._tidy(site)
         self.repositories.remove_others(self._repositories())
         return Deployed(
             site_file,
@@ -255,6 +271,7 @@ class Planned:
             dict(outputs["addresses"]),
             dict(outputs["cname"]),
             dict(outputs.get("balancer_names", {})),  # of an older state there are none
+            tuple(sorted(site.services)),
         )
 
     def _change(self, changes: Sequence[ResourceChange], progress: Progress | None) -> None:
@@ -325,18 +342,44 @@ def shipment(service_file: str, search: Path | None = None) -> Shipment:
         folder = search or source.parent
         found, kept_back = shipped_files(folder)
         files |= found
-        for key, path in (("profile", service.profile_file), ("catalog", service.catalog)):
-            if path is None or not Path(path).is_file():
-                continue  # shipped with mark
-            inside = Path(path).resolve()
-            name = inside.relative_to(folder).as_posix() if inside.is_relative_to(folder) else f"{key}-{inside.name}"
-            files[name] = inside
-            # The file is named as it is found from the folder's top, where service.toml will be.
-            text = _said_anew(text, key, name)
+        text = _with_tables(text, {"profile": service.profile_file, "catalog": service.catalog}, folder, files)
         text = _with_versions(text, service, files)
         _check_models(service, folder, files)
     files["service.toml"] = text.encode()
     return Shipment(deployment, files, kept_back)
+
+
+def shipments(file: str) -> list[Shipment]:
+    """What is to be sent by a service file, or by a pipeline file, whose stages are services each.
+
+    Raises BadInput, also for stages that do not say their part of RT_max; Infeasible where no type keeps a stage's SLO.
+    """
+    if not names_pipeline(file):
+        return [shipment(file)]
+    config = load_pipeline(file)
+    config.check_visits()
+    services = config.stage_services()
+    source = Path(config.source).resolve()
+    found, kept_back = shipped_files(source.parent)
+    files: dict[str, Path | bytes] = {**found}
+    tables = {"profile": config.profile_file, "catalog": config.fleet.catalog}
+    text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
+    for model in [service.model for service in services] + ([config.driver] if config.driver else []):
+        _check_model(model, source.parent, files)
+    files["service.toml"] = text.encode()
+    made = [Shipment(_stage(service), files, kept_back, config) for service in services]
+    for one in made:
+        where = f"{config.source} [stage.{one.service.stage}]"
+        if one.service.versions or one.service.model.startswith(UNPACKED):
+            raise BadInput("a stage's model is not sent from a registry: name code, or a file", f"{where} model")
+        if not _SERVICE.fullmatch(one.service.name):
+            raise BadInput("with its pipeline's name it has more than 63 characters", where, one.service.name)
+    return made
+
+
+def _stage(service: ServiceConfig) -> ResolvedService:
+    """A stage, looked up. It has no function: what serves stages calls none."""
+    return looked_up(replace(service, functions=()), RunRequest(trace="", service=service.source), model_files=True)
 
 
 def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Planned:
@@ -347,16 +390,22 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     target, gate = _checked(target)
     _check_endpoint(target)
     _check_wishes(shipments, target)
-    names = [one.service.name for one in shipments]
+    pipelines = {one.pipeline.name: one.pipeline for one in shipments if one.pipeline is not None}
+    stages = [one.service.name for one in shipments if one.pipeline is not None]
+    named = [one.service.name for one in shipments if one.pipeline is None] + list(pipelines)  # by clients
     terraform = _terraform(target, say)
     account = _known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
     repositories = ImageRepositories(gate, target.name, target.region, account)
-    keys = _site_keys(target, gate).to_deploy()
+    site_keys = _site_keys(target, gate)
+    keys = site_keys.to_deploy(conductors=bool(pipelines))
     terraform.give("keys", key_file(keys))
+    for config in pipelines.values():
+        _say_what_stages_lack(config, target, say)
     found = here([one.deployment for one in shipments], gate, target.zones, say)
-    shipments = [_of_these(one, deployment) for one, deployment in zip(shipments, found, strict=True)]
-    quotas = read(gate, needed(found), say)
+    shipments = _as_found(shipments, found)
+    conductors = {name: config.conductors for name, config in pipelines.items()}
+    quotas = read(gate, needed(found, conductors), say)
     reserved = reservations(found, quotas, say, unreserved(gate, target.name, found, say))
     built = target.folder / "artifacts"
     say("building the wheel of mark, and what the services need")
@@ -367,11 +416,16 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     terraform.init()
     there = terraform.outputs()
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
-    places = placed(names, there.get("places", {}), classes, grpc=target.grpc_port is not None)
+    before = there.get("places", {})
+    places = placed(named, before, classes, grpc=target.grpc_port is not None)
+    stage_places = placed(stages, before, classes)  # behind balancers of their own
     numbers = zone_numbers(there)
     packer = _Packer(target, gate, repositories, own, pins, there.get("images", {}), say)
     images = packer.images(shipments)
-    packed = [packer.pack(one, images.services[one.service.name]) for one in shipments]
+    archives = packer.archives(shipments)
+    packed = [packer.pack(one, images.services[one.service.name], archives[one.folder]) for one in shipments]
+    files = {one.folder: one.files for one in shipments}
+    conducted = [packer.conductors(config, files[name], archives[name]) for name, config in pipelines.items()]
 
     def path(file: Path) -> str:
         return _from_root(file, target)
@@ -394,9 +448,12 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "controller_image_id": images.controller,
         "former_image_ids": list(images.former),
         # Besides its own 8 GiB each service's folder, and one archive as it is unpacked.
-        "controller_disk_gb": 8 + math.ceil(1.5 * sum(size_of(one.files) for one in shipments) / 1024**3),
-        "default_service": default_service(names, there.get("default_service")),
-        "services": {one.name: {**one.described(path, reserved), **places[one.name]} for one in packed},
+        "controller_disk_gb": 8 + math.ceil(1.5 * sum(size_of(one) for one in files.values()) / 1024**3),
+        "default_service": default_service(named, there.get("default_service")),
+        "services": {
+            one.name: {**one.described(path, reserved), **(places | stage_places)[one.name]} for one in packed
+        },
+        "pipelines": {one.name: {**one.described(path), **_of_one_group(places[one.name])} for one in conducted},
     }
     wanted = [image for one in packed for image in one.images_wanted()]
     baked = usable(own_images(gate, target.name), wanted) if wanted else {}
@@ -413,11 +470,17 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         [replace(one.cost(), image=target.bake) for one in packed],
         len({*numbers, *target.zones}) or 3,  # one that was left keeps the balancer's address
         balancers=len({place["balancer"] for place in places.values()} | {0}),
+        stage_balancers=len({place["balancer"] for place in stage_places.values()}),
+        conductors=[one.cost() for one in conducted],
         controller_disk_gib=variables["controller_disk_gb"],
     )
     to_bake = tuple(one for one in wanted if one not in baked)
     to_push = tuple(one.sent.to_push for one in packed if one.sent is not None and one.sent.to_push is not None)
-    return Planned(changes, charges, target, terraform, gate, repositories, say, quotas, to_bake, to_push)
+
+    def admit() -> None:
+        site_keys.admit(keys, time.time())
+
+    return Planned(changes, charges, target, terraform, gate, repositories, say, quotas, to_bake, to_push, admit=admit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,13 +499,22 @@ class _Packer:
         parameters = {one.service.name: [*map(image_parameter, platforms_of(one.deployment))] for one in shipments}
         return pinned(parameters, self.before, newest=self.target.newest_images)
 
-    def pack(self, one: Shipment, images: Mapping[str, str | None]) -> PackedService:
-        """Of one service, whose `images` are by their parameters. Raises BadInput, MarkError."""
+    def archives(self, shipments: Sequence[Shipment]) -> dict[str, Path]:
+        """By the name of what is sent as a whole; a pipeline's stages have one. Raises MarkError."""
+        of: dict[str, list[Shipment]] = {}
+        for one in shipments:
+            of.setdefault(one.folder, []).append(one)
+        made = {}
+        for folder, sent in of.items():
+            made[folder] = archive(sent[0].files, self.target.folder / "artifacts" / f"{folder}.tar.gz")
+            _check_archive(made[folder], *sent)
+            if kept_back := sent[0].kept_back:
+                self.say(f"{folder}: not sent, because they may hold a secret: {', '.join(kept_back[:10])}")
+        return made
+
+    def pack(self, one: Shipment, images: Mapping[str, str | None], to: Path) -> PackedService:
+        """Of one service, whose `images` are by their parameters, and its archive. Raises BadInput, MarkError."""
         name, built = one.service.name, self.target.folder / "artifacts"
-        to = archive(one.files, built / f"{name}.tar.gz")
-        _check_archive(to, one)
-        if one.kept_back:
-            self.say(f"{name}: not sent, because they may hold a secret: {', '.join(one.kept_back[:10])}")
         platforms = platforms_of(one.deployment)
         before = self.before.get("services", {}).get(name)
         first = first_platform([platform.name for platform in platforms], before)
@@ -458,7 +530,8 @@ class _Packer:
         self, one: Shipment, platform: Platform, image: str | None, sizes: tuple[int, int], folder: Path
     ) -> PlatformBoot:
         name, kinds = one.service.name, libraries_of(one)
-        on_instances = kinds if self.target.grpc_port is None else (*kinds, *GRPC_PACKAGES)
+        grpc = self.target.grpc_port is not None and one.pipeline is None
+        on_instances = (*kinds, *GRPC_PACKAGES) if grpc else kinds
         # With GPUs the index of wheels without is not for instances.
         cpu_index = None if platform.gpus else self.target.cpu_index
         wanted = PackagesWanted(name, one.files, on_instances, platform.machine, platform.gpus, cpu_index)
@@ -473,6 +546,13 @@ class _Packer:
             content = content_of(image, packages.file, boot_script(), disk)
         timeout_s = boot_timeout_of(of_platform(one.deployment, platform))
         return PlatformBoot(platform, image, packages, disk, timeout_s, content)
+
+    def conductors(self, config: PipelineConfig, files: Mapping[str, Path | bytes], to: Path) -> PackedConductors:
+        """Of a pipeline whose archive is there. Raises BadInput, MarkError."""
+        target, built = self.target, self.target.folder / "artifacts" / "conductors"
+        return pack_conductors(
+            config, files, to, self.own, self.pins, built, cpu_index=target.cpu_index, max_disk_gib=target.max_disk_gib
+        )
 
     def _function(self, one: Shipment) -> SentFunction | None:
         if one.deployment.function is None:
@@ -580,6 +660,19 @@ def environment_of(service: ServiceConfig, size: str) -> dict[str, str]:
     return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": service.name, "MARK_VERSION": version}
 
 
+def _with_tables(text: str, tables: Mapping[str, str | None], folder: Path, files: dict[str, Path | bytes]) -> str:
+    """Adds `tables`, by their keys in the service file, to `files`; the file names them as they are there."""
+    for key, path in tables.items():
+        if path is None or not Path(path).is_file():
+            continue  # shipped with mark
+        inside = Path(path).resolve()
+        name = inside.relative_to(folder).as_posix() if inside.is_relative_to(folder) else f"{key}-{inside.name}"
+        files[name] = inside
+        # The file is named as it is found from the folder's top, where service.toml will be.
+        text = _said_anew(text, key, name)
+    return text
+
+
 def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | bytes]) -> str:
     """Adds what a registry has for the service to `files`; the service file names it as it is found there.
 
@@ -611,6 +704,27 @@ def _shipped(model: str) -> str:
     return f"{UNPACKED}{_VERSIONS}/{Path(model).name}" if model.startswith(UNPACKED) else model
 
 
+def _as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) -> list[Shipment]:
+    """The shipments with the types that can be had. The file of a pipeline is one for all of its stages."""
+    texts: dict[str, str] = {}
+    for one, deployment in zip(shipments, found, strict=True):
+        if one.pipeline is not None and deployment is not one.deployment:
+            text = one.files["service.toml"]
+            assert isinstance(text, bytes)
+            named, stage = deployment.service.instances, one.service.stage
+            texts[one.folder] = _with_stage_instances(texts.get(one.folder, text.decode()), stage, named)
+    files = {
+        one.folder: {**one.files, "service.toml": texts[one.folder].encode()} if one.folder in texts else one.files
+        for one in shipments
+    }
+    return [
+        _of_these(one, deployment)
+        if one.pipeline is None
+        else replace(one, deployment=deployment, files=files[one.folder])
+        for one, deployment in zip(shipments, found, strict=True)
+    ]
+
+
 def _of_these(sent: Shipment, deployment: ResolvedService) -> Shipment:
     """The shipment of a service some of whose types were left out; its file names the others."""
     if deployment is sent.deployment:
@@ -624,12 +738,38 @@ def _of_these(sent: Shipment, deployment: ResolvedService) -> Shipment:
 def _with_instances(text: str, instances: Sequence[str]) -> str:
     """A service file that may buy these types."""
     line = f"instances = {json.dumps(list(instances))}"
-    value = r"""\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""
-    changed, count = re.subn(rf"^[ \t]*instances[ \t]*=[ \t]*{value}", lambda _: line, text, count=1, flags=re.M)
+    changed, count = re.subn(_INSTANCES, lambda _: line, text, count=1, flags=re.M)
     if count:
         return changed
     changed, count = re.subn(r"^[ \t]*\[fleet\][^\n]*$", lambda head: f"{head[0]}\n{line}", text, count=1, flags=re.M)
     return changed if count else f"{text.rstrip()}\n\n[fleet]\n{line}\n"
+
+
+def _with_stage_instances(text: str, stage: str, instances: Sequence[str]) -> str:
+    """A pipeline file one of whose stages may buy these types."""
+    line = f"instances = {json.dumps(list(instances))}"
+    head = rf"""^[ \t]*\[[ \t]*stage[ \t]*\.[ \t]*(["']?){re.escape(stage)}\1[ \t]*\][^\n]*$"""
+    found = re.search(head, text, flags=re.M)
+    if found is None:  # written otherwise: what arrives is compared with what was checked
+        return text
+    after = re.search(r"^[ \t]*\[", text[found.end() :], flags=re.M)
+    end = len(text) if after is None else found.end() + after.start()
+    section = re.sub(_INSTANCES, "", text[found.end() : end], count=1, flags=re.M)
+    return f"{text[: found.end()]}\n{line}{section}{text[end:]}"
+
+
+def _of_one_group(place: Place) -> dict[str, int]:
+    """The place of conductors, which are all alike."""
+    return {"balancer": place["balancer"], "priority": place["priority"]}
+
+
+def _say_what_stages_lack(config: PipelineConfig, target: DeployTarget, say: Say) -> None:
+    if any(stage.functions for stage in config.stages):
+        say(f"{config.name}: its stages get no functions: what would be late there is refused")
+    if target.grpc_port is not None:
+        say(f"{config.name}: conductors answer by HTTP only, none by gRPC")
+    if target.bake:
+        say(f"{config.name}: no image is baked for its conductors: they boot from Amazon's")
 
 
 def _finite(usd_per_hour: float) -> float | None:
@@ -718,7 +858,7 @@ def _check_endpoint(target: DeployTarget) -> None:
         raise BadInput("must be where the emulator is", "AWS_ENDPOINT_URL")
 
 
-def _check_feedback(service: ServiceConfig) -> None:
+def _check_feedback(service: ServiceConfig | PipelineConfig) -> None:
     """Raises BadInput for a log where a bouncer on an instance may not write: it would not start."""
     if service.feedback is not None and not Path(service.feedback.log).is_relative_to(_BOUNCERS_OWN):
         what = f"must be below {_BOUNCERS_OWN}, where bouncers on instances may write"
@@ -727,14 +867,15 @@ def _check_feedback(service: ServiceConfig) -> None:
 
 def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
     """Raises BadInput for what AWS or we would refuse of them, before anything is asked."""
-    names = [one.service.name for one in shipments]
+    pipelines = {one.folder: one.pipeline for one in shipments if one.pipeline is not None}
+    names = [one.service.name for one in shipments] + list(pipelines)
     if not names:
         raise BadInput("say which services", "SERVICE")
     if len({_slug(name) for name in names}) < len(names):
         raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
     for one in shipments:
         check_said(one.deployment)
-        _check_feedback(one.service)
+        _check_feedback(one.service if one.pipeline is None else one.pipeline)
     if target.certificate is None and "0.0.0.0/0" in target.clients:
         raise BadInput(
             "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
@@ -763,17 +904,22 @@ def _deployment(service_file: str) -> ResolvedService:
 def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | bytes]) -> None:
     """Raises BadInput for a model that would not be found where the archive is unpacked."""
     for model in [version.model for version in service.versions] or [service.model]:
-        kind, colon, rest = model.partition(":")
-        if not colon or kind in ("http", "https", "version"):
-            continue
-        if kind in _FILES:
-            if rest.partition("?")[0] not in files:
-                raise BadInput("is not in the service's folder, which is what is sent", f"{folder}", model)
-            continue
-        top = kind.partition(".")[0]
-        here = f"{top}.py" in files or any(name.startswith(f"{top}/") for name in files)
-        if not here and top != "mark" and "requirements.txt" not in files:
-            raise BadInput("its module is not in the folder, and no requirements.txt brings it", f"{folder}", model)
+        _check_model(model, folder, files)
+
+
+def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) -> None:
+    """Raises BadInput as `_check_models`, also of a driver."""
+    kind, colon, rest = model.partition(":")
+    if not colon or kind in ("http", "https", "version"):
+        return
+    if kind in _FILES:
+        if rest.partition("?")[0] not in files:
+            raise BadInput("is not in the service's folder, which is what is sent", f"{folder}", model)
+        return
+    top = kind.partition(".")[0]
+    here = f"{top}.py" in files or any(name.startswith(f"{top}/") for name in files)
+    if not here and top != "mark" and "requirements.txt" not in files:
+        raise BadInput("its module is not in the folder, and no requirements.txt brings it", f"{folder}", model)
 
 
 def _models(service: ServiceConfig) -> Iterator[tuple[str, str]]:
@@ -806,15 +952,20 @@ def _boot_from(services: Mapping[str, dict[str, Any]], images: Mapping[ImageWant
         service["more_platforms"].get(one.platform, service)["baked_image_id"] = image
 
 
-def _check_archive(path: Path, shipped: Shipment) -> None:
-    """Raises MarkError where what arrives is not what was checked here."""
+def _check_archive(path: Path, *shipped: Shipment) -> None:
+    """Raises MarkError where what arrives is not what was checked here: a service, or the stages of a pipeline."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
         read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(f"{_VERSIONS}/")]
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
         tar.extractall(folder, members=read)
-        arrived = _deployment(str(Path(folder, "service.toml")))
-    if (arrived.offers, arrived.skipped) != (shipped.deployment.offers, shipped.deployment.skipped):
-        raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
+        file = str(Path(folder, "service.toml"))
+        if shipped[0].pipeline is None:
+            arrived = [_deployment(file)]
+        else:
+            arrived = [_stage(service) for service in load_pipeline(file).stage_services()]
+    for one, there in zip(shipped, arrived, strict=True):
+        if (there.offers, there.skipped) != (one.deployment.offers, one.deployment.skipped):
+            raise MarkError(f"{one.service.name}: what would be sent is not what the service file says")
 
 
 def _slug(name: str) -> str:

@@ -3,8 +3,9 @@
     /mark/SITE/keys/plain        the keys themselves, for the deployer
     /mark/SITE/keys/bouncers     what bouncers read: digests of keys for inference and metrics
     /mark/SITE/keys/controller   what the controller reads: its own key, digests of those for its API
+    /mark/SITE/keys/conductors   of a site with pipelines: the key with which conductors ask stages
 
-The last two follow from the first. Terraform makes all three, once, and keeps its hands off what they hold from then
+The others follow from the first. Terraform makes all of them, once, and keeps its hands off what they hold from then
 on. Each is a key file (`mark.serving.frontend.auth`); a file beside Terraform's state is a copy of the first.
 """
 
@@ -25,6 +26,7 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.key_parameter import KeyParameter
 
 CONTROLLER = "controller"  # the name of the key with which bouncers are asked for their metrics
+CONDUCTOR = "conductor"  # and of that with which the stages of pipelines are asked
 MOST_BYTES = 8192  # of an advanced parameter, which is what AWS makes of one above 4096
 _MOST_WRITES = 10  # of one change, while others change the keys, too
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -54,6 +56,14 @@ def first_keys() -> list[SiteKey]:
     """Of a site that has none."""
     made = ((CONTROLLER, METRICS), ("operator", ADMIN), ("client", INFER))
     return [SiteKey(name, new_key(), (scope,)) for name, scope in made]
+
+
+def with_conductor(keys: Sequence[SiteKey]) -> list[SiteKey]:
+    """With a key for conductors, the last, if there is none. Raises BadInput where what has the name may not infer."""
+    own = [key for key in keys if key.name == CONDUCTOR]
+    if own and not {INFER, ADMIN} & set(own[-1].scopes):
+        raise BadInput("conductors ask stages by the key of this name: it needs infer", "keys", CONDUCTOR)
+    return [*keys] if own else [*keys, SiteKey(CONDUCTOR, new_key(), (INFER,))]
 
 
 def new_key() -> str:
@@ -90,6 +100,8 @@ def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
     """Without the keys of the name. Raises BadInput for one that no key has, and for the controller's."""
     if name == CONTROLLER:
         raise BadInput("the controller needs one to ask bouncers: rotate it, with no overlap", "name of a key", name)
+    if name == CONDUCTOR:
+        raise BadInput("conductors need one to ask stages: rotate it", "name of a key", name)
     gone = _named(keys, name)
     return [key for key in keys if key not in gone]
 
@@ -123,8 +135,13 @@ def for_controller(keys: Sequence[SiteKey]) -> str:
     return key_file([*own, *_digests([key for key in keys if key.name != CONTROLLER], _FOR_CONTROLLER)])
 
 
+def for_conductors(keys: Sequence[SiteKey]) -> str:
+    """A key file with the conductors' own keys, the newest last."""
+    return key_file([key for key in keys if key.name == CONDUCTOR])
+
+
 def parameters(site: str) -> dict[str, Callable[[Sequence[SiteKey]], str]]:
-    """Names of a site's parameters, and what each holds. The truth is the last."""
+    """Names of the parameters that every site has, and what each holds. The truth is the last."""
     return {
         f"/mark/{site}/keys/bouncers": for_bouncers,
         f"/mark/{site}/keys/controller": for_controller,
@@ -138,29 +155,46 @@ class SiteKeys:
     def __init__(self, gate: Gate, site: str, file: Path) -> None:
         self._gate, self._site, self.file = gate, site, file
         *_, self._truth = parameters(site)
+        self._of_conductors = f"/mark/{site}/keys/conductors"
 
     def read(self) -> list[SiteKey]:
         """All. Raises BadInput where the site has none, CloudError where AWS does not say."""
         return self._there()[1]
 
-    def to_deploy(self) -> list[SiteKey]:
+    def to_deploy(self, *, conductors: bool = False) -> list[SiteKey]:
         """Those that the site has; made, in the file, only where there are none. The file is a copy afterwards.
 
-        Raises BadInput for a file that is no key file, CloudError.
+        With `conductors` there is one for them: on a site that had none it is not AWS's before `admit`. Raises BadInput
+        for a file that is no key file, CloudError.
         """
         try:
             _, keys = self._read()
         except NotFoundError:
-            return self._made_here()
+            keys = self._made_here()
+            if conductors:
+                keys = with_conductor(keys)
+                self._keep(keys)
+            return keys
         self._keep(keys)
-        return keys
+        return with_conductor(keys) if conductors else keys
+
+    def admit(self, wanted: Sequence[SiteKey], now_unix_s: float) -> None:
+        """Have a site that is there accept the conductors' key of `wanted`, unless it has one. Raises as `change`."""
+        own = [key for key in wanted if key.name == CONDUCTOR]
+        try:
+            _, there = self._read()
+        except NotFoundError:
+            return  # Terraform writes all of them
+        if own and not any(key.name == CONDUCTOR for key in there):
+            self.change(lambda keys: [*keys, *own], now_unix_s)
 
     def to_destroy(self) -> list[SiteKey]:
         """Any, as Terraform wants to be told some: those that are known, else new ones that are never seen."""
         try:
-            return self._read()[1]
+            keys = self._read()[1]
         except NotFoundError:
-            return parsed(self.file.read_text("utf-8"), str(self.file)) if _has_text(self.file) else first_keys()
+            keys = parsed(self.file.read_text("utf-8"), str(self.file)) if _has_text(self.file) else first_keys()
+        return keys if any(key.name == CONDUCTOR for key in keys) else with_conductor(keys)
 
     def change(self, edit: Callable[[list[SiteKey]], list[SiteKey]], now_unix_s: float) -> list[SiteKey]:
         """Have AWS, and the file if there is one, hold what `edit` makes of the keys; those that have ended go.
@@ -194,13 +228,26 @@ class SiteKeys:
         raise MarkError(f"keys of site {self._site} are changed all the time by others: see `mark keys list`, repeat")
 
     def _write(self, keys: Sequence[SiteKey]) -> int:
-        """All three parameters; the version of the truth. Raises CloudError."""
+        """All parameters that there are; the version of the truth. Raises CloudError."""
         ssm, version = self._gate.client("ssm"), 0
-        for name, text in parameters(self._site).items():
+        texts = parameters(self._site)
+        if self._has_conductors(keys):
+            texts = {self._of_conductors: for_conductors, **texts}
+        for name, text in texts.items():
             put: dict[str, Any] = {"Name": name, "Value": text(keys), "Type": "SecureString"}
             answer = self._gate.call(ssm.put_parameter, Overwrite=True, Tier="Intelligent-Tiering", **put)
             version = int(answer["Version"])
         return version
+
+    def _has_conductors(self, keys: Sequence[SiteKey]) -> bool:
+        """Is there a parameter for them? Terraform alone makes it, so that what it does not know is not left behind."""
+        if not any(key.name == CONDUCTOR for key in keys):
+            return False
+        try:
+            KeyParameter(self._of_conductors, lambda: self._gate)()
+        except NotFoundError:
+            return False
+        return True
 
     def _overwritten(self, version: int, written: int, keys: Sequence[SiteKey]) -> list[SiteKey] | None:
         """What others wrote last between two versions; None: nothing. Raises CloudError.

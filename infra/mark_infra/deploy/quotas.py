@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha1
 
@@ -22,7 +22,7 @@ from mark_infra.deploy.limits import reserved_concurrency
 
 FUNCTIONS = "functions at once"
 _FUNCTIONS_CODE = "L-B99A9384"
-CONTROLLER_VCPU = 2
+CONTROLLER_VCPU = CONDUCTOR_VCPU = 2
 # AWS keeps this many for functions without a reservation.
 UNRESERVED = 100
 USUAL_FUNCTIONS = 1000  # where the quota cannot be read
@@ -58,10 +58,15 @@ def family(instance: str, *, spot: bool = False) -> str | None:
     return "standard" if name[:1] and name[0] in _STANDARD else None
 
 
-def needed(services: Sequence[ResolvedService]) -> list[QuotaLine]:
-    """What the services could run at their limits, and the controller; `allowed` is not known yet."""
+def needed(services: Sequence[ResolvedService], conductors: Mapping[str, int] | None = None) -> list[QuotaLine]:
+    """What the services could run at their limits, the controller, and conductors by pipeline.
+
+    `allowed` is not known yet.
+    """
     vcpus: defaultdict[tuple[str, bool], dict[str, int]] = defaultdict(dict)
     vcpus["standard", False]["the controller"] = CONTROLLER_VCPU
+    for pipeline, count in (conductors or {}).items():
+        vcpus["standard", False][f"{pipeline}'s conductors"] = CONDUCTOR_VCPU * count
     environments: dict[str, int] = {}
     for of in services:
         by_quota: defaultdict[tuple[str, bool], list[Offer]] = defaultdict(list)

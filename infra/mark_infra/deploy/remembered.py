@@ -56,7 +56,7 @@ def standing_in(folder: Path) -> Iterator[None]:
 
 
 def _named(variables: dict[str, Any]) -> Iterator[str]:
-    for said in (variables, *variables.get("services", {}).values()):
+    for said in (variables, *variables.get("services", {}).values(), *variables.get("pipelines", {}).values()):
         yield from (said[name] for name in ("controller_wheels", "archive", "wheels") if name in said)
         if zipped := (said.get("function") or {}).get("zip"):
             yield zipped

@@ -39,9 +39,10 @@ _LOOK_S = 0.25  # between looks for calls that hang and questions that are due
 class StageAddress:
     """Where a stage is served, and how that is reached. Times in seconds; `rt_max_s` is its part of RT_max.
 
-    `key` is the API key that is asked for there. `most_calls` are under way at a time, each on a connection of its own,
-    and `most_queued` wait for one. `probe_s` is between two questions for readiness, and how long an answer may take.
-    Second calls are a share of all calls in the long run, after a burst.
+    `key` is the API key that is asked for there. `service` is the stage's name among all services of a site, by which
+    a load balancer before several of them tells calls apart; "": there is none. `most_calls` are under way at a time,
+    each on a connection of its own, and `most_queued` wait for one. `probe_s` is between two questions for readiness,
+    and how long an answer may take. Second calls are a share of all calls in the long run, after a burst.
     """
 
     address: Address
@@ -53,6 +54,7 @@ class StageAddress:
     probe_s: float = 1.0
     retry_share: float = 0.2
     retry_burst: float = 100.0
+    service: str = ""
 
 
 class StageLine(Protocol):
@@ -104,6 +106,8 @@ class RemoteStage:
         host = b"HTTP/1.1\r\nhost: %b\r\n" % at.address.authority
         if at.key is not None:
             host += b"authorization: Bearer %b\r\n" % at.key.encode()
+        if at.service:
+            host += b"mark-service: %b\r\n" % at.service.encode()
         model = b"/v2/models/%b" % name.encode()
         self._post = b"POST %b/infer %bcontent-type: %b\r\n" % (model, host, RESULTS.encode())
         self._question = b"GET %b/ready %b\r\n" % (model, host)

@@ -52,12 +52,18 @@ locals {
   }
   names = sort(keys(var.services))
   # Where a service's rules are, by its own name alone unless said: other services that come and go do not move it.
-  places = { for name, service in var.services : name => {
-    balancer      = service.balancer
-    target_groups = service.target_groups
-    priority      = coalesce(service.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)
+  places = { for name, one in merge(
+    { for name, service in var.services : name => { balancer = service.balancer, target_groups = service.target_groups, priority = service.priority } },
+    { for name, pipeline in var.pipelines : name => { balancer = pipeline.balancer, target_groups = 1, priority = pipeline.priority } },
+    ) : name => {
+    balancer      = one.balancer
+    target_groups = one.target_groups
+    priority      = coalesce(one.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)
   } }
-  balancers    = [for number in sort(distinct(concat(["0"], [for place in local.places : tostring(place.balancer)]))) : number]
+  # Clients do not reach the balancers before stages.
+  stages       = { for name, service in var.services : name => service if service.pipeline != null }
+  balancer_of  = { for name, place in local.places : name => !contains(keys(local.stages), name) ? tostring(place.balancer) : place.balancer == 0 ? "stages" : "stages-${place.balancer}" }
+  balancers    = sort(distinct(concat(["0"], values(local.balancer_of))))
   bouncer_port = 8080
   functions    = { for name, service in var.services : name => service.function if service.function != null }
   addresses    = { for number, address in module.network.addresses : number => number == "0" && var.domain != null ? "https://${var.domain}" : address }
@@ -76,10 +82,12 @@ module "state" {
   keys         = var.keys
   keys_version = var.keys_version
   balancers    = local.balancers
+  conductors   = length(var.pipelines) > 0
   emulated     = var.emulated
   artifacts = merge(
     { controller-wheels = var.controller_wheels },
-    { for name, service in var.services : "archive/${name}" => service.archive },
+    { for name, service in var.services : "archive/${name}" => service.archive if service.pipeline == null },
+    merge([for name, pipeline in var.pipelines : { "archive/${name}" = pipeline.archive, "wheels/${name}" = pipeline.wheels }]...),
     { for name, service in var.services : "wheels/${name}" => service.wheels },
     merge([for name, service in var.services : { for platform, one in service.more_platforms : "wheels/${name}/${platform}" => one.wheels }]...),
     { for name, function in local.functions : "function/${name}" => function.zip if function.zip != null },
@@ -137,15 +145,16 @@ module "fleet" {
   service           = each.key
   vpc_id            = module.network.vpc_id
   security_group_id = module.network.bouncer_security_group_id
-  listener_arn      = module.network.listener_arns[tostring(local.places[each.key].balancer)]
+  listener_arn      = module.network.listener_arns[local.balancer_of[each.key]]
   priority          = local.places[each.key].priority
   target_groups     = local.places[each.key].target_groups
   bouncer_port      = local.bouncer_port
   bouncer_tls       = !var.emulated # its instances do not boot from user data, which makes the certificate
-  grpc = var.grpc_port == null ? null : {
+  grpc = var.grpc_port == null || each.value.pipeline != null ? null : {
     port         = var.grpc_port
-    listener_arn = module.network.grpc_listener_arns[tostring(local.places[each.key].balancer)]
+    listener_arn = module.network.grpc_listener_arns[local.balancer_of[each.key]]
   }
+  stage          = each.value.stage
   image_id       = coalesce(each.value.baked_image_id, local.image_ids[each.key])
   disk_gb        = each.value.disk_gb
   boot_timeout_s = each.value.boot_timeout_s
@@ -156,11 +165,42 @@ module "fleet" {
     boot_timeout_s = one.boot_timeout_s
     wheels         = module.state.artifacts["wheels/${each.key}/${platform}"]
   } }
-  slo_s     = each.value.slo_ms / 1000
-  artifacts = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
-  keys      = module.state.keys["bouncers"]
-  function  = each.value.function == null ? null : module.overflow[each.key].function
-  emulated  = var.emulated
+  slo_s = each.value.slo_ms / 1000
+  artifacts = {
+    wheels  = module.state.artifacts["wheels/${each.key}"]
+    archive = module.state.artifacts["archive/${coalesce(each.value.pipeline, each.key)}"]
+  }
+  keys     = module.state.keys["bouncers"]
+  function = each.value.function == null ? null : module.overflow[each.key].function
+  emulated = var.emulated
+}
+
+module "conductors" {
+  source   = "../../modules/conductors"
+  for_each = var.pipelines
+
+  site              = var.site
+  aws               = local.aws
+  pipeline          = each.key
+  vpc_id            = module.network.vpc_id
+  subnets           = module.network.subnets
+  security_group_id = module.network.conductor_security_group_id
+  listener_arn      = module.network.listener_arns[local.balancer_of[each.key]]
+  priority          = local.places[each.key].priority
+  port              = local.bouncer_port
+  tls               = !var.emulated # its instances do not boot from user data, which makes the certificate
+  image_id          = local.controller_image_id
+  conductors        = each.value.conductors
+  disk_gb           = each.value.disk_gb
+  slo_s             = each.value.slo_ms / 1000
+  artifacts         = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
+  keys              = module.state.keys["bouncers"]
+  stages_keys       = module.state.keys["conductors"]
+  stages            = { for name, service in local.stages : service.stage => module.network.addresses[local.balancer_of[name]] if service.pipeline == each.key }
+  emulated          = var.emulated
+
+  # A stage is asked as soon as a conductor is there.
+  depends_on = [module.fleet]
 }
 
 # Clients check that the certificate is of the name that they asked for, which a balancer's own name never is.
@@ -186,7 +226,7 @@ resource "terraform_data" "default" {
 
 resource "aws_lb_listener_rule" "default" {
   count        = var.default_service == null ? 0 : 1
-  listener_arn = module.network.listener_arns[tostring(local.places[var.default_service].balancer)]
+  listener_arn = module.network.listener_arns[local.balancer_of[var.default_service]]
   priority     = 50000
   tags         = { "mark:site" = var.site }
 
@@ -194,7 +234,7 @@ resource "aws_lb_listener_rule" "default" {
     type = "forward"
     forward {
       dynamic "target_group" {
-        for_each = module.fleet[var.default_service].forward
+        for_each = flatten([for named in [module.fleet, module.conductors] : [for name, one in named : one.forward if name == var.default_service]])
         content {
           arn    = target_group.value.arn
           weight = target_group.value.weight
@@ -247,7 +287,8 @@ module "controller" {
     more_image_ids = values(local.more_image_ids[name])
     function       = var.services[name].function == null ? null : module.overflow[name].function.qualified
     function_alias = var.services[name].function == null ? null : module.overflow[name].function.alias
-    archive        = module.state.artifacts["archive/${name}"]
+    folder         = var.services[name].pipeline
+    archive        = module.state.artifacts["archive/${coalesce(var.services[name].pipeline, name)}"]
   } }
 }
 
@@ -259,8 +300,13 @@ module "observability" {
   monthly_budget_usd = var.emulated ? null : var.monthly_budget_usd
   queue_name         = module.events.queue.name
   balancers          = module.network.balancer_arn_suffixes
+  pipelines = { for name in keys(var.pipelines) : name => {
+    balancer      = module.network.balancer_arn_suffixes[local.balancer_of[name]]
+    target_groups = module.conductors[name].target_groups
+    group         = module.conductors[name].group
+  } }
   services = { for name in local.names : name => {
-    balancer      = module.network.balancer_arn_suffixes[tostring(local.places[name].balancer)]
+    balancer      = module.network.balancer_arn_suffixes[local.balancer_of[name]]
     target_groups = module.fleet[name].target_groups[*].suffix
     function      = var.services[name].function == null ? null : module.overflow[name].function.name
 

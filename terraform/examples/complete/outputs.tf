@@ -9,13 +9,13 @@ output "address" {
 }
 
 output "addresses" {
-  description = "Where clients of each service send requests."
-  value       = { for name, place in local.places : name => local.addresses[tostring(place.balancer)] }
+  description = "Where clients of each service, and of each pipeline, send requests."
+  value       = { for name, balancer in local.balancer_of : name => local.addresses[balancer] if !contains(keys(local.stages), name) }
 }
 
 output "balancer_names" {
   description = "The own name of each service's load balancer: it answers there before a domain points to it."
-  value       = { for name, place in local.places : name => module.network.names[tostring(place.balancer)].dns_name }
+  value       = { for name, balancer in local.balancer_of : name => module.network.names[balancer].dns_name if !contains(keys(local.stages), name) }
 }
 
 output "cname" {

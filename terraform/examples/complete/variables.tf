@@ -56,9 +56,11 @@ variable "keys_version" {
 }
 
 variable "services" {
-  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls."
+  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls. `pipeline` and `stage` name the pipeline of which it is a stage, whose archive it has."
   type = map(object({
     slo_ms           = number
+    pipeline         = optional(string)
+    stage            = optional(string, "")
     slo_attainment   = optional(number)
     max_usd_per_hour = optional(number)
     archive          = string
@@ -99,17 +101,49 @@ variable "services" {
     error_message = "Two services with one name, as AWS writes names: letters, digits and dashes, small or not."
   }
   validation {
-    condition = alltrue([for groups in values({ for service in values(var.services) : tostring(service.balancer) => service.target_groups... }) :
+    condition = alltrue([for groups in values({ for one in concat(
+      [for service in values(var.services) : { at = "${service.pipeline == null ? "" : "stages "}${service.balancer}", groups = service.target_groups }],
+      [for pipeline in values(var.pipelines) : { at = tostring(pipeline.balancer), groups = 1 }],
+      ) : one.at => one.groups... }) :
       length(groups) <= floor((var.rules_per_balancer - 1) / (var.grpc_port == null ? 2 : 3)) &&
       sum(groups) * (var.grpc_port == null ? 1 : 2) + length(groups) <= 100
     ])
     error_message = "Too many services on one load balancer: it takes 100 target groups, of which a service has target_groups (by gRPC twice as many) and one more, and rules_per_balancer rules. Say `balancer = 1` (2, ...) for some."
   }
   validation {
-    condition = alltrue([for names in values({ for name, service in var.services :
-      "${service.balancer} ${coalesce(service.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)}" => name...
+    condition = alltrue([for names in values({ for name, one in merge(
+      { for name, service in var.services : name => { at = "${service.pipeline == null ? "" : "stages "}${service.balancer}", priority = service.priority } },
+      { for name, pipeline in var.pipelines : name => { at = tostring(pipeline.balancer), priority = pipeline.priority } },
+      ) :
+      "${one.at} ${coalesce(one.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)}" => name...
     }) : length(names) == 1])
     error_message = "Two services have the same priority on one load balancer: say `priority` (1 to 24,999) for the newer one."
+  }
+  validation {
+    condition     = join(" ", sort(keys(var.pipelines))) == join(" ", sort(distinct([for service in values(var.services) : service.pipeline if service.pipeline != null])))
+    error_message = "Each pipeline has stages among the services, and each stage its pipeline."
+  }
+  validation {
+    condition     = length(setintersection(keys(var.pipelines), keys(var.services))) == 0
+    error_message = "A pipeline and a service of one name."
+  }
+}
+
+variable "pipelines" {
+  description = "Pipelines: `conductors` is how many instances take queries through the stages, which are services that name it; `archive` is its folder with the pipeline file as service.toml, `wheels` a .tar of what a conductor imports, files. `balancer` and `priority` are its place."
+  type = map(object({
+    slo_ms     = number
+    archive    = string
+    wheels     = string
+    conductors = optional(number, 2)
+    disk_gb    = optional(number, 8)
+    balancer   = optional(number, 0)
+    priority   = optional(number)
+  }))
+  default = {}
+  validation {
+    condition     = length(var.pipelines) == 0 || can(regex("(?m)^conductor:[^:\\s]{16,}:", var.keys))
+    error_message = "Conductors ask stages by a key: `keys` has no line conductor:KEY:infer."
   }
 }
 
@@ -124,8 +158,8 @@ variable "default_service" {
   type        = string
   default     = null
   validation {
-    condition     = var.default_service == null ? true : contains(keys(var.services), var.default_service)
-    error_message = "Must be one of the services."
+    condition     = var.default_service == null ? true : contains(concat([for name, service in var.services : name if service.pipeline == null], keys(var.pipelines)), var.default_service)
+    error_message = "Must be one of the services, or of the pipelines."
   }
 }
 

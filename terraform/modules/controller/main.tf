@@ -33,7 +33,7 @@ locals {
   # What grows with the number of services, which user data (16 KB) and policies (10,240 characters) must not: files.
   boot_files = { for name, content in {
     "site.toml" = local.site_toml
-    archives    = join("", [for name, service in var.services : "${name} ${service.archive.key} ${service.archive.version} ${service.archive.sha256}\n"])
+    archives    = join("", distinct([for name, service in var.services : "${coalesce(service.folder, name)} ${service.archive.key} ${service.archive.version} ${service.archive.sha256}\n"]))
     } : name => {
     content = content
     sha256  = sha256(content)

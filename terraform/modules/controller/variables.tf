@@ -44,6 +44,7 @@ variable "services" {
     function       = optional(string)
     function_alias = optional(string)
     scheme         = optional(string, "http")
+    folder         = optional(string)
     archive = object({
       key     = string
       version = string

@@ -65,6 +65,7 @@ locals {
     scheme    = local.scheme
     grpc_port = try(tostring(var.grpc.port), "")
     function  = var.function == null ? "" : var.function.qualified
+    stage     = var.stage
     linger_s  = local.linger_s
     drain_s   = local.drain_s
     boot_s    = one.boot_s

@@ -72,6 +72,12 @@ variable "bouncer_tls" {
   default     = true
 }
 
+variable "stage" {
+  description = "The stage of a pipeline that this is: the archive has the pipeline's file, and instances serve this stage of it alone. Empty: a service."
+  type        = string
+  default     = ""
+}
+
 variable "platform" {
   description = "Platform of the instance types that boot from image_id, with disk_gb and the wheels among the artifacts: x86_64, arm64, x86_64-gpu or arm64-gpu. Null: of all of them, unless more_platforms has any."
   type        = string

@@ -7,6 +7,14 @@ locals {
   grpc       = var.grpc_port == null ? {} : { grpc = var.grpc_port }
   grpc_doors = { for cidr in var.client_cidrs : cidr => cidr if var.grpc_port != null }
 
+  # The stages of pipelines are behind balancers of their own, which no client reaches: conductors take queries to them.
+  stages = { for number in var.balancers : number => startswith(number, "stages") }
+  # Where there are such, and conductors in front of them.
+  with_stages  = anytrue(values(local.stages))
+  stages_port  = 80
+  conductors   = local.with_stages ? { conductors = aws_security_group.conductor[0].id } : {}
+  stages_doors = local.with_stages ? { stages = aws_security_group.stages[0].id } : {}
+
   # A zone keeps its number, whatever others come and go: with another one its subnets would have other addresses, and
   # be made anew. One that is left keeps its subnets, which cost nothing, and the balancer: AWS deletes no subnet in
   # which something runs, and a balancer that is not in a zone sends nothing to what still serves there.
@@ -216,10 +224,10 @@ resource "aws_security_group" "bouncer" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "bouncer" {
-  for_each = {
+  for_each = merge({
     balancer   = aws_security_group.balancer.id
     controller = aws_security_group.controller.id
-  }
+  }, local.stages_doors)
   security_group_id            = aws_security_group.bouncer.id
   description                  = var.emulated ? null : "Bouncer, from the ${each.key}"
   referenced_security_group_id = each.value
@@ -229,10 +237,10 @@ resource "aws_vpc_security_group_ingress_rule" "bouncer" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "https" {
-  for_each = {
+  for_each = merge({
     bouncer    = aws_security_group.bouncer.id
     controller = aws_security_group.controller.id
-  }
+  }, local.conductors)
   security_group_id = each.value
   description       = "AWS and packages"
   cidr_ipv4         = "0.0.0.0/0"
@@ -258,14 +266,81 @@ resource "aws_vpc_security_group_egress_rule" "controller_to_bouncers" {
   to_port                      = var.bouncer_port
 }
 
+# What takes queries through the stages of pipelines: asked by the balancer of clients, it asks that of stages.
+resource "aws_security_group" "conductor" {
+  count       = local.with_stages ? 1 : 0
+  name        = "${var.site}-conductor"
+  description = "Conductors of pipelines"
+  vpc_id      = aws_vpc.this.id
+  tags        = { Name = "${var.site}-conductor" }
+}
+
+resource "aws_security_group" "stages" {
+  count       = local.with_stages ? 1 : 0
+  name        = "${var.site}-stages"
+  description = "The door from conductors to stages"
+  vpc_id      = aws_vpc.this.id
+  tags        = { Name = "${var.site}-stages" }
+}
+
+resource "aws_vpc_security_group_egress_rule" "balancer_to_conductors" {
+  for_each                     = local.conductors
+  security_group_id            = aws_security_group.balancer.id
+  description                  = var.emulated ? null : "Queries and health checks"
+  referenced_security_group_id = each.value
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_vpc_security_group_ingress_rule" "conductors" {
+  for_each                     = local.conductors
+  security_group_id            = each.value
+  description                  = var.emulated ? null : "Conductor, from the balancer"
+  referenced_security_group_id = aws_security_group.balancer.id
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_vpc_security_group_egress_rule" "conductors_to_stages" {
+  for_each                     = local.stages_doors
+  security_group_id            = aws_security_group.conductor[0].id
+  description                  = var.emulated ? null : "Calls of stages"
+  referenced_security_group_id = each.value
+  ip_protocol                  = "tcp"
+  from_port                    = local.stages_port
+  to_port                      = local.stages_port
+}
+
+resource "aws_vpc_security_group_ingress_rule" "stages" {
+  for_each                     = local.stages_doors
+  security_group_id            = each.value
+  description                  = var.emulated ? null : "Calls of conductors"
+  referenced_security_group_id = aws_security_group.conductor[0].id
+  ip_protocol                  = "tcp"
+  from_port                    = local.stages_port
+  to_port                      = local.stages_port
+}
+
+resource "aws_vpc_security_group_egress_rule" "stages_to_bouncers" {
+  for_each                     = local.stages_doors
+  security_group_id            = each.value
+  description                  = var.emulated ? null : "Calls and health checks"
+  referenced_security_group_id = aws_security_group.bouncer.id
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
 # Several: one takes 100 target groups, a limit that AWS does not raise, and 100 rules, which it does.
 resource "aws_lb" "this" {
   for_each                   = toset(var.balancers)
   name                       = each.key == "0" ? var.site : "${var.site}-${each.key}"
   load_balancer_type         = "application"
-  internal                   = false
-  security_groups            = [aws_security_group.balancer.id]
-  subnets                    = values(aws_subnet.public)[*].id
+  internal                   = local.stages[each.key]
+  security_groups            = [local.stages[each.key] ? aws_security_group.stages[0].id : aws_security_group.balancer.id]
+  subnets                    = values(local.stages[each.key] ? aws_subnet.private : aws_subnet.public)[*].id
   drop_invalid_header_fields = true
   # Deleting the site is what mark deploy --destroy is for.
   enable_deletion_protection = false
@@ -299,10 +374,12 @@ resource "aws_lb" "this" {
 resource "aws_lb_listener" "this" {
   for_each          = aws_lb.this
   load_balancer_arn = each.value.arn
-  port              = local.door_port
-  protocol          = local.tls ? "HTTPS" : "HTTP"
-  ssl_policy        = local.tls ? "ELBSecurityPolicy-TLS13-1-2-2021-06" : null
-  certificate_arn   = var.certificate_arn
+  # To stages in clear, within the site's own private subnets: the certificate is of the clients' name, and has none of a
+  # balancer's own. From there on it is TLS again.
+  port            = local.stages[each.key] ? local.stages_port : local.door_port
+  protocol        = local.tls && !local.stages[each.key] ? "HTTPS" : "HTTP"
+  ssl_policy      = local.tls && !local.stages[each.key] ? "ELBSecurityPolicy-TLS13-1-2-2021-06" : null
+  certificate_arn = local.stages[each.key] ? null : var.certificate_arn
 
   # Services add their rules.
   default_action {
@@ -316,7 +393,7 @@ resource "aws_lb_listener" "this" {
 }
 
 resource "aws_lb_listener" "grpc" {
-  for_each          = { for number, balancer in aws_lb.this : number => balancer.arn if var.grpc_port != null }
+  for_each          = { for number, balancer in aws_lb.this : number => balancer.arn if var.grpc_port != null && !local.stages[number] }
   load_balancer_arn = each.value
   port              = var.grpc_port
   protocol          = "HTTPS"

@@ -16,7 +16,9 @@ output "subnets" {
     aws_vpc_endpoint.gateway,
     aws_vpc_security_group_egress_rule.controller_to_bouncers,
     aws_vpc_security_group_egress_rule.https,
+    aws_vpc_security_group_egress_rule.conductors_to_stages,
     aws_vpc_security_group_ingress_rule.bouncer,
+    aws_vpc_security_group_ingress_rule.conductors,
     aws_vpc_security_group_ingress_rule.grpc,
   ]
 }
@@ -29,6 +31,11 @@ output "zone_numbers" {
 output "bouncer_security_group_id" {
   description = "Security group of the fleet's instances."
   value       = aws_security_group.bouncer.id
+}
+
+output "conductor_security_group_id" {
+  description = "Security group of conductors; null: there are no stages."
+  value       = one(aws_security_group.conductor[*].id)
 }
 
 output "controller_security_group_id" {
@@ -58,5 +65,7 @@ output "names" {
 
 output "addresses" {
   description = "Where clients send requests, by the balancer's number."
-  value       = { for number, balancer in aws_lb.this : number => "${local.tls ? "https" : "http"}://${balancer.dns_name}" }
+  value = { for number, balancer in aws_lb.this : number => local.stages[number] ?
+    "http://${balancer.dns_name}:${local.stages_port}" : "${local.tls ? "https" : "http"}://${balancer.dns_name}"
+  }
 }

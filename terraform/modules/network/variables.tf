@@ -59,12 +59,12 @@ variable "client_cidrs" {
 }
 
 variable "balancers" {
-  description = "Names of the load balancers: their numbers, from 0, as text. One takes 100 target groups."
+  description = "Names of the load balancers: their numbers, from 0, as text; and stages, stages-1, ... of those before the stages of pipelines, which conductors alone reach. One takes 100 target groups."
   type        = list(string)
   default     = ["0"]
   validation {
-    condition     = contains(var.balancers, "0") && alltrue([for one in var.balancers : can(regex("^[0-9]{1,2}$", one))])
-    error_message = "Numbers of at most two digits, 0 among them."
+    condition     = contains(var.balancers, "0") && alltrue([for one in var.balancers : can(regex("^([0-9]{1,2}|stages(-[0-9]{1,2})?)$", one))])
+    error_message = "Numbers of at most two digits, 0 among them; and stages, stages-1, ..."
   }
 }
 

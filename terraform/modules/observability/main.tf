@@ -2,6 +2,11 @@
 
 locals {
   told = var.alarm_email == null ? [] : [aws_sns_topic.alarms[0].arn]
+  # What answers behind balancers: instances of services and of stages, and conductors.
+  answering = merge(
+    { for name, one in var.services : name => { balancer = one.balancer, target_groups = one.target_groups } },
+    { for name, one in var.pipelines : name => { balancer = one.balancer, target_groups = one.target_groups } },
+  )
   with_function = { for name, service in var.services : name => service.function
   if service.function != null }
   promised = { for name, service in var.services : name => service.slo_attainment
@@ -60,7 +65,7 @@ resource "aws_cloudwatch_metric_alarm" "controller_away" {
 }
 
 resource "aws_cloudwatch_metric_alarm" "nobody_ready" {
-  for_each            = var.services
+  for_each            = local.answering
   alarm_name          = "${var.site}-${each.key}-nobody-ready"
   alarm_description   = "No instance of ${each.key} is ready."
   namespace           = length(each.value.target_groups) > 1 ? null : "AWS/ApplicationELB"
@@ -101,7 +106,7 @@ resource "aws_cloudwatch_metric_alarm" "nobody_ready" {
 }
 
 resource "aws_cloudwatch_metric_alarm" "errors" {
-  for_each            = var.services
+  for_each            = local.answering
   alarm_name          = "${var.site}-${each.key}-errors"
   alarm_description   = "Instances of ${each.key} answer with 5xx."
   namespace           = length(each.value.target_groups) > 1 ? null : "AWS/ApplicationELB"
@@ -140,6 +145,24 @@ resource "aws_cloudwatch_metric_alarm" "errors" {
       }
     }
   }
+}
+
+# How many there are the pipeline file says. Queries wait for the one processor that a conductor's process takes.
+resource "aws_cloudwatch_metric_alarm" "conductors_busy" {
+  for_each            = var.pipelines
+  alarm_name          = "${var.site}-${each.key}-conductors-busy"
+  alarm_description   = "Conductors of ${each.key} use a third of their two processors: [conductors] count says how many there are."
+  namespace           = "AWS/EC2"
+  metric_name         = "CPUUtilization"
+  dimensions          = { AutoScalingGroupName = each.value.group }
+  statistic           = "Average"
+  period              = 300
+  evaluation_periods  = 2
+  threshold           = 33
+  comparison_operator = "GreaterThanOrEqualToThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
 }
 
 # What the balancer answers itself, 502, 503 and 504, is in no count of a target's.

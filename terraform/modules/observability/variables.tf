@@ -25,6 +25,16 @@ variable "balancers" {
   type        = map(string)
 }
 
+variable "pipelines" {
+  description = "What is watched of each pipeline's conductors: their balancer and target groups (as CloudWatch names them), and their Auto Scaling group."
+  type = map(object({
+    balancer      = string
+    target_groups = list(string)
+    group         = string
+  }))
+  default = {}
+}
+
 variable "services" {
   description = "What is watched of each service: its balancer and target groups (as CloudWatch names them), its function or null, the share of requests that it promises (0 to 1), what its instances may cost in an hour, and what calls of its function may; null: no alarm."
   type = map(object({

@@ -20,8 +20,10 @@ locals {
     } if length(setintersection(key.scopes, scopes)) > 0
   ] }
   key_files = {
-    plain    = var.keys
-    bouncers = join("", [for key in local.digests.bouncers : "${key.text}\n"])
+    plain = var.keys
+    # The newest last.
+    conductors = join("", [for key in local.keys : "${key.line}\n" if key.parts[0] == "conductor"])
+    bouncers   = join("", [for key in local.digests.bouncers : "${key.text}\n"])
     controller = join("", concat(
       [for key in local.keys : "${key.line}\n" if key.parts[0] == "controller"],
       [for key in local.digests.controller : "${key.text}\n" if key.name != "controller"],
@@ -181,7 +183,7 @@ resource "aws_dynamodb_table" "state" {
 # Written once, and never read back: neither state nor plan holds a key. mark keys changes them. Above 4 KB AWS makes the
 # parameter an advanced one (up to 8 KB).
 resource "aws_ssm_parameter" "keys" {
-  for_each         = toset(["bouncers", "controller", "plain"])
+  for_each         = toset(concat(["bouncers", "controller", "plain"], var.conductors ? ["conductors"] : []))
   name             = "/mark/${var.site}/keys/${each.key}"
   description      = "Who may ask, for: ${each.key}"
   type             = "SecureString"

@@ -32,8 +32,8 @@ output "table" {
 }
 
 output "keys" {
-  description = "Parameters that hold keys: what bouncers read, and what the controller reads."
-  value = { for reader in ["bouncers", "controller"] : reader => {
+  description = "Parameters that hold keys: what bouncers read, what the controller reads, and what conductors do."
+  value = { for reader in concat(["bouncers", "controller"], var.conductors ? ["conductors"] : []) : reader => {
     name = aws_ssm_parameter.keys[reader].name
     arn  = aws_ssm_parameter.keys[reader].arn
   } }

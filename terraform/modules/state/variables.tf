@@ -30,6 +30,12 @@ variable "keys" {
   ephemeral   = true
 }
 
+variable "conductors" {
+  description = "There are conductors, which read their own key: that named conductor."
+  type        = bool
+  default     = false
+}
+
 variable "keys_version" {
   description = "To be raised to write the keys again, over what mark keys has made of them."
   type        = number

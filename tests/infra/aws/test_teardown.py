@@ -53,6 +53,30 @@ def test_a_site_ends_with_its_controller_first(gate: Gate, moto: MotoServer) -> 
     assert end_instances(gate, "mark", None, pause=lambda _: None) == 0
 
 
+def test_conductors_end_with_their_groups(gate: Gate, moto: MotoServer) -> None:
+    """Found by their tag, which is not the fleet's: the controller may end none. Those of another site stay."""
+    autoscaling = moto.client("autoscaling")
+    template = {
+        "LaunchTemplateName": "conductors",
+        "LaunchTemplateData": {"ImageId": "ami-1", "InstanceType": "t3.small"},
+    }
+    moto.client("ec2").create_launch_template(**template)
+    for site in ("mark", "mark-2"):
+        autoscaling.create_auto_scaling_group(
+            AutoScalingGroupName=f"{site}-two-conductors",
+            LaunchTemplate={"LaunchTemplateName": "conductors", "Version": "$Latest"},
+            MinSize=2,
+            MaxSize=4,
+            DesiredCapacity=2,
+            AvailabilityZones=[f"{REGION}a", f"{REGION}b"],
+            Tags=[{"Key": "mark:conductor", "Value": site, "PropagateAtLaunch": True}],
+        )
+    end_instances(gate, "mark", None, pause=lambda _: None)
+    groups = {g["AutoScalingGroupName"]: g for g in autoscaling.describe_auto_scaling_groups()["AutoScalingGroups"]}
+    assert [groups[f"{site}-two-conductors"]["DesiredCapacity"] for site in ("mark", "mark-2")] == [0, 2]
+    assert sorted(states(moto).values()) == ["running", "running", "terminated", "terminated"]
+
+
 def test_the_controllers_group_launches_no_other(gate: Gate, moto: MotoServer) -> None:
     ec2, autoscaling = moto.client("ec2"), moto.client("autoscaling")
     ec2.create_launch_template(
@@ -167,7 +191,8 @@ def test_a_group_that_is_being_deleted_stops_nothing() -> None:
         aws = StubbedSession()
         aws.refuses("autoscaling", "update_auto_scaling_group", "ScalingActivityInProgress")
         aws.answers("autoscaling", "describe_auto_scaling_groups", answer)
-        for _ in range(2):
+        aws.answers("autoscaling", "describe_auto_scaling_groups", described())  # conductors'
+        for _ in range(3):
             aws.answers("ec2", "describe_instances", {"Reservations": []})
         assert end_instances(aws.gate(), "mark", "g") == 0
 

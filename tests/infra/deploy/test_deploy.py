@@ -17,12 +17,14 @@ from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.boots import image_parameter, platforms_of
 from mark_infra.deploy.deploy import (
     DeployTarget,
+    _as_found,
     _check_archive,
     _check_imports,
     _checked,
     _of_these,
     _Packer,
     _with_instances,
+    _with_stage_instances,
     classes_of,
     destroy,
     environment_of,
@@ -30,6 +32,7 @@ from mark_infra.deploy.deploy import (
     plan,
     say_who_is_told,
     shipment,
+    shipments,
 )
 from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.offerings import without
@@ -257,7 +260,8 @@ def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkey
         target = DeployTarget(state=tmp_path / "s", cpu_index="https://cpu")
         packer = _Packer(target, nothing, nothing, Path("own"), Path("pins"), had, nothing)
         images = packer.images([sent]).services["echo"]
-        packed = packer.pack(sent, images)
+        made = packer.archives([sent])[sent.folder]
+        packed = packer.pack(sent, images, made)
         assert [folder for *_, folder in asked] == folders
         assert [what for *what, _ in asked] == [
             ["x86_64", False, "https://cpu"],
@@ -272,7 +276,7 @@ def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkey
         cost = packed.cost()
         assert (cost.disk_gib, cost.other_disks_gib["x86_64-gpu"]) == (8.0, 88.0)
     with pytest.raises(BadInput, match="echo needs a disk of 88 GiB"):
-        replace(packer, target=replace(target, max_disk_gib=80)).pack(sent, images)
+        replace(packer, target=replace(target, max_disk_gib=80)).pack(sent, images, made)
 
 
 class Terraforms:
@@ -435,3 +439,101 @@ def test_the_folder_is_kept_out_of_git(tmp_path: Path) -> None:
     """It holds keys, and lies in the user's project."""
     told(tmp_path, region="eu-west-1")
     assert (tmp_path / "s" / ".gitignore").read_text() == "*\n"
+
+
+PIPELINE = """
+[service]
+name = "two"
+slo_ms = 600
+slo_attainment = 0.98
+pipeline = "driver:run"
+profile = "../profile.csv"
+[fleet]
+instances = ["c5.large", "g5.xlarge"]
+max_instances = 20
+max_usd_per_hour = 10.0
+[stage.first]
+model = "echo:Echo"
+slo_ms = 200
+function = "lambda:1024"
+[stage.second]   # the larger one
+model = "echo:Echo"
+instances = [
+  "g4dn.xlarge",  # cheap
+  "c5.large",
+]
+slo_ms = 400
+"""
+
+
+def pipeline(folder: Path, text: str = PIPELINE) -> str:
+    (folder / "two").mkdir(exist_ok=True)
+    (folder / "profile.csv").write_text(PROFILE)
+    (folder / "two" / "my.toml").write_text(text)
+    for name in ("echo.py", "driver.py"):
+        (folder / "two" / name).write_text("")
+    return str(folder / "two" / "my.toml")
+
+
+def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> None:
+    first, second = sent = shipments(pipeline(tmp_path))
+    assert [(one.service.name, one.service.stage, one.folder) for one in sent] == [
+        ("two-first", "first", "two"),
+        ("two-second", "second", "two"),
+    ]
+    assert first.files is second.files
+    assert sorted(first.files) == ["driver.py", "echo.py", "my.toml", "profile-profile.csv", "service.toml"]
+    assert first.deployment.function is None, "what serves stages calls none"
+    assert first.service.limits_unsaid == ()
+    _check_archive(archive(first.files, tmp_path / "two.tar.gz"), *sent)
+    assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("slo_ms = 400\n", "", r"\[stage.second\] slo_ms: must be said of each stage"),
+        ("driver:run", "other:run", r"no requirements\.txt brings it: other:run$"),
+        ('model = "echo:Echo"\nslo', 'model = "gone:Echo"\nslo', r"no requirements\.txt brings it: gone:Echo$"),
+        ('"two"', f'"{"t" * 60}"', "more than 63 characters"),
+        ("[fleet]", "[conductors]\ncount = 1\n[fleet]", r"\[conductors\] count: must lie between 2 and"),
+        ("[fleet]", "[conductors]\ncount = 101\n[fleet]", r"\[conductors\] count: must be 100 at most: 101"),
+    ],
+)
+def test_a_pipeline_that_does_not_fit_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in PIPELINE
+    with pytest.raises(BadInput, match=said):
+        shipments(pipeline(tmp_path, PIPELINE.replace(old, new, 1)))
+
+
+def test_a_pipelines_limits_and_names_are_checked(tmp_path: Path) -> None:
+    target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
+    unsaid = shipments(pipeline(tmp_path, PIPELINE.replace("max_instances = 20\n", "")))
+    with pytest.raises(BadInput, match=r"my\.toml: say \[fleet\] max_instances: by default"):
+        plan(unsaid, target, lambda _: None)
+    both = [*shipments(pipeline(tmp_path)), *shipments("inception-v3")]
+    named = replace(both[-1], deployment=replace(both[-1].deployment, service=replace(both[-1].service, name="two")))
+    with pytest.raises(BadInput, match="two services with one name"):
+        plan([*both[:-1], named], target, lambda _: None)
+    log = shipments(pipeline(tmp_path, PIPELINE + '[feedback]\nlog = "here"\n'))
+    with pytest.raises(BadInput, match=r"\[feedback\] log: must be below /var/lib/mark"):
+        plan(log, target, lambda _: None)
+
+
+def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
+    """Each stage's own, and no other's; what arrives is what was checked here."""
+    sent = shipments(pipeline(tmp_path))
+    left = [without(one.deployment, {"g5.xlarge": "gone", "g4dn.xlarge": "gone"}, lambda _: None) for one in sent]
+    found = _as_found(sent, left)
+    text = found[0].files["service.toml"]
+    assert isinstance(text, bytes)
+    tables = tomllib.loads(text.decode())
+    assert [tables["stage"][name].pop("instances") for name in ("first", "second")] == [["c5.large"]] * 2
+    before = tomllib.loads(PIPELINE)
+    del before["stage"]["second"]["instances"]
+    assert tables == {**before, "service": {**before["service"], "profile": "profile-profile.csv"}}
+    _check_archive(archive(found[0].files, tmp_path / "two.tar.gz"), *found)
+    other = _with_stage_instances(text.decode(), "second", ["g4dn.xlarge"]).encode()
+    packed = archive({**found[0].files, "service.toml": other}, tmp_path / "two.tar.gz")
+    with pytest.raises(MarkError, match="two-second: what would be sent"):
+        _check_archive(packed, *found)

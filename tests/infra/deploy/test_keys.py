@@ -11,12 +11,14 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.key_parameter import KeyParameter
 from mark_infra.aws.site import Site
 from mark_infra.deploy.keys import (
+    CONDUCTOR,
     MOST_BYTES,
     SiteKey,
     SiteKeys,
     added,
     first_keys,
     for_bouncers,
+    for_conductors,
     for_controller,
     key_file,
     new_key,
@@ -24,6 +26,7 @@ from mark_infra.deploy.keys import (
     parsed,
     revoked,
     rotated,
+    with_conductor,
 )
 
 from mark.domain.errors import BadInput, CloudError, DeniedError, MarkError
@@ -49,6 +52,21 @@ def test_bouncers_have_digests_of_what_they_check() -> None:
     assert [scopes_of(text, key) for key in keys] == [{"metrics"}, {"infer", "metrics"}, {"infer"}]
     reader = SiteKey("reader", "k" * 20, ("read", "infer"))
     assert scopes_of(for_bouncers([reader]), reader) == {"infer"}
+
+
+def test_conductors_have_their_own_key_and_no_other() -> None:
+    keys = with_conductor(first_keys())
+    own = keys[-1]
+    assert (own.name, own.scopes) == (CONDUCTOR, ("infer",))
+    assert with_conductor(keys) == keys
+    newer = rotated(keys, CONDUCTOR, 100, "n" * 20)
+    assert for_conductors(newer).splitlines() == [f"conductor:{own.key}:infer:100", f"conductor:{'n' * 20}:infer"]
+    assert scopes_of(for_bouncers(keys), own) == {"infer"}
+    assert own.key not in for_bouncers(keys) + for_controller(keys)
+    with pytest.raises(BadInput, match="conductors need one to ask stages"):
+        revoked(keys, CONDUCTOR)
+    with pytest.raises(BadInput, match="it needs infer: conductor"):
+        with_conductor([SiteKey(CONDUCTOR, "k" * 20, ("read",))])
 
 
 def test_the_controller_has_its_own_key_and_digests() -> None:
@@ -140,6 +158,34 @@ def test_keys_are_made_once_and_whole(gate: Gate, tmp_path: Path) -> None:
     assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_site_that_gets_its_first_pipeline_admits_conductors(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    """A plan alone changes nothing; Terraform makes the parameter, which follows changes from then on."""
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    put(moto, keys.to_deploy())
+    wanted = keys.to_deploy(conductors=True)
+    assert keys.read() == wanted[:-1]
+    assert keys.file.read_text() == key_file(wanted[:-1])
+    for _ in range(2):
+        keys.admit(wanted, 0.0)
+        assert keys.read() == keys.to_deploy(conductors=True) == wanted
+    assert scopes_of(value(moto, BOUNCERS), wanted[-1]) == {"infer"}
+    ours = "/mark/mark/keys/conductors"
+    with pytest.raises(moto.client("ssm").exceptions.ParameterNotFound):
+        value(moto, ours)
+    moto.client("ssm").put_parameter(Name=ours, Value=for_conductors(wanted), Type="SecureString")
+    keys.change(lambda old: rotated(old, CONDUCTOR, None, "n" * 20), 0.0)
+    assert value(moto, ours) == f"conductor:{'n' * 20}:infer\n"
+
+
+def test_a_new_site_with_a_pipeline_has_four_keys(gate: Gate, tmp_path: Path) -> None:
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    assert [key.name for key in keys.to_deploy(conductors=True)] == ["controller", "operator", "client", CONDUCTOR]
+    assert keys.to_deploy(conductors=True) == parsed(keys.file.read_text(), "keys")
+    keys.admit(keys.to_deploy(conductors=True), 0.0)  # Terraform writes them: there is nothing to change yet
+    with pytest.raises(BadInput, match="has no keys yet"):
+        keys.read()
+
+
 def test_another_machine_deploys_with_the_sites_keys(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
     here, there = (SiteKeys(gate, "mark", tmp_path / name / "keys") for name in ("here", "there"))
     first = here.to_deploy()
@@ -153,10 +199,10 @@ def test_another_machine_deploys_with_the_sites_keys(moto: MotoServer, gate: Gat
 
 def test_a_site_that_ends_needs_no_keys(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
-    assert len(keys.to_destroy()) == 3
+    assert len(keys.to_destroy()) == 4, "as many as Terraform may ask for"
     assert not (tmp_path / "keys").exists()
     put(moto, first := first_keys())
-    assert keys.to_destroy() == first
+    assert keys.to_destroy()[:3] == first
 
 
 def test_a_change_reaches_all_three_parameters(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:

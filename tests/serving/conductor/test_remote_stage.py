@@ -153,6 +153,19 @@ def test_an_answer_of_the_stages_function_is_known_as_one() -> None:
     assert setup.stage.metrics.requests == {("function", 200): 1, ("instance", 200): 1, ("nobody", 429): 1}
 
 
+def test_calls_and_questions_name_the_stage_among_all_services() -> None:
+    """By the header that a load balancer before several stages goes by; without a name there is none."""
+    for service, lines in (("pipeline-vision", [b"mark-service: pipeline-vision"]), ("", [])):
+        setup = Setup(replace(AT, service=service))
+        setup.stage.look()
+        setup.offer("a")
+        asked = [data for _, data in setup.line.asked]
+        assert [data.split()[0] for data in asked] == [b"GET", b"POST"]
+        for data in asked:
+            head = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
+            assert [line for line in head if line.startswith(b"mark-service")] == lines
+
+
 def test_a_call_with_just_the_stages_own_time_says_none() -> None:
     """By its own promise the stage's server finds out whether its times are wrong (`Conductor.call`)."""
     setup = Setup()

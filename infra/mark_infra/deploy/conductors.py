@@ -1,0 +1,75 @@
+"""What the conductors of a pipeline boot from: its folder, and what its driver imports. They run no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mark.config.pipeline_file import PipelineConfig
+from mark.domain.errors import BadInput
+from mark.reporting.monthly import ConductorsCost
+from mark_infra.deploy.artifacts import size_of
+from mark_infra.deploy.disk import disk_gib
+from mark_infra.deploy.imports import absent_imports
+from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse, wheelhouse
+
+_MACHINE = "aarch64"  # of the instance type in terraform/modules/conductors
+
+
+@dataclass(frozen=True, slots=True)
+class PackedConductors:
+    """A pipeline with all that its conductors boot from, as files."""
+
+    config: PipelineConfig
+    archive: Path
+    packages: Wheelhouse
+    disk_gib: int
+
+    @property
+    def name(self) -> str:
+        """The pipeline's."""
+        return self.config.name
+
+    def described(self, path: Callable[[Path], str]) -> dict[str, Any]:
+        """As Terraform's variable has it, without its place; `path` tells how a file is named there."""
+        return {
+            "slo_ms": self.config.slo.rt_max_s * 1e3,
+            "archive": path(self.archive),
+            "wheels": path(self.packages.file),
+            "conductors": self.config.conductors,
+            "disk_gb": self.disk_gib,
+        }
+
+    def cost(self) -> ConductorsCost:
+        """What they come to."""
+        return ConductorsCost(self.name, self.config.conductors, float(self.disk_gib))
+
+
+def pack_conductors(
+    config: PipelineConfig,
+    files: Mapping[str, Path | bytes],
+    archive: Path,
+    own: Path,
+    pins: Path,
+    to: Path,
+    *,
+    cpu_index: str | None = None,
+    max_disk_gib: int | None = None,
+) -> PackedConductors:
+    """Of a pipeline with these `files`, packed as `archive`; `own` is the wheel of mark, `pins` a constraints file.
+
+    Raises BadInput for a driver that could not be imported, and for packages that do not fit; MarkError for those that
+    cannot be had.
+    """
+    wanted = PackagesWanted(config.name, files, machine=_MACHINE, cpu_index=cpu_index)
+    packages = wheelhouse(wanted, own, pins, to / "wheels")
+    for file, name in absent_imports((config.driver or "").partition(":")[0], files, packages.modules, ""):
+        raise BadInput("imports what conductors will not have: name its package in requirements.txt", f"{file}", name)
+    log_bytes = 0 if config.feedback is None else config.feedback.disk_bytes
+    sizes = (archive.stat().st_size, size_of(files))
+    disk = disk_gib(
+        f"a conductor of {config.name}", packages, *sizes, gpus=False, limit=max_disk_gib, log_bytes=log_bytes
+    )
+    return PackedConductors(config, archive, packages, disk)

@@ -1,0 +1,182 @@
+"""A site of one service that gets a pipeline: planned, applied, unchanged by a second plan, controlled, destroyed.
+
+By real Terraform on the testbed's cloud; some five minutes, of two applies.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+from pathlib import Path
+
+import pytest
+from mark_infra.aws.site import load_site
+from mark_infra.deploy.artifacts import libraries_name
+from mark_infra.deploy.checkout import constraints
+from mark_infra.deploy.deploy import DeployTarget, Shipment, destroy, plan, shipment, shipments
+
+from tests.infra.conftest import REGION, MotoServer
+from tests.infra.testbed.real_processes import wait_for
+from tests.terraform.conftest import Terraform
+from tests.terraform.test_site import (  # noqa: F401
+    PATIENCE_S,
+    PROFILE,
+    SERVICE,
+    asked_at,
+    aws,
+    check_no_key_lies_about,
+    check_nothing_is_left,
+    controlled,
+    is_weighed,
+    moto,
+    no_packages,
+    ready,
+)
+
+PIPELINE = """
+[service]
+name = "two"
+slo_ms = 600
+slo_attainment = 0.98
+pipeline = "driver:run"
+profile = "profile.csv"
+[fleet]
+catalog = "aws-2026"
+instances = ["c5.*"]
+max_instances = 20
+max_usd_per_hour = 10.0
+[stage.first]
+model = "echo:Echo"
+slo_ms = 200
+[stage.second]
+model = "echo:Echo"
+slo_ms = 400
+"""
+ECHO = "import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n"
+DRIVER = "import mark\n\n\n@mark.pipeline\nasync def run(query, models): return await models.first(query)\n"
+USER_DATA = 16_384  # bytes, before base64
+
+
+def sent(folder: Path) -> tuple[list[Shipment], list[Shipment]]:
+    """The service alone; with the pipeline."""
+    texts = {"echo": SERVICE.format(name="echo", model="echo:Echo", function="none"), "two": PIPELINE}
+    for name, text in texts.items():
+        (folder / name).mkdir()
+        (folder / name / f"{name}.toml").write_text(text)
+        (folder / name / "profile.csv").write_text(PROFILE)
+        (folder / name / "echo.py").write_text(ECHO)
+    (folder / "two" / "driver.py").write_text(DRIVER)
+    one = shipment(str(folder / "echo" / "echo.toml"))
+    return [one], [one, *shipments(str(folder / "two" / "two.toml"))]
+
+
+@pytest.mark.slow
+def test_a_pipeline_joins_a_site_and_goes_with_it(
+    moto: MotoServer,  # noqa: F811
+    terraform: Terraform,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    asked_at(moto, monkeypatch)
+    target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
+    for place in ("deploy", "conductors"):
+        monkeypatch.setattr(f"mark_infra.deploy.{place}.wheelhouse", no_packages)
+    (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
+    alone, both = sent(tmp_path)
+    said: list[str] = []
+    plan(alone, target, said.append).apply()
+
+    planned = plan(both, target, said.append)
+    check_only_adds([(one.address, one.action) for one in planned.changes])
+    costs = {one.what: one.usd_per_month or 0.0 for one in planned.charges}
+    assert costs["two, 2 conductors"] == pytest.approx(2 * 12.264)
+    assert costs["load balancer of stages"] == pytest.approx(16.425)
+    deployed = planned.apply()
+    site = load_site(deployed.site_file)
+    assert set(site.services) == set(deployed.services) == {"echo", "two-first", "two-second"}
+    assert set(deployed.addresses) == {"echo", "two"}
+    assert all(target.name in name for name in deployed.balancers.values())
+    check_conductors(moto)
+    keys = deployed.keys_file.read_text().splitlines()
+    assert [key.split(":")[0] for key in keys] == ["controller", "operator", "client", "conductor"]
+    check_no_key_lies_about(target, keys)
+    parameters = {name: value(moto, name) for name in ("bouncers", "conductors")}
+    assert parameters["conductors"] == f"{keys[-1]}\n"
+    assert keys[-1].split(":")[1] not in parameters["bouncers"]
+    assert "\nconductor:sha256-" in parameters["bouncers"]
+    again = plan(both, target, said.append)
+    assert again.changes == [], again.terraform.text()
+
+    folders = ["echo/echo.toml", "two/two.toml"]
+    with controlled(moto, folders, deployed.site_file, tmp_path) as page:
+        for name in site.services:
+            wait_for(partial(ready, page, name), f"an instance of {name}", PATIENCE_S)
+            wait_for(partial(is_weighed, moto, site, name), f"all requests of {name} for its instance", PATIENCE_S)
+    assert plan(both, target, said.append).changes == [], "an apply would reset what the controller has set"
+
+    assert destroy(target, said.append) == []
+    groups = moto.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    reservations = moto.client("ec2").describe_instances()["Reservations"]
+    assert (groups, {i["State"]["Name"] for r in reservations for i in r["Instances"]}) == ([], {"terminated"})
+    check_nothing_is_left(moto)
+    assert not any(key.split(":")[1] in line for key in keys for line in said)
+
+
+def check_only_adds(changes: list[tuple[str, str]]) -> None:
+    """What is the first service's stays as it is; the controller hears of the stages."""
+    others = {address for address, action in changes if action != "create"}
+    assert others <= {
+        "module.controller.aws_launch_template.this",
+        "module.controller.aws_autoscaling_group.this",
+        'module.controller.aws_s3_object.boot["archives"]',
+        'module.controller.aws_s3_object.boot["site.toml"]',
+    }
+    assert not [address for address, _ in changes if '"echo"' in address]
+    made = {address for address, action in changes if action == "create"}
+    assert {
+        'module.conductors["two"].aws_autoscaling_group.this',
+        'module.fleet["two-first"].aws_launch_template.this',
+        'module.network.aws_lb.this["stages"]',
+        'module.observability.aws_cloudwatch_metric_alarm.nobody_ready["two"]',
+        'module.state.aws_ssm_parameter.keys["conductors"]',
+    } <= made
+
+
+def check_conductors(moto: MotoServer) -> None:  # noqa: F811
+    """Two, in two zones, behind the clients' balancer; they ask a private one, which only they reach."""
+    (group,) = [
+        one
+        for one in moto.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+        if one["AutoScalingGroupName"] == "mark-two-conductors"
+    ]
+    assert (len(group["Instances"]), len(group["VPCZoneIdentifier"].split(","))) == (2, 3)  # an emulator fills one zone
+    assert group["HealthCheckType"] == "ELB"
+    assert "mark:site" not in {tag["Key"] for tag in group["Tags"]}, "the controller could end them"
+    elbv2, ec2 = moto.client("elbv2"), moto.client("ec2")
+    balancers = {one["LoadBalancerName"]: one for one in elbv2.describe_load_balancers()["LoadBalancers"]}
+    assert {name: one["Scheme"] for name, one in balancers.items()} == {
+        "mark": "internet-facing",
+        "mark-stages": "internal",
+    }
+    groups = elbv2.describe_target_groups()["TargetGroups"]
+    (described,) = (one for one in groups if one["TargetGroupName"].startswith("mark-two-c-"))
+    assert described["LoadBalancerArns"] == [balancers["mark"]["LoadBalancerArn"]]
+    (version,) = ec2.describe_launch_template_versions(LaunchTemplateName="mark-two-conductors")[
+        "LaunchTemplateVersions"
+    ]
+    script = base64.b64decode(version["LaunchTemplateData"]["UserData"])
+    assert len(script) < USER_DATA
+    url = f"http://{balancers['mark-stages']['DNSName']}:80"
+    assert f"--stage-at first={url} --stage-at second={url} " in script.decode()
+    (stage,) = ec2.describe_launch_template_versions(LaunchTemplateName="mark-two-second-bouncer")[
+        "LaunchTemplateVersions"
+    ]
+    booted = base64.b64decode(stage["LaunchTemplateData"]["UserData"])
+    assert len(booted) < USER_DATA
+    assert " --stage second\n" in booted.decode()
+
+
+def value(moto: MotoServer, reader: str) -> str:  # noqa: F811
+    name = f"/mark/mark/keys/{reader}"
+    return str(moto.client("ssm").get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"])
