@@ -53,6 +53,11 @@ def add_run_options(
     )
     cloud.add_argument("--spot-first-hour-free", action="store_true", help="AWS's rule for what it takes back early")
     cloud.add_argument("--cold-start", action="store_true", help="begin with no instance")
+    cloud.add_argument(
+        "--faults",
+        metavar="FILE",
+        help="instances slow down, hang and crash as its [faults] says, instead of the service's",
+    )
     result = parser.add_argument_group("what comes out")
     add_json(result)
     if service != "elsewhere":
@@ -76,7 +81,7 @@ def add_no_bound(parser: argparse.ArgumentParser) -> None:
 
 def refuse_service_options(args: argparse.Namespace) -> None:
     """For a run of a pipeline. Raises BadInput where one of these options is given."""
-    for option in ("attribute", "report"):
+    for option in ("faults", "attribute", "report"):
         if getattr(args, option, None):
             raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
 
@@ -105,6 +110,7 @@ def request_from(args: argparse.Namespace, progress: Callable[[float], None] | N
         seed=args.seed,
         spot_traces=tuple(args.spot_trace),
         cold_start=args.cold_start,
+        faults=args.faults,
         spot_first_hour_free=args.spot_first_hour_free,
         **reading(args),
         with_bound=not getattr(args, "no_bound", False),

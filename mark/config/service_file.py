@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mark.config.faults import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, check_name, fleet_of, slo_of
 from mark.config.section import Section, check_sections, tables_of
@@ -39,6 +40,7 @@ _KEYS = {
     "control": {"tau_s", "horizon_steps", "cool_down_s", "launch_overhead_s"},
     "rollout": {"canary_share", "canary_s", "surge_share"},
     "feedback": FEEDBACK_KEYS,
+    "faults": FAULT_KEYS,
     "slo_monitor": {"window", "count", "instance", "pause_s"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
 }  # fmt: skip
@@ -106,6 +108,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         committed=fleet.committed,
         control=_control(Section(path, "control", tables.get("control", {}))),
         rollout=_rollout(Section(path, "rollout", tables.get("rollout", {}))),
+        faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
         feedback=feedback_of(path, tables),
         slo_monitor=_slo_monitor(Section(path, "slo_monitor", tables.get("slo_monitor", {}))),
         versions=_versions(service.below("versions")),

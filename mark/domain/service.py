@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from mark.domain.errors import BadInput
+from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
@@ -120,6 +121,7 @@ class ServiceConfig:
     control: ControlSettings = ControlSettings()
     slo_monitor: SloMonitorSettings = SloMonitorSettings()
     rollout: RolloutSettings = RolloutSettings()
+    faults: Faults = NO_FAULTS  # that a simulated world plays
     feedback: FeedbackSettings | None = None  # None: none is taken
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from

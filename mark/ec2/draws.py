@@ -1,4 +1,4 @@
-"""What chance decides about an instance: how long it boots, and when a spot instance is interrupted.
+"""What chance decides about an instance: how long it boots, when a spot instance is interrupted, when any crashes.
 
 Every draw is a function of (seed, instance number, start, purpose), so that none shifts another.
 """
@@ -27,6 +27,7 @@ class _Purpose(IntEnum):
 
     BOOT = 0
     INTERRUPTION = 1
+    CRASH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,12 @@ class Start:
             return math.inf
         drawn = float(self._generator(_Purpose.INTERRUPTION).standard_exponential())
         return drawn / offer.interruptions_per_hour * HOUR_S
+
+    def until_crash_s(self, per_hour: float) -> float:
+        """From when it serves to its crash, at this rate."""
+        if per_hour <= 0.0:
+            return math.inf
+        return float(self._generator(_Purpose.CRASH).standard_exponential()) / per_hour * HOUR_S
 
     def _generator(self, purpose: _Purpose) -> np.random.Generator:
         key = np.array([self.seed % 2**64, self.number], dtype=np.uint64)

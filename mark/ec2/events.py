@@ -18,3 +18,4 @@ class InstanceEvent(IntEnum):
     IDLE = 7  # a draining instance may have finished
     CREDITS = 8  # are settled
     FORGOTTEN = 9  # it is described no more
+    CRASHED = 10  # it answers no more, though the cloud says that it runs

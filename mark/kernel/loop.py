@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mark.kernel import faults
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits, service_factor
@@ -43,6 +44,11 @@ def _by_counts(st: Stage) -> bool:
 
 
 @compiled
+def _may_fail(st: Stage) -> bool:
+    return st.faults.value.shape[0] > 0
+
+
+@compiled
 def _earliest(st: Stage, slot: int, workers: int) -> int:
     best = 0
     for worker in range(1, workers):
@@ -68,11 +74,18 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     worker = _earliest(st, slot, kinds.workers[kind])
     start = max(st.free_s[slot, worker], ready_s)
     service = kinds.service_s[kind, size] * service_factor(st.counter, kinds.sigma[kind])
+    if _may_fail(st):
+        start = faults.begins_s(st.faults, slot, start)
+        service = faults.takes_s(st.faults, slot, start, service)
     finish = start + service
     st.free_s[slot, worker] = finish
-    st.busy_s[slot] += service
     answer = finish + kinds.overhead_s[kind]
-    depart_together(out, st.member_id[slot], st.member_s[slot], size, start, answer, slot)
+    shown = slot
+    if _may_fail(st):
+        service = faults.works_s(st.faults, slot, start, service)
+        shown = faults.shown_slot(st.faults, slot, answer)
+    st.busy_s[slot] += service
+    depart_together(out, st.member_id[slot], st.member_s[slot], size, start, answer, shown)
     if st.flight_s.shape[1] > 0:
         for _ in range(size):
             in_flight_until(st, slot, answer)
@@ -119,10 +132,17 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
         if full == 1 or (free <= now_s and kinds.window_s[kind] <= 0.0):
             start = max(free, now_s)
             service = kinds.service_s[kind, 1] * service_factor(st.counter, kinds.sigma[kind])
+            if _may_fail(st):
+                start = faults.begins_s(st.faults, slot, start)
+                service = faults.takes_s(st.faults, slot, start, service)
             st.free_s[slot, worker] = start + service
-            st.busy_s[slot] += service
             answer = start + service + kinds.overhead_s[kind]
-            depart(out, request, now_s, start, answer, answer - now_s, slot)
+            shown = slot
+            if _may_fail(st):
+                service = faults.works_s(st.faults, slot, start, service)
+                shown = faults.shown_slot(st.faults, slot, answer)
+            st.busy_s[slot] += service
+            depart(out, request, now_s, start, answer, answer - now_s, shown)
             in_flight_until(st, slot, answer)
             _show_free(st, slot, kind)
             return

@@ -86,6 +86,7 @@ def advance(
     bouncers: bool,
     late: int,
     keep: bool,
+    count: bool,
 ) -> int:
     """Simulate and account arrivals [first, ...) before `until_s`; returns the position of the next.
 
@@ -93,11 +94,13 @@ def advance(
     what is late wherever goes.
 
     With `keep` it returns once the buffer is full, and leaves what departed in it; else it leaves the buffer empty.
+    Without `count` it keeps without accounting.
     """
     i = first
     while True:
         i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
-        account(accounts, out, rt_max_s, fine_s)
+        if count:
+            account(accounts, out, rt_max_s, fine_s)
         full = out.rows[0] >= CHUNK
         if keep or not full:
             break

@@ -8,12 +8,15 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
 from mark.kernel import functions, loop, service
 from mark.kernel.accounting import Accounting
-from mark.kernel.departures import CHUNK, Departures, Recording, buffer, by_request, joined
+from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
+from mark.kernel.faults import fault_state, with_slots
+from mark.kernel.lost import Lost, ended
 from mark.kernel.state import (
     ACTIVE,
     ALB,
@@ -24,6 +27,7 @@ from mark.kernel.state import (
     RANDOM,
     READY,
     REQUEST,
+    THROTTLED,
     TWO_CHOICES,
     Classes,
     Floats,
@@ -32,6 +36,7 @@ from mark.kernel.state import (
     Stage,
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
+from mark.rules import second_attempts
 from mark.rules.admission import FUNCTION
 from mark.rules.capacity_classes import class_weights
 
@@ -72,6 +77,7 @@ class StageSimulation:
         seed: int = 0,
         horizons_s: Sequence[float] | None = None,
         classes: Sequence[int] | None = None,
+        faults: Faults = NO_FAULTS,
         keep: bool = False,
     ) -> None:
         self._candidates = tuple(candidates)
@@ -79,6 +85,8 @@ class StageSimulation:
         self._bouncers, self._late, self._routing = bouncers, late, ROUTING[routing]
         self.accounts = Accounting(rt_max_s=rt_max_s, end_s=end_s, fine_s=fine_s, recent=recent)
         self._kept: list[Departures] | None = [] if keep else None
+        self._lost = Lost() if faults.crashes else None
+        self._second_attempts, self._arrived_then = second_attempts.BURST, 0
         self._function = function
         self._horizons_s = [INF] * len(self._candidates) if horizons_s is None else list(horizons_s)
         self._class_of = [0] * len(self._candidates) if classes is None else list(classes)
@@ -116,8 +124,9 @@ class StageSimulation:
             flight_tree=np.full(WIDTH, INF),
             leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
+            faults=fault_state(faults, seed),
         )
-        self._out = buffer(CHUNK + 1, keep)
+        self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = functions.pool_for(function)
 
     # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
@@ -143,6 +152,38 @@ class StageSimulation:
     def remove(self, number: int, at_s: float) -> None:
         """It is gone. A bouncer promises nothing beyond a notice, so a drained replica loses nothing."""
         self.drain(number, at_s)
+        if self._lost is not None:
+            self._st.faults.crash_s[number] = INF
+            self._ended(self._lost.waiting(number))
+
+    def doom(self, number: int, crash_s: float) -> None:
+        """It will crash then, unless it is removed before; to be said right after `add`. Nothing that decides knows."""
+        self._st.faults.crash_s[number] = crash_s
+
+    def crash(self, number: int, at_s: float) -> None:
+        """It crashes, as said by `doom`. What it has not answered is lost, and asked for once more.
+
+        As a gateway does it: of another replica, once, at once, and within the budget of second attempts; else a
+        function answers, or nothing does. Behind an ALB nothing does at all.
+        """
+        assert self._lost is not None
+        assert self._st.faults.crash_s[number] == at_s
+        self.drain(number, at_s)
+        self._st.faults.crash_s[number] = INF
+        self._st.free_s[number, :] = at_s
+        lost = self._lost.crashed(number)
+        again = ~lost.again & (self._routing != ALB)
+        budget = second_attempts.grown(self._second_attempts, self.arrived - self._arrived_then)
+        again &= np.cumsum(again) <= budget
+        self._second_attempts, self._arrived_then = budget - np.count_nonzero(again), self.arrived
+        request, arrival_s = lost.request[again], lost.arrival_s[again]
+        if len(request):
+            arrived = self.arrived
+            self._st.counter[REQUEST] = self._lost.numbered(request, arrival_s)
+            self.advance(np.full(len(request), at_s), 0, INF)
+            self._st.counter[REQUEST] = arrived
+        for place in np.flatnonzero(~again):
+            self._give_up(lost.request[place : place + 1], lost.arrival_s[place : place + 1], at_s)
 
     def idle_at(self, number: int) -> float:
         """When everything it has accepted is finished; for a draining replica that is final."""
@@ -184,6 +225,8 @@ class StageSimulation:
         `limit_s` is the latency that each request is admitted for; without it that is RT_max for all. Either all
         calls for a stage pass it or none does.
         """
+        if self._lost is not None and limit_s is not None:
+            raise ValueError("where replicas crash requests have one limit")
         if self._stale:
             self._rebuild()
         while True:
@@ -202,11 +245,15 @@ class StageSimulation:
                 self._routing,
                 self._bouncers,
                 self._late,
-                self._kept is not None,
+                self._has_rows,
+                self._lost is None,
             )
-            if self._kept is None or not self._out.rows[0]:
+            if not self._has_rows or not self._out.rows[0]:
                 return int(first)
-            self._kept.append(self._out.taken())
+            if self._lost is not None:
+                self._departed()
+            elif self._kept is not None:
+                self._kept.append(self._out.taken())
 
     def settle(self, until_s: float) -> None:
         """Everything that was accepted and starts by then departs: all that completes before `until_s`."""
@@ -216,8 +263,11 @@ class StageSimulation:
         self._departed()
 
     def finish(self) -> None:
-        """Finish what was accepted; to be called once, after the last arrival."""
+        """Finish what was accepted; to be called once, after the last arrival and the last crash."""
         self.settle(INF)
+        if self._lost is not None:
+            for number in self._lost.replicas():
+                self._ended(self._lost.waiting(number))
 
     # -- what was seen -----------------------------------------------------------------------------------------------
 
@@ -236,6 +286,11 @@ class StageSimulation:
     @property
     def arrived(self) -> int:
         return int(self._st.counter[REQUEST])
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """Requests that crashes took, counted each time; and how many of them were asked for once more."""
+        return (0, 0) if self._lost is None else (self._lost.lost, self._lost.retried)
 
     @property
     def by_instances(self) -> int:
@@ -289,9 +344,10 @@ class StageSimulation:
             flight_count=_padded(st.flight_count, more),
             flight_next_s=np.concatenate([st.flight_next_s, np.full(more, INF)]),
             turn=_padded(st.turn, more),
+            faults=with_slots(st.faults, more),
         )
         # One arrival may find every open batch due, after all but the last place of a chunk is filled.
-        self._out = buffer(CHUNK + self._st.member_s.size + 1, self._kept is not None)
+        self._out = buffer(CHUNK + self._st.member_s.size + 1, self._has_rows)
 
     def _settle(self, number: int) -> None:
         """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""
@@ -304,10 +360,29 @@ class StageSimulation:
 
     def _departed(self) -> None:
         """Account what is in the buffer, and empty it."""
-        self.accounts.add(self._out)
         rows = self._out.taken()
+        self._ended(rows if self._lost is None else self._lost.without(rows))
+
+    def _ended(self, rows: Departures) -> None:
+        """Account these."""
+        self.accounts.add(rows)
         if self._kept is not None:
             self._kept.append(rows)
+
+    def _give_up(self, request: Ints, arrival_s: Floats, at_s: float) -> None:
+        """No replica answers this lost request any more: a function does, where there is a gateway and it has one."""
+        takes_s = INF if self._routing == ALB else functions.latency_s(self._pool, at_s)
+        if takes_s < INF:
+            functions.begin(self._pool, at_s)
+        elif self._function is not None and self._routing != ALB:
+            self._pool.number[THROTTLED] += 1
+        slot = BY_FUNCTION if takes_s < INF else REFUSED
+        self._ended(ended(request, arrival_s, at_s, np.array([takes_s]), slot))
+
+    @property
+    def _has_rows(self) -> bool:
+        """Does the buffer have every column, and is it read here?"""
+        return self._kept is not None or self._lost is not None
 
     def _rebuild(self) -> None:
         """Lay out the trees anew: leaves of a kind in ascending number, which makes leftmost mean lowest id."""

@@ -54,6 +54,19 @@ class Classes(NamedTuple):
     tree_levels: Ints  # [G]
 
 
+class FaultState(NamedTuple):
+    """What replicas do now and then, see mark.kernel.faults; all empty where they do nothing."""
+
+    value: Floats  # [7]
+    key: Ints  # [2] of what is drawn: the seed, and how many replicas a host group has
+    slow: Ints  # [S] 1 in a slow period,
+    slow_until_s: Floats  # [S] and when the period ends in which the last batch began
+    slow_drawn: Ints  # [S]
+    hang_s: Floats  # [S] when the last hang begins that was looked at
+    hangs_drawn: Ints  # [S]
+    crash_s: Floats  # [S] infinite: it does not crash
+
+
 class Stage(NamedTuple):
     """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves."""
 
@@ -80,6 +93,7 @@ class Stage(NamedTuple):
     flight_tree: Floats  # [L] when the next answer comes
     leaf_slot: Ints  # [L]
     counter: Ints
+    faults: FaultState
 
 
 class FunctionPool(NamedTuple):

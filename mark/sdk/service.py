@@ -74,6 +74,7 @@ class RunOptions(TypedDict, total=False):
     seed: int
     spot_traces: Sequence[str | Path]
     cold_start: bool
+    faults: str | Path
     spot_first_hour_free: bool
     log_filter: tuple[str, str]
     columns: TableColumns

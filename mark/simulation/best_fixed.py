@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from itertools import count as count_from
 
@@ -42,10 +42,12 @@ def best_fixed(inputs: Inputs) -> Policy:
 
     Any type that the service may buy, on demand where that is sold so, else burstable, in any number; not spot, which
     is taken back. Instances are ready at second 0. Where no such fleet keeps the promise (service times may scatter
-    beyond RT_max whatever the number), the one for the highest minute, and its plan says so. Raises Infeasible when
-    the resolved service offers no instance at all.
+    beyond RT_max whatever the number), the one for the highest minute, and its plan says so. It is looked for without
+    crashes: here no controller replaces what has crashed. Raises Infeasible when the resolved service offers no
+    instance at all.
     """
-    search = _Search(inputs)
+    faults = inputs.service.faults.without_crashes()
+    search = _Search(replace(inputs, service=replace(inputs.service, faults=faults)))
     found = search.of_one_type()
     if found is None:
         note = f"no fixed fleet keeps the promise ({search.runs} were simulated): this one is for the highest minute"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from mark.catalog.tables import load_catalog
+from mark.config.faults import load_faults
 from mark.config.fleet import markets_of
 from mark.config.service_file import load_service
 from mark.domain.function_offer import is_function
@@ -81,6 +82,8 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
         service = replace(service, profile_file=request.profile)
     if request.markets is not None:
         service = replace(service, markets=markets_of(request.markets, "markets"))
+    if request.faults is not None:
+        service = replace(service, faults=load_faults(request.faults))
     if request.slo is not None:
         service = replace(service, slo=request.slo)
     catalog = load_catalog(service.catalog)

@@ -74,6 +74,7 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: fl
             for offer in resolved.offers
         ],
         classes=[class_of[offer.name] for offer in resolved.offers],
+        faults=inputs.service.faults,
         keep=keep,
     )
 
@@ -97,6 +98,8 @@ def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation) -> Simulate
         zones=resolved.catalog.spot_zones,
         committed=resolved.committed,
         committed_usd_per_hour=resolved.committed_usd_per_hour,
+        crashes_per_hour=inputs.service.faults.crashes_per_hour,
+        crashing=stage,
     )
 
 

@@ -40,6 +40,7 @@ class RunRequest:
     seed: int = 0
     spot_traces: tuple[str, ...] = ()
     cold_start: bool = False
+    faults: str | None = None  # a file with `[faults]`; None: those of the service file
     spot_first_hour_free: bool = False
     log_filter: tuple[str, str] | None = None
     columns: TableColumns = RECOGNISED  # of a trace that is a table

@@ -79,6 +79,15 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class CrashCounts:
+    """Instances that crashed, and requests that these had not answered."""
+
+    crashes: int
+    lost: int  # a request counts each time
+    retried: int  # of them asked for once more, of another instance
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """One row a minute, `t_s` seconds after the start of the evaluated part; every array has its length."""
 
@@ -120,6 +129,7 @@ class SimulationResult:
     derived_share: float = 0.0  # the same of derived ones
     priced: str = ""  # the catalogue, its region and the day of its prices
     predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
+    crashed: CrashCounts | None = None  # None: in a world without crashes
     weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -147,4 +157,4 @@ class SimulationResult:
             "speed": asdict(self.speed),
             "regret_reason": self.regret_reason,
             "notes": list(self.notes),
-        }
+        } | ({} if self.crashed is None else {"resilience": asdict(self.crashed)})

@@ -48,6 +48,7 @@ from mark.simulation.minutes import Minutes
 from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
 from mark.simulation.request import RunRequest
 from mark.simulation.result import (
+    CrashCounts,
     Decision,
     Latency,
     Requests,
@@ -355,6 +356,7 @@ class Simulation:
                 Decision(at_s, command.verb, str(command), outcome, command.usd_per_hour, self._weighed_for.get(place))
                 for place, (at_s, command, outcome) in enumerate(self._store.journal[:MAX_DECISIONS])
             ),
+            crashed=CrashCounts(self._cloud.crashes, *stage.lost) if inputs.service.faults.crashes else None,
             weighed=tuple(self._weighed),
             bound_usd=None if bound is None else bound.usd,
             bound_own_usd=None if own_bound is None else own_bound.usd,
@@ -415,6 +417,9 @@ class Simulation:
         notes += self._cloud.notes
         notes += [self._pool_note] if self._pool_note else []
         notes += [self._predictor_note] if self._predictor_note else []
+        if (crashes := self._cloud.crashes) > 0:
+            lost, retried = self._stage.lost
+            notes.append(f"{crashes} instances crashed with {lost} requests, {retried} of which asked another instance")
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):
             cause = self._controller.causes.get(name)

@@ -3,7 +3,8 @@
 What happens at one and the same time happens in this order:
 
 1. workers finish and environments of functions become idle; batches that are due start (a window's end included);
-2. the fleet changes (added, drained, slowed down; environments warmed), in the order given;
+2. the fleet changes (added, drained, slowed down, crashed; environments warmed), in the order given; what a crash loses
+   comes again at once;
 3. requests arrive, in the order given; one that starts or closes a batch does so before the next arrives.
 
 A batch's service time is fixed when it closes (no one may join any more), at the latest when it starts.
@@ -12,8 +13,9 @@ A batch's service time is fixed when it closes (no one may join any more), at th
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -22,6 +24,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse
@@ -68,7 +71,7 @@ def function(
 
 @dataclass(frozen=True)
 class Change:
-    """One step of the fleet's history: `what` is add, drain, speed or warm."""
+    """One step of the fleet's history: `what` is add, drain, speed, crash or warm."""
 
     at_s: float
     what: str
@@ -91,6 +94,7 @@ class Case:
     limits_s: tuple[float, ...] = ()  # by request; empty: RT_max for all
     late: int = admission.FUNCTION
     classes: tuple[int, ...] = ()  # by candidate; empty: all in one
+    faults: Faults = NO_FAULTS
 
 
 @dataclass
@@ -111,6 +115,61 @@ class Batch:
     service_s: float = 0.0
 
 
+def mix(z: int) -> int:
+    """SplitMix64 (Steele, Lea, Flood 2014)."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & BITS
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & BITS
+    return z ^ (z >> 31)
+
+
+class Troubles:
+    """The slow periods and hangs of a replica, all of them from time 0 on."""
+
+    def __init__(self, faults: Faults, seed: int, number: int) -> None:
+        self.faults, self.seed, self.number = faults, seed, number
+        group = number // faults.host_group
+        self.begins_slow = self.uniform(0, group, 0) <= faults.slow_share
+        # When periods end, slow and calm, and when hangs begin.
+        self.turns_s = self.times(lambda n: self.period_s(group, n), 0.0) if faults.slows else []
+        self.hangs_s = self.times(self.between_s, faults.hang_s) if faults.hangs else []
+
+    def uniform(self, purpose: int, whose: int, drawn: int) -> float:
+        z = mix(mix((self.seed + GOLDEN * (purpose + 1)) & BITS) ^ whose)
+        return ((mix((z + GOLDEN * drawn) & BITS) >> 11) + 1) / 2.0**53
+
+    def period_s(self, group: int, nth: int) -> float:
+        slow = self.begins_slow == (nth % 2 == 0)
+        share = self.faults.slow_share
+        mean_s = self.faults.slow_s * (1.0 if slow else (1.0 - share) / share)
+        return -mean_s * math.log(self.uniform(0, group, nth + 1))
+
+    def between_s(self, nth: int) -> float:
+        return -3600.0 / self.faults.hangs_per_hour * math.log(self.uniform(1, self.number, nth))
+
+    @staticmethod
+    def times(step_s: Callable[[int], float], more_s: float, until_s: float = 3000.0) -> list[float]:
+        """Sums of steps, each but the first `more_s` longer."""
+        found = [step_s(0)]
+        while found[-1] < until_s:
+            found.append(found[-1] + more_s + step_s(len(found)))
+        return found
+
+    def begins_s(self, at_s: float) -> float:
+        """When a batch begins that a worker has from then on."""
+        length_s = self.faults.hang_s
+        return next((h + length_s for h in self.hangs_s if h <= at_s < h + length_s), at_s)
+
+    def ends_s(self, begin_s: float, service_s: float) -> float:
+        """When a batch ends that begins then."""
+        turns = sum(turn_s <= begin_s for turn_s in self.turns_s)
+        if self.turns_s and self.begins_slow == (turns % 2 == 0):
+            service_s = service_s * self.faults.slow_factor + self.faults.slow_add_s
+        for hang_s in self.hangs_s:
+            if begin_s <= hang_s < begin_s + service_s:
+                service_s += self.faults.hang_s
+        return begin_s + service_s
+
+
 class Replica:
     def __init__(self, world: World, number: int, candidate: int) -> None:
         self.world, self.number, self.kind = world, number, world.case.candidates[candidate]
@@ -119,6 +178,8 @@ class Replica:
         self.closed: deque[Batch] = deque()
         self.open: Batch | None = None
         self.asked: list[int] = []  # requests that came here
+        self.troubles = Troubles(world.case.faults, world.case.seed, number)
+        self.crashed = False
         self.group = world.case.classes[candidate] if world.case.classes else 0
 
     def service_s(self, size: int) -> float:
@@ -145,8 +206,12 @@ class Replica:
         free = [*self.running, *[now] * (self.kind.workers - len(self.running))]
         heapq.heapify(free)
         for batch in self.closed:
-            heapq.heappush(free, heapq.heappop(free) + batch.service_s)
+            heapq.heappush(free, self.end_s(heapq.heappop(free), batch))
         return min(free)
+
+    def end_s(self, free_s: float, batch: Batch) -> float:
+        """When a batch ends that a worker has from then on."""
+        return self.troubles.ends_s(self.troubles.begins_s(free_s), batch.service_s)
 
     def completion_s(self) -> float:
         """When a request that arrives now would be answered if no further one came."""
@@ -204,17 +269,17 @@ class Replica:
 
     def start_what_is_due(self) -> None:
         now = self.world.env.now
-        while len(self.running) < self.kind.workers:
+        while not self.crashed and len(self.running) < self.kind.workers:
             if not self.closed and self.open is not None and now >= self.open.members[0][1] + self.window_s:
                 self.close()
             if not self.closed:
                 return
             batch = self.closed.popleft()
-            finish = now + batch.service_s
+            begin, finish = self.troubles.begins_s(now), self.end_s(now, batch)
             self.running.append(finish)
             for request, _, _ in batch.members:
-                self.world.answer(request, self.number, now, finish + self.kind.overhead_s)
-            self.world.env.process(self.serve(finish, batch.service_s))
+                self.world.answer(request, self.number, begin, finish + self.kind.overhead_s)
+            self.world.env.process(self.serve(finish, finish - now))
 
     def serve(self, finish_s: float, service_s: float) -> Generator[simpy.Event, Any, Any]:
         yield self.world.env.timeout(service_s)
@@ -284,6 +349,8 @@ class World:
         self.env = simpy.Environment()
         self.environments = Environments(self.env, case.function)
         self.replicas: dict[int, Replica] = {}
+        self.ever: dict[int, Replica] = {}  # drained ones, too
+        self.retried: set[int] = set()
         self.random = case.seed
         n = len(case.arrivals_s)
         self.outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
@@ -307,10 +374,13 @@ class World:
             yield self.at(change.at_s, CHANGE)
             if change.what == "add":
                 self.replicas[change.number] = Replica(self, change.number, change.candidate)
+                self.ever[change.number] = self.replicas[change.number]
             elif change.what == "drain":
                 self.replicas.pop(change.number)  # its events go on until it is empty
             elif change.what == "speed":
                 self.replicas[change.number].speed = change.speed
+            elif change.what == "crash":
+                self.crash(change.number)
             else:
                 self.outcome.pings.append(self.environments.warm(change.environments))
 
@@ -340,6 +410,26 @@ class World:
         else:
             self.answer(request, REFUSED, now, np.inf)
 
+    def crash(self, number: int) -> None:
+        """Whatever it has not answered comes again: once, and not behind an ALB."""
+        self.replicas.pop(number, None)
+        replica, seen = self.ever[number], self.outcome
+        replica.crashed = True
+        mine = [r for r in replica.asked if seen.slot[r] in (-3, number) and seen.finish_s[r] > self.env.now]
+        once = sorted(r for r in mine if r not in self.retried and self.case.routing != "alb")
+        self.retried.update(once)
+        for request in mine:
+            self.answer(request, -3, np.inf, np.inf)
+        for request in once:
+            self.arrive(request)
+        for request in sorted(set(mine) - set(once)):
+            by_function = admission.NEVER_S if self.case.routing == "alb" else self.environments.latency_s()
+            if by_function < admission.NEVER_S:
+                self.environments.call(by_function)
+                self.answer(request, BY_FUNCTION, self.env.now, self.env.now + by_function)
+            else:
+                self.answer(request, REFUSED, self.env.now, np.inf)
+
     def choose(self) -> Replica | None:
         numbers = sorted(self.replicas)
         if self.case.routing == "fewest-in-flight":
@@ -367,12 +457,8 @@ class World:
         return best
 
     def bits(self) -> int:
-        """SplitMix64 (Steele, Lea, Flood 2014)."""
         self.random = (self.random + GOLDEN) & BITS
-        z = self.random
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & BITS
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & BITS
-        return z ^ (z >> 31)
+        return mix(self.random)
 
     def answer(self, request: int, slot: int, start_s: float, finish_s: float) -> None:
         self.outcome.slot[request] = slot

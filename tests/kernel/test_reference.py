@@ -10,8 +10,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.domain.faults import Faults
 from mark.domain.profile import Candidate
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import ROUTING, StageSimulation
 from mark.rules.admission import FUNCTION, REJECT
 from tests.kernel.reference import Case, Change, World, candidate, function
 
@@ -30,6 +31,7 @@ def empty_stage(case: Case) -> StageSimulation:
         routing=case.routing,
         seed=case.seed,
         classes=case.classes or None,
+        faults=case.faults,
         keep=True,
     )
 
@@ -45,10 +47,15 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         position = stage.advance(arrivals, position, change.at_s, limits)
         if change.what == "add":
             stage.add(change.number, change.candidate, change.at_s)
+            for crash in case.changes:
+                if crash.what == "crash" and crash.number == change.number:
+                    stage.doom(change.number, crash.at_s)
         elif change.what == "drain":
             stage.drain(change.number, change.at_s)
         elif change.what == "speed":
             stage.set_speed(change.number, change.speed, change.at_s)
+        elif change.what == "crash":
+            stage.crash(change.number, change.at_s)
         else:
             pings.append(stage.warm(change.at_s, change.environments))
     assert stage.advance(arrivals, position, np.inf, limits) == len(arrivals)
@@ -68,7 +75,9 @@ def check(case: Case) -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", limits: bool = False) -> Case:
+def cases(
+    draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", limits: bool = False, faulty: bool = False
+) -> Case:
     # `unit` ticks make one step of the coarse grid: 1 makes nearly everything tie, 1009 nearly nothing
     unit = draw(st.sampled_from([1, 4, 1009]))
     tick = draw(st.sampled_from([2.0**-3, 2.0**-6])) / (1 if unit < 1009 else 1024)
@@ -108,7 +117,7 @@ def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", 
         arrivals.append(now)
     return Case(
         candidates,
-        tuple(draw(changes(len(candidates), sorted({0.0, *arrivals}), overflow is not None))),
+        tuple(draw(changes(len(candidates), sorted({0.0, *arrivals}), overflow is not None, faulty))),
         tuple(arrivals),
         ticks(2, 40),
         overflow,
@@ -118,18 +127,37 @@ def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", 
         tuple(ticks(2, 40) for _ in arrivals) if limits else (),
         draw(st.sampled_from([FUNCTION, REJECT])),
         tuple(draw(st.integers(0, 3)) for _ in candidates) if draw(st.booleans()) else (),
+        draw(faults(tick * unit)) if faulty else Faults(),
     )
 
 
 @st.composite
-def changes(draw: st.DrawFn, candidates: int, times_s: list[float], has_function: bool) -> list[Change]:
-    """A first fleet of up to 6, then additions, drains, new speeds and warm-ups at times of arrivals."""
-    fleet = draw(st.integers(0, 6))
+def faults(draw: st.DrawFn, step_s: float) -> Faults:
+    """Slow periods and hangs that come as often as batches do; crashes are among the changes of the fleet."""
+    return Faults(
+        slow_share=draw(st.sampled_from([0.0, 0.2, 0.5, 0.9])),
+        slow_s=step_s * draw(st.integers(1, 40)),
+        slow_factor=draw(st.sampled_from([1.0, 1.5, 3.0])),
+        slow_add_s=step_s * draw(st.integers(0, 4)),
+        host_group=draw(st.integers(1, 3)),
+        hangs_per_hour=draw(st.sampled_from([0.0, 1.0, 0.1])) * 3600.0 / (20.0 * step_s),
+        hang_s=step_s * draw(st.integers(1, 30)),
+        crashes_per_hour=1.0,
+    )
+
+
+@st.composite
+def changes(
+    draw: st.DrawFn, candidates: int, times_s: list[float], has_function: bool, crashes: bool = False
+) -> list[Change]:
+    """A first fleet of up to 6, then additions, drains, new speeds, crashes and warm-ups at times of arrivals."""
+    fleet = draw(st.integers(2 * crashes, 6))
     ready = {n: draw(st.integers(0, candidates - 1)) for n in range(fleet)}
     history = [Change(0.0, "add", n, kind) for n, kind in ready.items()]
     gone: dict[int, int] = {}
-    for at_s in sorted(draw(st.lists(st.sampled_from(times_s), max_size=8))):
-        what = draw(st.sampled_from(["add", "drain", "speed", "warm"]))
+    crashed: set[int] = set()
+    for at_s in sorted(draw(st.lists(st.sampled_from(times_s), max_size=12 if crashes else 8))):
+        what = draw(st.sampled_from(["add", "drain", "speed", "warm", *["crash"] * 6 * crashes]))
         if what == "add":
             number = len(ready) + len(gone)
             ready[number] = draw(st.integers(0, candidates - 1))
@@ -143,6 +171,11 @@ def changes(draw: st.DrawFn, candidates: int, times_s: list[float], has_function
         elif ready and what == "speed":
             number = draw(st.sampled_from(sorted(ready)))
             history.append(Change(at_s, "speed", number, speed=draw(st.sampled_from([0.25, 0.5, 1.0]))))
+        elif what == "crash" and (alive := sorted({*ready, *gone} - crashed)):
+            number = draw(st.sampled_from(alive))
+            crashed.add(number)
+            gone[number] = ready.pop(number, gone.get(number, 0))
+            history.append(Change(at_s, "crash", number))
     return history
 
 
@@ -185,4 +218,11 @@ def test_an_alb_agrees_with_the_reference(case: Case) -> None:
 @given(cases(windows=True, limits=True))
 def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
     """Each request is admitted against its own limit, and its batch keeps the earliest deadline among its members."""
+    check(case)
+
+
+@settings(max_examples=60)
+@given(st.one_of(*(cases(windows=True, routing=routing, faulty=True) for routing in ROUTING)))
+def test_faulty_replicas_agree_with_the_reference(case: Case) -> None:
+    """Whatever is slow, hangs or crashes, drained or not: each request ends at the same place at the same time."""
     check(case)

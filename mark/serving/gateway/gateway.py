@@ -41,6 +41,7 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from mark.domain.errors import BadInput
+from mark.rules import second_attempts
 from mark.rules.admission import NEVER_S
 from mark.rules.routing import better
 from mark.serving.backend.bouncer import IllegalTransition
@@ -73,8 +74,8 @@ class GatewayPolicy:
     longest_backoff_s: float = 30.0
     probe_s: float = 1.0  # between questions for readiness
     avoid_s: float = 0.1  # after a refusal or a failure; a queue changes its mind within a batch or two
-    retry_share: float = 0.2  # second attempts per request, in the long run
-    retry_burst: float = 500.0
+    retry_share: float = second_attempts.SHARE  # second attempts per request, in the long run
+    retry_burst: float = second_attempts.BURST
     hedge_after_s: float = NEVER_S
     routing: str = LEAST_COMPLETION
 

@@ -52,6 +52,16 @@ class DataPlane(Protocol):
         """Busy worker-seconds since it was first added; work under way may count in full."""
 
 
+class CrashingPlane(Protocol):
+    """A data plane whose instances may crash."""
+
+    def doom(self, number: int, crash_s: float) -> None:
+        """What was just added crashes then, unless it is removed before."""
+
+    def crash(self, number: int, at_s: float) -> None:
+        """It does. From now on it answers nothing."""
+
+
 @dataclass(slots=True)
 class _Record:
     number: int
@@ -71,6 +81,7 @@ class _Record:
     account: CreditAccount | None = None
     credits_at_s: float = 0.0  # when the balance was last updated,
     busy_s: float = 0.0  # and the busy worker-seconds it has paid for
+    silent_s: float | None = None  # when it crashed
     view: Instance | None = None  # what fleet() shows; None: has changed
 
 
@@ -95,7 +106,8 @@ class SimulatedCloud:
     are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
     on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
     `bills_disks` of all instances; `bills_pool`: else of those in the warm pool.
-    Of an offer `committed[name]` instances are paid by `committed_usd_per_hour`, run or not.
+    What serves crashes `crashes_per_hour` times, which `crashing` is told: it answers no more, and is paid until it is
+    ended. Of an offer `committed[name]` instances are paid by `committed_usd_per_hour`, run or not.
     Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
     """
 
@@ -117,10 +129,14 @@ class SimulatedCloud:
         zones: Sequence[str] | None = None,
         committed: Mapping[str, int] | None = None,
         committed_usd_per_hour: float = 0.0,
+        crashes_per_hour: float = 0.0,
+        crashing: CrashingPlane | None = None,
     ) -> None:
         self._offers = tuple(offers)
         self._index = {offer.name: i for i, offer in enumerate(self._offers)}
         self._plane = plane
+        self._crashes_per_hour, self._crashing = crashes_per_hour, crashing
+        self.crashes = 0
         self._seed = seed
         self._end_s = end_s
         self._bills_disks = bills_disks
@@ -253,6 +269,7 @@ class SimulatedCloud:
         self._pool_disk(record, -1)
         record.starts += 1
         record.launched_s, record.warm, record.idle = self._now_s, False, False
+        record.silent_s = None
         self._take_in(record)
         self._boot(record)
 
@@ -345,6 +362,8 @@ class SimulatedCloud:
             return record.phase is not Phase.PENDING
         if kind == InstanceEvent.IDLE:
             return record.phase is not Phase.DRAINING
+        if kind == InstanceEvent.CRASHED:
+            return record.phase not in (Phase.READY, Phase.DRAINING)
         return False
 
     def _fire(self, event: tuple[float, int, int, int]) -> None:
@@ -363,6 +382,8 @@ class SimulatedCloud:
             self._watch_idle(record)
         elif kind == InstanceEvent.NOTICE:
             self._announce(record)
+        elif kind == InstanceEvent.CRASHED:
+            self._crash(record)
         else:
             self._end(record, taken=True)
 
@@ -403,6 +424,7 @@ class SimulatedCloud:
         if record.billed_from_s is not None:
             self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
         self._plane.add(record.number, record.offer_index, self._now_s)
+        self._doom(record)
         self._touch(record)
         if record.account is not None:
             if record.warm:
@@ -410,6 +432,21 @@ class SimulatedCloud:
             # A boot burns about what it earns: the account opens when the instance is ready.
             record.credits_at_s, record.busy_s = self._now_s, self._plane.busy_s(record.number)
             self._update_credits(record)
+
+    def _doom(self, record: _Record) -> None:
+        crash_s = self._now_s + self._start(record).until_crash_s(self._crashes_per_hour)
+        if self._crashing is not None and crash_s <= self._end_s:
+            self._crashing.doom(record.number, crash_s)
+            self._push(crash_s, InstanceEvent.CRASHED, record.number, record.starts)
+
+    def _crash(self, record: _Record) -> None:
+        assert self._crashing is not None
+        self._crashing.crash(record.number, self._now_s)
+        self.crashes += 1
+        record.silent_s = self._now_s
+        self._touch(record)
+        if record.phase is Phase.DRAINING:
+            self._watch_idle(record)
 
     def _bill_from(self, record: _Record) -> None:
         record.billed_from_s = self._now_s
@@ -493,6 +530,7 @@ class SimulatedCloud:
             standby=record.standby,
             credits=None if record.account is None else record.account.balance,
             idle=record.idle,
+            silent_s=record.silent_s if record.phase is Phase.READY else None,
             resumed=record.starts > 0,
             stopped_s=record.stopped_s + STOPPING_S if record.phase is Phase.STOPPED else None,
             release=record.release,

@@ -595,3 +595,81 @@ def test_nothing_due_is_nothing_done() -> None:
         c.advance(5.0 * k)
     assert c.fleet() is fleet
     assert len(plane.calls) == calls
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------------
+
+
+class CrashingPlane(FakePlane):
+    def doom(self, number: int, crash_s: float) -> None:
+        self.calls.append(("doom", number, crash_s))
+
+    def crash(self, number: int, at_s: float) -> None:
+        self.calls.append(("crash", number, at_s))
+        self._drained[number] = at_s - self.queue_s  # it has nothing any more
+
+    def of(self, verb: str) -> list[tuple[int, float]]:
+        return [(number, at_s) for what, number, at_s in (c[:3] for c in self.calls) if what == verb]
+
+
+def crashing(per_hour: float = 1.0, **more: Any) -> tuple[SimulatedCloud, CrashingPlane]:
+    plane = CrashingPlane()
+    return cloud(plane, crashes_per_hour=per_hour, crashing=plane, **more), plane
+
+
+def test_what_crashes_is_silent_and_paid_until_it_is_ended() -> None:
+    """The cloud goes on to say that it is ready."""
+    c, plane = crashing()
+    (number,) = c.start_ready(OD.name, 1)
+    ((_, crash_s),) = plane.of("doom")
+    c.advance(crash_s + 10.0)
+    assert plane.of("crash") == [(number, crash_s)]
+    (seen,) = c.fleet().instances
+    assert (seen.phase, seen.silent_s, c.crashes) == (Phase.READY, crash_s, 1)
+    c.drain(number)
+    assert c.fleet().instances[0].idle
+    c.terminate(number)
+    assert c.bill(1e6).total == pytest.approx(math.ceil(crash_s + 10.0) * 0.0001)
+    assert c.fleet_result(1e6).terminated == 1
+
+
+def test_a_crash_while_it_drains_leaves_nothing_to_wait_for() -> None:
+    c, plane = crashing()
+    plane.queue_s = 1e9
+    (number,) = c.start_ready(OD.name, 1)
+    ((_, crash_s),) = plane.of("doom")
+    c.advance(crash_s - 1.0)
+    c.drain(number)
+    assert not c.fleet().instances[0].idle
+    c.advance(crash_s)
+    assert c.fleet().instances[0].idle
+    assert c.fleet().instances[0].silent_s is None  # its bouncer need not answer any more
+
+
+def test_a_start_draws_its_own_crash() -> None:
+    """A stopped instance does not crash; resumed it may, and is not silent before. Rates scale what is drawn."""
+    c, plane = crashing()
+    (number,) = c.start_ready(T3.name, 1)
+    ((_, crash_s),) = plane.of("doom")
+    c.advance(crash_s / 2.0)
+    c.drain(number)
+    c.advance(crash_s / 2.0)
+    c.stop(number)
+    c.advance(crash_s + 100.0)
+    assert not plane.of("crash")
+    c.resume(number)
+    c.advance(crash_s + 200.0)
+    (_, (_, again_s)) = plane.of("doom")
+    assert again_s - (crash_s + 150.0) not in (0.0, crash_s)
+    assert c.fleet().instances[0].silent_s is None
+    twice, other = crashing(2.0)
+    twice.start_ready(T3.name, 1)
+    assert other.of("doom")[0][1] == pytest.approx(crash_s / 2.0)
+
+
+def test_no_crash_after_the_part_is_known() -> None:
+    """What would crash then answers what it has accepted."""
+    c, plane = crashing(end_s=1.0)
+    c.start_ready(OD.name, 50)
+    assert len(plane.of("doom")) < 5
+    assert all(at_s <= 1.0 for _, at_s in plane.of("doom"))

@@ -1,0 +1,103 @@
+"""Requests that crashes take from a stage before they are answered, until each has departed after all.
+
+A crash is known to the kernel from when its replica is added, and to nothing that decides. So a batch which closes
+knows whether it will be answered; if not, its requests depart from the compiled loop with the slot LOST - slot. They
+wait here for the crash, and then arrive once more, under numbers that no arrival has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.kernel.departures import Departures, joined
+from mark.kernel.faults import LOST
+from mark.kernel.state import Floats, Ints
+
+# The first number of second attempts: a stage has fewer arrivals.
+_SECOND = 1 << 38
+
+
+@dataclass(frozen=True, slots=True)
+class LostRequests:
+    """In order of arrival; `again` of those that were lost before."""
+
+    request: Ints
+    arrival_s: Floats
+    again: np.ndarray
+
+
+class Lost:
+    """What crashes take. `lost` counts requests each time, `retried` those that were asked for a second time."""
+
+    def __init__(self) -> None:
+        self.lost = self.retried = 0
+        self._waiting: dict[int, list[Departures]] = {}  # by replica
+        self._next = _SECOND
+        self._first: dict[int, tuple[int, float]] = {}  # of a second attempt that has not departed: whose it is
+        self._again: set[int] = set()  # requests that had their second attempt
+
+    def without(self, rows: Departures) -> Departures:
+        """What departs of the rows for good: the others wait for their crash. Second attempts become the requests."""
+        if self._first:
+            for at in np.flatnonzero(rows.request >= _SECOND):
+                request, arrival_s = self._first.pop(int(rows.request[at]))
+                rows.request[at], rows.arrival_s[at] = request, arrival_s
+                rows.latency_s[at] = rows.answer_s[at] - arrival_s
+        lost = rows.slot <= LOST
+        if not lost.any():
+            return rows
+        taken = rows.slot[lost]
+        for slot in np.unique(taken):
+            part = _where(rows, rows.slot == slot)
+            part.slot[:] = number = int(LOST - slot)
+            self._waiting.setdefault(number, []).append(part)
+        return _where(rows, ~lost)
+
+    def waiting(self, number: int) -> Departures:
+        """What departs of a replica that does not crash after all."""
+        return joined(self._waiting.pop(number, []))
+
+    def crashed(self, number: int) -> LostRequests:
+        """What the replica had not answered."""
+        rows = self.waiting(number)
+        order = np.argsort(rows.request)
+        request = rows.request[order]
+        self.lost += len(request)
+        return LostRequests(request, rows.arrival_s[order], np.array([int(r) in self._again for r in request], bool))
+
+    def replicas(self) -> tuple[int, ...]:
+        """Those with requests that wait for a crash."""
+        return tuple(sorted(self._waiting))
+
+    def numbered(self, request: Ints, arrival_s: Floats) -> int:
+        """The number of the first of these when they come again; the others follow."""
+        first = self._next
+        self._next += len(request)
+        self._first.update(
+            (first + i, (int(number), float(at_s)))
+            for i, (number, at_s) in enumerate(zip(request, arrival_s, strict=True))
+        )
+        self._again.update(int(number) for number in request)
+        self.retried += len(request)
+        return first
+
+
+def ended(request: Ints, arrival_s: Floats, at_s: float, takes_s: Floats, slot: int) -> Departures:
+    """Departures of requests that no replica answers: by function, or refused (`takes_s` infinite)."""
+    answer_s = at_s + takes_s
+    return Departures(
+        rows=np.array([len(request)], dtype=np.uint64),
+        arrival_s=arrival_s,
+        latency_s=answer_s - arrival_s,
+        slot=np.full(len(request), slot, dtype=np.int32),
+        request=request,
+        start_s=np.full(len(request), at_s),
+        answer_s=answer_s,
+    )
+
+
+def _where(rows: Departures, chosen: np.ndarray) -> Departures:
+    count = np.array([np.count_nonzero(chosen)], dtype=np.uint64)
+    return Departures._make([count, *(column[chosen] for column in rows[1:])])
