@@ -76,7 +76,8 @@ def pipeline_view(
 ) -> PipelineView:
     """Of the views of its stages' services, and the share of calls that functions answered, both by service.
 
-    `calls_per_query` is of each stage, None where it is not known. Every stage says its part of RT_max, as `PipelineConfig.stage_services` has it.
+    `calls_per_query` is of each stage, None where it is not known. Every stage says its part of RT_max, as
+    `PipelineConfig.stage_services` has it.
     """
     of_stages = [views[service.name] for service in config.stage_services()]
     usd_per_hour = sum(view.usd_per_hour for view in of_stages)

@@ -76,7 +76,8 @@ def _next(held: FloatArray, now: FloatArray, whole: float, *, whole_numbers: boo
             raises = np.floor(raises + 1e-9)
             left = round(free - float(raises.sum()))
             raises[np.argsort(-(wanted - now - raises), kind="stable")[:left]] += 1.0
-    return np.minimum(wanted, now) + raises
+    following: FloatArray = np.minimum(wanted, now) + raises
+    return following
 
 
 def _tight(one: Holding) -> bool:

@@ -39,7 +39,9 @@ def test_a_pipeline_is_its_stages_services_put_together(changer: httpx.Client, m
     assert said["usd_so_far"] == pytest.approx(sum(one["bill"]["total"] for one in own), rel=1e-4)
     assert said["instances"] == sum(one["instances"] for one in own)
     assert sum(s["dollar_share"] for s in said["stages"]) == pytest.approx(1.0, abs=1e-5)
-    prices = [one["prices"]["usd_per_request"] * s["calls_per_query"] for one, s in zip(own, said["stages"], strict=True)]
+    prices = [
+        one["prices"]["usd_per_request"] * s["calls_per_query"] for one, s in zip(own, said["stages"], strict=True)
+    ]
     assert said["usd_per_query"] == pytest.approx(sum(prices), rel=1e-4)
     assert said["usd_per_million_queries_now"] == pytest.approx(said["usd_per_hour"] / 151.0 / 3600.0 * 1e6, rel=1e-4)
     for one, stage in zip(own, said["stages"], strict=True):

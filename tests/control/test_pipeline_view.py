@@ -42,7 +42,9 @@ def views(config: PipelineConfig, rates: Mapping[str, float | None] = RATES) -> 
 
 
 def put_together(config: PipelineConfig, of_stages: Mapping[str, ServiceView]) -> PipelineView:
-    return pipeline_view(config, {view.service: view for view in of_stages.values()}, {"social-vision": 0.25}, calls_per_query(config))
+    return pipeline_view(
+        config, {view.service: view for view in of_stages.values()}, {"social-vision": 0.25}, calls_per_query(config)
+    )
 
 
 def with_recent(view: ServiceView, recent: float) -> ServiceView:

@@ -119,7 +119,11 @@ def test_a_server_already_awake_at_its_stop_ends(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("asked", "at_once"),
-    [({"QUERY_STRING": "versions&prefix=a"}, False), ({"HTTP_IF_NONE_MATCH": "*"}, False), ({"QUERY_STRING": "a=1"}, True)],
+    [
+        ({"QUERY_STRING": "versions&prefix=a"}, False),
+        ({"HTTP_IF_NONE_MATCH": "*"}, False),
+        ({"QUERY_STRING": "a=1"}, True),
+    ],
 )
 def test_what_moto_cannot_do_at_once_is_done_in_turn(asked: dict[str, str], at_once: bool) -> None:
     """The second request comes while the first one is under way."""
