@@ -26,7 +26,7 @@ PIPELINES = Path(__file__).parents[2] / "examples" / "pipeline"
         (["--region", "eu-west-1", "--clients", "10.0.0.0/8"], "say which services"),
         (["no-such.toml", "--region", "eu-west-1"], "no-such.toml"),
         (["--destroy", "--yes", "--region", "eu-west-1"], "nothing was deployed from here as mark"),
-        ([str(PIPELINES / "digits_driver.toml"), "--region", "eu-west-1"], "slo_ms: must be said of each stage"),
+        ([str(PIPELINES / "digits.toml"), "--region", "eu-west-1"], "slo_ms: must be said of each stage"),
         ([str(PIPELINES / "social.toml"), "--region", "eu-west-1"], "nothing says which queries visit it"),
         (["inception-v3", "--profile", "absent"], "AWS profile: is not in AWS's configuration: absent"),
         (["--destroy", "--region", "eu-west-1"], "there is no terminal to ask"),

@@ -633,7 +633,7 @@ def running(*worlds: World) -> list[int]:
     return [sum(one.phase is not Phase.GONE for one in world.cloud.instances.values()) for world in worlds]
 
 
-def test_stages_share_limits_and_room_moves_to_the_one_that_needs_it() -> None:
+def test_room_moves_to_the_stage_that_needs_it() -> None:
     first, second = stages()
     process = Process(first, second, together=WHOLE)
     process.run(2)

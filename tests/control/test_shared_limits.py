@@ -64,7 +64,7 @@ def test_a_lower_whole_takes_from_all() -> None:
     count=st.integers(1, 6), most=st.integers(6, 200), usd=st.floats(0.5, 50.0),
     rounds=st.lists(st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6), min_size=1, max_size=8),
 )  # fmt: skip
-def test_no_step_exceeds_the_whole_and_none_loses_what_it_has(
+def test_no_step_exceeds_the_whole_or_takes_anything(
     count: int, most: int, usd: float, rounds: list[list[float]]
 ) -> None:
     """Stages grow and shrink within their limits; of each it is unknown when the next ones are in force."""
