@@ -35,7 +35,7 @@ def torture_table(found: Tortured, shortest: Trial | None) -> RenderableType:
         table.add_row(text(kind), *(text(f"{met[state]:,}", "" if met[state] else "bold red") for state in states))
     missed = sum(count == 0 for met in coverage.values() for count in met.values())
     lines = [
-        f"{len(found.trials)} seeds, {found.fleet_days:.1f} fleet-days, {len(INVARIANTS)} invariants: "
+        f"seeds: {len(found.trials)}, fleet-days: {found.fleet_days:.1f}, {len(INVARIANTS)} invariants: "
         f"{len(found.failed) or 'none'} broken",
         f"{missed} of {len(coverage) * len(states)} pairs of fault and state did not meet",
     ]

@@ -48,7 +48,7 @@ _KINDS = (
     FaultKind("boots slow", "boots take up to three times as long", HOUR_S, (1.5, 3.0), market=True),
     FaultKind("silent", "ready instances do not answer, though they run", share=(0.05, 0.5), market=True),
     FaultKind("dies", "an instance is gone without a notice", share=(0.001, 0.01), market=True),
-    FaultKind("interrupted", "spot instances are taken back, two minutes after a notice", share=(0.002, 0.02), market=True),
+    FaultKind("interrupted", "instances are taken back, two minutes after a notice", share=(0.002, 0.02), market=True),
     FaultKind("notices late", "notices reach the controller 100 s late", HOUR_S, market=True),
     FaultKind("notices lost", "notices never reach the controller", HOUR_S, market=True),
     FaultKind("news lost", "what the cloud tells for the bill is lost", share=(0.2, 1.0), market=True),

@@ -61,6 +61,11 @@ class ProcessClock:
             return self._stands[1]
         return now_s
 
+    @property
+    def stands(self) -> bool:
+        """Was it ahead, and does it wait?"""
+        return self._last_s > self._world.now_s
+
     def now_s(self) -> float:
         self._last_s = max(self._last_s, self.wall_s())
         return self._last_s
@@ -187,7 +192,7 @@ class ProcessCloud(_Port):
 
 
 class ProcessStore(_Port):
-    """The port Store, of the term in which it was made: where it is `fenced`, writes of an older one raise LostLease."""
+    """The port Store, of the term in which it was made; where it is `fenced`, an older one's writes raise LostLease."""
 
     def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth, fence: int) -> None:
         super().__init__(world, process, truth)

@@ -36,7 +36,7 @@ ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
 
 
 class SeldomPricing(Controller):
-    """A controller that prices one more request once a minute, not in every round: that is shown, and decides nothing."""
+    """Prices one more request once a minute, not in every round: that is shown, and decides nothing."""
 
     _priced: tuple[float, PriceList] | None = None
 
