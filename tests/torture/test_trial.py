@@ -20,7 +20,7 @@ FAILED_ONCE = [
 
 
 def test_a_seed_replays_exactly() -> None:
-    first, again = (tried(drawn(3, LEAST_H), BUGS["never terminates"][0]) for _ in range(2))
+    first, again = (tried(drawn(3, LEAST_H), BUGS["never terminates"]) for _ in range(2))
     assert first.broken is not None
     assert (first.broken, first.story, first.met) == (again.broken, again.story, again.met)
 
@@ -32,7 +32,7 @@ def test_without_faults_nothing_is_broken() -> None:
 
 
 def test_a_failing_seed_is_shrunk_and_told() -> None:
-    parts = BUGS["ends what serves"][0]
+    parts = BUGS["ends what serves"]
     trial = tried(drawn(3, LEAST_H), parts)
     shortest = shrunk(trial, parts)
     assert shortest.broken is not None
