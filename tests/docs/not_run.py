@@ -37,7 +37,6 @@ NOT_RUN = {
         "mark profile service.toml --on c7i.large",
     ): "rents machines; tests/infra/testbed/test_profile_on.py runs it on the testbed",
     ("reconcile.md", "mark reconcile my-access-logs/ --service"): "needs an invoice",
-    ("reliability.md", "mark torture --seeds 100 --hours 6      "): "tests/torture runs it in small",
     ("reproduce.md", "for size in large xlarge 2xlarge 4xlarge"): "needs an AWS account",
     (
         "reproduce.md",
