@@ -273,7 +273,7 @@ class Watch:
             self._settled(truth, leader)
             ours, paid = bills[name]
             starts = len(truth.cloud.ended) + len(truth.cloud.machines)
-            # One instance for as long as no controller could look, and for each start what the cloud's word may be late.
+            # One instance while no controller could look, and for each start what the cloud's word may be late.
             allowed = 0.05 * paid + 180.0 * starts * 0.096 / 3600.0 + self.hindered_for_s * 0.096 / 3600.0
             if abs(ours - paid) > allowed:
                 self._break("bill", f"{name}: {ours:.3f} usd, by the events {paid:.3f}")
