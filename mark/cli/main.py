@@ -59,6 +59,7 @@ _COMMANDS = {
     "feedback": _Command("mark.cli.feedback", "what clients said of answers: the logs of several bouncers, joined"),
     "controller": _Command("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
     "testbed": _Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
+    "torture": _Command("mark.cli.torture", "the control plane under simulated faults, by seeds, with invariants"),
     "deploy": _Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
     "keys": _Command("mark.cli.keys", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"),
     "reproduce": _Command("mark.cli.reproduce", "the paper's experiments beside ours"),

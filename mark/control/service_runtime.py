@@ -101,6 +101,7 @@ class ServiceRuntime:
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
+        self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # as it was shown last
         self._view = self._empty_view(0.0)
 
     # -- asked by others -----------------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ class ServiceRuntime:
             instances=tuple(sorted(instances, key=lambda i: i.number)),
             prices=self._shown_prices(fleet, plan),
             plan=plan,
-            forecast=_forecast_view(parts.controller.believed, parts.unix_s),
+            forecast=self._shown_forecast(parts),
             slo=self._slo(parts, answers),
             bill=self._ledger.bill(now_s, overflow.usd, answers.count),
             requests=answers.count,
@@ -418,6 +419,13 @@ class ServiceRuntime:
         names = {i.offer for i in (*fleet.instances, *fleet.leaving)}
         names |= {t.offer for t in (*plan.targets, *plan.standbys)} if plan is not None else set()
         return {name: self._prices[name] for name in sorted(names) if name in self._prices}
+
+    def _shown_forecast(self, parts: RuntimePorts) -> ForecastView | None:
+        """Made anew when another forecast is believed: most rounds believe the last one."""
+        believed = parts.controller.believed
+        if believed is not self._forecast[0]:
+            self._forecast = believed, _forecast_view(believed, parts.unix_s)
+        return self._forecast[1]
 
     def _slo(self, parts: RuntimePorts, answers: RecentAnswers) -> SloView:
         slo, recent, window = self._resolved.slo, parts.telemetry.recent(), parts.controller.answered()

@@ -1,0 +1,260 @@
+"""The truth: the instances of one service as the cloud has them, what became of each, and what is to be paid.
+
+Controllers see it through ports that fail (`mark.torture.ports`). What is drawn for an instance depends on the seed and
+its number alone. No warm pool and no standbys: nothing here is sold that can be stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mark.control.ports import Launched, Ran
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
+from mark.domain.errors import CapacityError, NotFoundError, RefusalScope
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase
+from mark.domain.offer import Offer
+from mark.torture.faults import stream
+
+QUEUE_S = 8.0  # a drained instance answers what it has
+SHOWN_S = 600.0  # what was ended at its launch is shown for so long
+LEAST_BILLED_S = 60.0
+
+
+@dataclass(slots=True)
+class TrueInstance:
+    """An instance as it is. Times of what has not happened, and may never, are infinite."""
+
+    view: Instance
+    token: str
+    of: int  # the controller that launched it
+    runs_s: float
+    boots_s: float
+    dies_s: float = math.inf
+    noticed_s: float = math.inf
+    idle_s: float = math.inf
+    silent_to_s: float = -math.inf
+    given_up_s: float = -math.inf  # when it was last silent or late with its boot, so that another may take its place
+    began_s: float | None = None  # billed from
+    drained_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An instance that is gone, with why."""
+
+    machine: TrueInstance
+    at_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What launches meet now."""
+
+    refused: tuple[tuple[str, RefusalScope], ...] = ()  # offers that are not to be had, and how much else with them
+    most: int = 1000  # instances of one launch
+    ends: float = 0.0  # share of instances that are ended before they run,
+    never: float = 0.0  # that do not boot,
+    dies: float = 0.0  # and that end while they boot
+    slow: float = 1.0  # times as long as boots take
+
+
+class TrueCloud:
+    """One service's instances. `tell(text)` is called with whatever happens to them."""
+
+    def __init__(self, service: str, offers: Sequence[Offer], seed: int, tell: Callable[[str], None]) -> None:
+        self.service, self._seed, self._tell = service, seed, tell
+        self.offers = {offer.name: offer for offer in offers}
+        self.conditions = Conditions()
+        self.machines: dict[int, TrueInstance] = {}
+        self.ended: list[Ended] = []
+        self.launched: dict[str, tuple[int, ...]] = {}  # by token
+        self.told: list[Ran] = []
+        self.notices: list[tuple[float, Notice]] = []  # and when each may be known
+        self.now_s = self.settled_usd = 0.0
+        self._refused: list[EndedAtLaunch] = []
+        self._next_s = math.inf
+        self._fleet: Fleet | None = None
+        self._last = 0
+
+    # -- what controllers do -------------------------------------------------------------------------------------------
+
+    def fleet(self) -> Fleet:
+        """The same object until something changes."""
+        if self._fleet is None:
+            there = (machine.view for machine in self.machines.values())
+            self._fleet = Fleet(tuple(there), refused=tuple(self._refused))
+        return self._fleet
+
+    def launch(
+        self, of: int, offer: str, count: int, token: str, release: str = "", alternatives: tuple[str, ...] = ()
+    ) -> Launched:
+        """For the controller `of`; else as the port."""
+        now, names = self.conditions, (offer, *alternatives)
+        if token in self.launched:
+            numbers = self.launched[token]
+            return Launched(numbers, CapacityError(f"no more of {offer}") if len(numbers) < count else None)
+        refused = dict(now.refused)
+        sold = [name for name in names if name not in refused]
+        if not sold:
+            raise CapacityError(f"{offer} is not to be had", refused[offer])
+        given = min(count, now.most)
+        numbers = tuple(self._start(of, sold[0], token, release) for _ in range(given))
+        self.launched[token] = numbers
+        self._tell(f"{self.service}: controller {of} launches {given} of {count} {sold[0]}, #{numbers[0]} on")
+        for number in numbers:
+            draw = stream(self._seed, "fate", self.service, number)
+            if float(draw.random()) < now.ends:
+                one = self.machines[number].view
+                why = "no host had room"
+                self._refused.append(EndedAtLaunch(number, one.offer, one.launched_s, why))
+                self._end(number, why)
+        return Launched(numbers, CapacityError(f"no more of {offer}") if given < count else None)
+
+    def drain(self, number: int) -> None:
+        machine = self._find(number)
+        phase = machine.view.phase
+        if phase is Phase.DRAINING:
+            return
+        machine.drained_s = self.now_s
+        machine.idle_s = self.now_s + (QUEUE_S if phase is Phase.READY else 0.0)
+        self._show(machine, phase=Phase.DRAINING, idle=phase is not Phase.READY)
+        self._tell(f"{self.service}: #{number} is drained")
+        self._look()
+
+    def terminate(self, number: int) -> None:
+        if number in self.machines:
+            self._end(number, "terminated")
+        elif not 0 < number <= self._last:
+            raise NotFoundError(f"there is no instance #{number}")
+
+    # -- what the world does -------------------------------------------------------------------------------------------
+
+    def advance(self, now_s: float) -> None:
+        """Up to that time; what has happened meanwhile happened when it was due."""
+        if now_s >= self._next_s:
+            for number, machine in tuple(self.machines.items()):
+                self._pass(number, machine, now_s)
+            self._refused = [one for one in self._refused if now_s - one.launched_s < SHOWN_S]
+            self._fleet = None
+            self.now_s = now_s
+            self._look()
+        self.now_s = now_s
+
+    def mute(self, number: int, until_s: float) -> None:
+        """It does not answer up to then, though it runs."""
+        machine = self.machines[number]
+        if machine.view.silent_s is None:
+            self._show(machine, silent_s=self.now_s)
+            self._tell(f"{self.service}: #{number} does not answer")
+        machine.silent_to_s = max(machine.silent_to_s, until_s)
+        self._look()
+
+    def interrupt(self, number: int, known_after_s: float) -> None:
+        """It is taken back in two minutes; the notice comes so much later than it should, or never."""
+        machine = self.machines[number]
+        if machine.view.interruption_at_s is not None or machine.dies_s < math.inf:
+            return
+        gone_s = self.now_s + INTERRUPTION_NOTICE_S
+        machine.dies_s, machine.noticed_s = gone_s, self.now_s + known_after_s
+        self._tell(f"{self.service}: #{number} is to be taken back")
+        self._look()
+
+    def kill(self, number: int, why: str) -> None:
+        """It is gone at once."""
+        if number in self.machines:
+            self._end(number, why)
+
+    def usd(self) -> float:
+        """To be paid up to now."""
+        running = (m for m in self.machines.values() if m.began_s is not None)
+        return self.settled_usd + sum(self._cost(m, self.now_s, least_s=0.0) for m in running)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _start(self, of: int, offer: str, token: str, release: str) -> int:
+        self._last = number = self._last + 1
+        now_s, sold, now = self.now_s, self.offers[offer], self.conditions
+        draw = stream(self._seed, "boot", self.service, number)
+        boot_s = sold.boot.mean_s * (0.6 + 0.8 * float(draw.random())) * now.slow
+        fate = float(draw.random())
+        view = Instance(number, offer, Phase.PENDING, now_s, now_s + sold.boot.mean_s, release=release)
+        machine = TrueInstance(view, token, of, now_s + min(UNBILLED_PENDING_S, boot_s), now_s + boot_s)
+        if fate < now.never:
+            machine.boots_s = math.inf
+        elif fate < now.never + now.dies:
+            machine.dies_s = now_s + 0.7 * boot_s
+        self.machines[number] = machine
+        self._fleet = None
+        self._look()
+        return number
+
+    def _pass(self, number: int, machine: TrueInstance, now_s: float) -> None:
+        view = machine.view
+        if machine.began_s is None and machine.runs_s <= min(now_s, machine.dies_s):
+            machine.began_s = machine.runs_s
+            self.told.append(Ran(number, view.offer, True, machine.runs_s))
+        if machine.dies_s <= now_s:
+            noticed = view.interruption_at_s is not None or machine.noticed_s < math.inf
+            self._end(number, "taken back" if noticed else "died while it booted", machine.dies_s)
+            return
+        changes: dict[str, Any] = {}
+        if view.phase is Phase.PENDING and machine.boots_s <= now_s:
+            changes |= {"phase": Phase.READY, "ready_s": machine.boots_s}
+        if view.phase is Phase.DRAINING and machine.idle_s <= now_s and not view.idle:
+            changes["idle"] = True
+        if view.silent_s is not None:
+            machine.given_up_s = now_s
+            if machine.silent_to_s <= now_s:
+                changes["silent_s"] = None
+        if machine.noticed_s <= now_s and view.interruption_at_s is None:
+            changes["interruption_at_s"] = machine.dies_s
+            self.notices.append((now_s, Notice(number, view.offer, now_s, machine.dies_s)))
+        if changes:
+            self._show(machine, **changes)
+
+    def _look(self) -> None:
+        """When something is due next by itself."""
+        due = [math.inf]
+        for m in self.machines.values():
+            view = m.view
+            due.append(m.dies_s)
+            if m.began_s is None:
+                due.append(m.runs_s)
+            if view.phase is Phase.PENDING:
+                due.append(m.boots_s)
+            if view.phase is Phase.DRAINING and not view.idle:
+                due.append(m.idle_s)
+            if view.silent_s is not None:
+                due.append(m.silent_to_s)
+            if view.interruption_at_s is None:
+                due.append(m.noticed_s)
+        if self._refused:
+            due.append(self._refused[0].launched_s + SHOWN_S)
+        self._next_s = min(due)
+
+    def _end(self, number: int, why: str, at_s: float | None = None) -> None:
+        at_s = self.now_s if at_s is None else at_s
+        machine = self.machines.pop(number)
+        if machine.began_s is not None:
+            self.settled_usd += self._cost(machine, at_s, least_s=LEAST_BILLED_S)
+            self.told.append(Ran(number, machine.view.offer, False, at_s))
+        self.ended.append(Ended(machine, at_s, why))
+        self._tell(f"{self.service}: #{number} is gone: {why}")
+        self._fleet = None
+
+    def _cost(self, machine: TrueInstance, to_s: float, *, least_s: float) -> float:
+        assert machine.began_s is not None
+        return self.offers[machine.view.offer].usd_per_s * max(to_s - machine.began_s, least_s)
+
+    def _find(self, number: int) -> TrueInstance:
+        if number not in self.machines:
+            raise NotFoundError(f"there is no instance #{number}")
+        return self.machines[number]
+
+    def _show(self, machine: TrueInstance, **changes: Any) -> None:
+        machine.view = replace(machine.view, **changes)
+        self._fleet = None

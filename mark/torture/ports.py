@@ -1,0 +1,335 @@
+"""The ports as one controller process has them: each passes a call on to the truth, unless a fault is in the way.
+
+At any call the process may die, stand still for long, or wait while the world goes on: the world is run from inside the
+call. So everything is one thread, and a seed replays exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from mark.control.lease import MemoryTerms, Term
+from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
+from mark.domain.arrays import FloatArray
+from mark.domain.command import Command
+from mark.domain.errors import CloudError, LostLease, StoreError, ThrottledError
+from mark.domain.fleet import Fleet, Notice
+from mark.domain.load import Load
+from mark.domain.time import MINUTE_S
+
+if TYPE_CHECKING:
+    from mark.torture.process import ControllerProcess
+    from mark.torture.world import ServiceTruth, World
+
+HIDDEN_S = 25.0  # what another controller launched may not show for so long
+_AT_COMMAND, _AT_READ = 0.3, 0.005  # chances that a crash or a pause comes at this very call
+_LONGEST_CALL_S = 40.0
+_LONGEST_PAUSE_S = 3600.0
+_LONGEST_RESTART_S = 1200.0
+_LATE_S = 100.0  # of notices
+LEASE = "controller"
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after this line is run."""
+
+
+class ProcessClock:
+    """The clock of one process: the world's, unless a fault sets it. Unlike a wall clock its port never goes back."""
+
+    def __init__(self, world: World, process: ControllerProcess) -> None:
+        self._world, self._process = world, process
+        self._last_s = 0.0
+        self._stands: tuple[int, float] | None = None  # number of the fault, and where it stands
+
+    def wall_s(self) -> float:
+        """What the machine shows: it may go back."""
+        now_s = self._world.now_s
+        for fault, _ in self._world.active("clock ahead", self._process.index):
+            self._world.meets(fault.kind)
+            return now_s + fault.share
+        for fault, _ in self._world.active("clock stands", self._process.index):
+            self._world.meets(fault.kind)
+            if self._stands is None or self._stands[0] != fault.number:
+                self._stands = fault.number, now_s
+            return self._stands[1]
+        return now_s
+
+    @property
+    def stands(self) -> bool:
+        """Was it ahead, and does it wait?"""
+        return self._last_s > self._world.now_s
+
+    def now_s(self) -> float:
+        self._last_s = max(self._last_s, self.wall_s())
+        return self._last_s
+
+
+class _Port:
+    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth) -> None:
+        self._world, self._process, self._truth = world, process, truth
+
+    def _happens(self, kind: str) -> bool:
+        for fault, draw in self._world.active(kind, self._process.index):
+            if float(draw.random()) < fault.share:
+                self._world.meets(kind, self._truth)
+                return True
+        return False
+
+    def _arrive(self, *, command: bool) -> None:
+        """A call begins: the process may die of it, or stand still, or wait."""
+        world, process = self._world, self._process
+        if world.faulty:
+            chance = _AT_COMMAND if command else _AT_READ
+            for fault, draw in world.active("crash", process.index):
+                if fault.number not in world.spent and float(draw.random()) < chance:
+                    world.spent.add(fault.number)
+                    world.meets(fault.kind, self._truth)
+                    process.die(1.0 + float(draw.random()) * _LONGEST_RESTART_S)
+            for fault, draw in world.active("pause", process.index):
+                if fault.number not in world.spent and float(draw.random()) < chance:
+                    world.spent.add(fault.number)
+                    world.meets(fault.kind, self._truth)
+                    # As often seconds as minutes as the hour.
+                    world.pause(process, 5.0 * (_LONGEST_PAUSE_S / 5.0) ** float(draw.random()))
+            for fault, draw in world.active("calls slow", process.index):
+                if float(draw.random()) < fault.share:
+                    world.meets(fault.kind, self._truth)
+                    world.wait(float(draw.random()) * _LONGEST_CALL_S)
+        if process.dead:
+            raise Killed
+
+
+class ProcessCloud(_Port):
+    """The port Cloud, and Changes."""
+
+    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth, fence: int) -> None:
+        super().__init__(world, process, truth)
+        self._fence = fence
+
+    def fleet(self) -> Fleet:
+        self._arrive(command=False)
+        self._refuse()
+        fleet = self._truth.cloud.fleet()
+        if not self._world.active("fleet stale", self._process.index):
+            return fleet
+        now_s, machines, index = self._world.now_s, self._truth.cloud.machines, self._process.index
+        hidden = {
+            i.number
+            for i in fleet.instances
+            if now_s - i.launched_s < HIDDEN_S and machines[i.number].of not in (index, -1)
+        }
+        if not hidden:
+            return fleet
+        self._world.meets("fleet stale", self._truth)
+        return replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in hidden))
+
+    def launch(
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
+    ) -> Launched:
+        cloud, index = self._truth.cloud, self._process.index
+        conditions = cloud.conditions
+        if conditions.refused and offer in dict(conditions.refused):
+            self._world.market_met(self._truth)
+        return self._command("launch", token, lambda: cloud.launch(index, offer, count, token, release, alternatives))
+
+    def drain(self, number: int) -> None:
+        self._command("drain", number, lambda: self._truth.cloud.drain(number))
+
+    def terminate(self, number: int) -> None:
+        self._command("terminate", number, lambda: self._truth.cloud.terminate(number))
+
+    def stop(self, number: int) -> None:
+        raise CloudError("nothing here can be stopped")
+
+    def resume(self, number: int) -> None:
+        raise CloudError("nothing here can be stopped")
+
+    def notices(self) -> tuple[Notice, ...]:
+        self._arrive(command=False)
+        found, self._truth.cloud.notices = self._truth.cloud.notices, []
+        return tuple(notice for _, notice in found if notice.number in self._truth.cloud.machines)
+
+    def ran(self) -> tuple[Ran, ...]:
+        found, self._truth.cloud.told = self._truth.cloud.told, []
+        return tuple(one for one in found if not self._happens("news lost"))
+
+    def _refuse(self) -> None:
+        if self._world.faulty:
+            if self._happens("calls throttled"):
+                raise ThrottledError("too many requests")
+            if self._happens("calls fail"):
+                raise CloudError("the cloud does not answer")
+
+    def _command(self, verb: str, what: Any, call: Callable[[], T]) -> T:
+        # Before it is sent: what is under way when a controller stands still cannot be taken back.
+        self._world.watch.asked(self._truth, self._process, self._fence, verb, what)
+        self._arrive(command=True)
+        self._refuse()
+        before = set(self._truth.cloud.machines)
+        self._world.watch.carried_out(self._truth, verb, what)
+        done = call()
+        if self._happens("commands twice"):
+            done = call()
+        self._world.watch.done(self._truth, self._process, verb, self._truth.cloud.machines.keys() - before)
+        if self._happens("answers lost"):
+            raise CloudError("the answer was lost")
+        self._arrive(command=True)
+        return done
+
+
+class ProcessStore(_Port):
+    """The port Store, of the term in which it was made; where it is `fenced`, an older one's writes raise LostLease."""
+
+    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth, fence: int) -> None:
+        super().__init__(world, process, truth)
+        self._fence, self.fenced = fence, True
+
+    def get(self, key: str) -> Any | None:
+        self._arrive(command=False)
+        self._answer()
+        return self._truth.store.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        self._write(lambda: self._truth.store.put(key, value))
+
+    def record(self, at_s: float, command: Command, outcome: str) -> None:
+        self._write(lambda: self._truth.store.record(at_s, command, outcome))
+
+    def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
+        self._answer()
+        return self._truth.store.recorded(before_id, count)
+
+    def _write(self, write: Callable[[], None]) -> None:
+        self._arrive(command=True)
+        self._answer()
+        if self._happens("store read-only"):
+            raise StoreError("the store is read-only")
+        self._fenced()
+        write()
+        if self._happens("store torn"):
+            raise StoreError("the store's answer was lost")
+
+    def _fenced(self) -> None:
+        term = self._world.terms.term(LEASE)
+        if self.fenced and (term is None or term.fence != self._fence):
+            raise LostLease("another controller holds the lease")
+
+    def _answer(self) -> None:
+        if self._world.faulty and self._happens("store down"):
+            raise StoreError("the store does not answer")
+
+
+class Terms(MemoryTerms):
+    """The truth about the lease."""
+
+    def term(self, name: str) -> Term | None:
+        return self._terms.get(name)
+
+
+class ProcessTerms:
+    """The lease's store, as one process reaches it."""
+
+    def __init__(self, world: World, process: ControllerProcess) -> None:
+        self._world, self._process = world, process
+
+    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
+        self._answer()
+        before = self._world.terms.term(name)
+        term = self._world.terms.claim(name, holder, now_s, until_s)
+        if before is None or before.fence != term.fence:
+            self._world.tell(f"controller {self._process.index} leads, with the number {term.fence}")
+        return term
+
+    def resign(self, name: str, holder: str) -> None:
+        self._answer()
+        self._world.terms.resign(name, holder)
+
+    def _answer(self) -> None:
+        for fault, draw in self._world.active("lease down", self._process.index):
+            if float(draw.random()) < fault.share:
+                self._world.meets(fault.kind)
+                raise StoreError("the lease's store does not answer")
+
+
+class ProcessFunctions(_Port):
+    """The port Functions."""
+
+    def warm(self, environments: int) -> int:
+        self._answer()
+        return environments
+
+    def switch(self, release: str) -> bool:
+        self._answer()
+        return True
+
+    def _answer(self) -> None:
+        if self._happens("functions fail"):
+            raise CloudError("functions do not answer")
+
+
+class ProcessTelemetry(_Port):
+    """The port Telemetry: the service's load, or what a fault makes of it."""
+
+    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth) -> None:
+        super().__init__(world, process, truth)
+        self._from = math.floor(world.now_s / MINUTE_S)
+
+    def load(self) -> Load:
+        self._answer()
+        first, self._from = self._from, max(self._from, math.floor(self._process.clock.now_s() / MINUTE_S))
+        rates = np.array([self._seen(self._truth.rps_in(minute)) for minute in range(first, self._from)])
+        return Load(first * MINUTE_S, MINUTE_S, rates, rates)
+
+    def last_minute_rps(self) -> float | None:
+        self._answer()
+        seen = self._seen(self._truth.rps())
+        return None if self._happens("telemetry gap") else seen
+
+    def windows_rps(self) -> FloatArray:
+        self._answer()
+        return np.array([self._seen(self._truth.rps()) for _ in range(4)])
+
+    def recent(self) -> RecentAnswers:
+        self._answer()
+        return self._truth.recent()
+
+    def answers(self) -> RecentAnswers:
+        return self._truth.answers()
+
+    def utilization(self) -> Mapping[str, float]:
+        self._answer()
+        return {}
+
+    def overflow(self) -> OverflowTotals:
+        return OverflowTotals(0, 0.0)
+
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        return {}
+
+    def _seen(self, rps: float) -> float:
+        if not self._world.faulty:
+            return rps
+        if self._happens("telemetry gap") or self._happens("telemetry NaN"):
+            return math.nan
+        if self._happens("telemetry zeros"):
+            return 0.0
+        return 1000.0 * rps if self._happens("telemetry spikes") else rps
+
+    def _answer(self) -> None:
+        self._arrive(command=False)
+        if self._world.faulty and self._happens("telemetry fails"):
+            raise CloudError("no metrics")

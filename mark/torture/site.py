@@ -1,0 +1,86 @@
+"""What is bought and served in the simulated world: services with four offers, and a policy that plans in microseconds.
+
+The policy stands in for `mark`, whose program takes milliseconds a plan: what is tortured is what carries plans out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from mark.control.views import Limits
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import Catalog, Delay, Market, Offer
+from mark.domain.plan import Plan, Target
+from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
+from mark.domain.slo import Slo
+from mark.planning.port import PlanningContext
+
+CAPACITY_RPS = 10.0  # of every offer
+LIMITS = Limits(14, 1.0)
+_BOOT = Delay(90.0, 180.0)
+OFFERS = (
+    Offer("c5.large", Market.SPOT, 0.034, zone="a", boot=_BOOT, vcpu=2.0),
+    Offer("c5.large", Market.SPOT, 0.034, zone="b", boot=_BOOT, vcpu=2.0),
+    Offer("c5.large", Market.ON_DEMAND, 0.085, boot=_BOOT, vcpu=2.0),
+    Offer("m5.large", Market.ON_DEMAND, 0.096, boot=_BOOT, vcpu=2.0),
+)
+
+
+def site_service(name: str) -> ResolvedService:
+    """A service that may hold `LIMITS`, and is never without an instance."""
+    service = ServiceConfig(
+        name, "inception-v3", Slo(0.6, 0.98), "torture", (Market.SPOT, Market.ON_DEMAND), ("*",),
+        LIMITS.max_instances, LIMITS.max_usd_per_hour, ("lambda:3008",), min_instances=1,
+    )  # fmt: skip
+    profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / CAPACITY_RPS),))
+    step = np.array([0.0, 1.0 / CAPACITY_RPS])
+    candidate = Candidate(profile, BatchPolicy(1, 0.0), step, CAPACITY_RPS, CAPACITY_RPS)
+    function = FunctionUse(FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 1000, 500.0, 900.0), 0.38, 2.86, "measured")
+    return ResolvedService(service, Catalog("torture", OFFERS, ()), OFFERS, (candidate,) * len(OFFERS), function)
+
+
+def within(where: ResolvedService, limits: Limits) -> ResolvedService:
+    service = replace(where.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
+    return replace(where, service=service)
+
+
+class SteadyPlanner:
+    """As many instances as hold the load with a quarter to spare: what is there, then the cheapest that is to be had.
+
+    Implements `mark.planning.port.Planner`; its memory is the last number of instances.
+    """
+
+    name = "steady"
+    needs_forecast = True
+    monitors_slo = True
+    replans = True
+
+    def begin(self) -> int:
+        return 1
+
+    def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
+        offers = {offer.name: offer for offer in context.resolved.offers}
+        wanted, rps = memory, context.last_minute_rps
+        if rps is not None and math.isfinite(rps):
+            wanted = max(1, math.ceil(1.25 * rps / CAPACITY_RPS))
+            if wanted < memory <= math.ceil(1.6 * rps / CAPACITY_RPS):
+                wanted = memory
+        wanted = min(wanted, context.resolved.service.max_instances)
+        counts: dict[str, int] = {}
+        left = wanted
+        ranked = sorted(offers.values(), key=lambda o: (o.usd_per_hour, o.name))
+        live = context.fleet.live()
+        for offer in ranked:
+            counts[offer.name] = min(left, live[offer.name])
+            left -= counts[offer.name]
+        put_off = {name for name, known in context.beliefs.items() if context.now_s < known.until_s}
+        best = next((o.name for o in ranked if o.name not in put_off), None)
+        if best is not None:
+            counts[best] += left
+        reason = f"{wanted} instances for {0.0 if rps is None else rps:.1f} requests/s"
+        targets = tuple(Target(name, count, reason) for name, count in counts.items() if count)
+        return Plan(context.now_s, targets, capacity_rps=wanted * CAPACITY_RPS), wanted

@@ -1,0 +1,112 @@
+"""A run of one seed, what came of it, and the shortest schedule that still fails."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from mark.domain.time import DAY_S
+from mark.torture.faults import KINDS, Schedule, smaller
+from mark.torture.invariants import INVARIANTS, Broken
+from mark.torture.process import ProcessParts
+from mark.torture.world import STATES, World
+
+_TOLD = 60  # lines of a story before the first broken invariant
+MOST_TRIES = 200  # of the shrinker
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a schedule. `fleet_days` as far as it was run: a service for a day is one."""
+
+    schedule: Schedule
+    broken: Broken | None
+    story: tuple[str, ...]  # the last lines, where an invariant is broken
+    met: Counter[tuple[str, str]]  # (fault, state) -> how often one met the other
+    fleet_days: float
+
+
+@dataclass(slots=True)
+class Tortured:
+    """What came of several."""
+
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.broken is not None]
+
+    @property
+    def fleet_days(self) -> float:
+        return math.fsum(trial.fleet_days for trial in self.trials)
+
+    def coverage(self) -> dict[str, dict[str, int]]:
+        """Fault -> state -> how often one met the other. A cell without any was not tested."""
+        met: Counter[tuple[str, str]] = Counter()
+        for trial in self.trials:
+            met.update(trial.met)
+        return {kind: {state: met[kind, state] for state in STATES} for kind in KINDS}
+
+
+def tried(schedule: Schedule, parts: ProcessParts | None = None) -> Trial:
+    """Run it. Equal arguments, equal trials: nothing is drawn but from the schedule's seed."""
+    with _quiet():
+        world = World(schedule, parts)
+        world.run()
+    broken = world.watch.broken
+    days = schedule.services * world.now_s / DAY_S
+    return Trial(schedule, broken, tuple(world.story)[-_TOLD:] if broken else (), world.met, days)
+
+
+def trial_of(schedule: Schedule, progress: Callable[[float], None] | None = None) -> Trial:
+    """`tried`, as a study's executor asks for it; its progress is not told."""
+    return tried(schedule)
+
+
+def shrunk(trial: Trial, parts: ProcessParts | None = None, most: int = MOST_TRIES) -> Trial:
+    """A trial with fewer and shorter faults in which the same invariant is broken; the same one where none is found."""
+    assert trial.broken is not None
+    left, found = most, trial
+    again = True
+    while again and left > 0:
+        again = False
+        for less in smaller(found.schedule):
+            if left == 0:
+                break
+            left -= 1
+            other = tried(less, parts)
+            if other.broken is not None and other.broken.invariant == trial.broken.invariant:
+                found, again = other, True
+                break
+    return found
+
+
+def told(trial: Trial) -> str:
+    """The story of a trial that failed: what was to happen, what happened, and what did not hold."""
+    schedule, broken = trial.schedule, trial.broken
+    assert broken is not None
+    lines = [
+        f"seed {schedule.seed}, {schedule.hours:g} h: {schedule.controllers} controllers, {schedule.services} services",
+        "faults:",
+        *(f"  {fault}" for fault in schedule.faults),
+        "what happened last:",
+        *(f"  {line}" for line in trial.story),
+        f"{broken.invariant}: {INVARIANTS[broken.invariant]}",
+        f"  {broken.text}",
+    ]
+    return "\n".join(lines)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Controllers log every decision and trouble, of which there are many."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

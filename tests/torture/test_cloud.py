@@ -1,0 +1,76 @@
+"""The truth: what is launched once, ended, and paid."""
+
+from __future__ import annotations
+
+import pytest
+
+from mark.domain.errors import CapacityError, NotFoundError, RefusalScope
+from mark.domain.fleet import Phase
+from mark.torture.cloud import LEAST_BILLED_S, QUEUE_S, Conditions, TrueCloud
+from mark.torture.site import OFFERS
+
+SPOT = OFFERS[0].name
+
+
+def cloud() -> TrueCloud:
+    return TrueCloud("inception", OFFERS, 7, lambda text: None)
+
+
+def test_a_token_launches_once() -> None:
+    one = cloud()
+    assert one.launch(0, SPOT, 2, "a").numbers == one.launch(1, SPOT, 2, "a").numbers == (1, 2)
+    assert len(one.fleet().instances) == 2
+
+
+def test_it_boots_drains_and_is_paid_to_the_end() -> None:
+    one = cloud()
+    one.launch(0, SPOT, 1, "a")
+    one.advance(20.0)
+    one.advance(400.0)
+    assert one.fleet().instances[0].phase is Phase.READY
+    one.drain(1)
+    assert not one.fleet().instances[0].idle
+    one.advance(400.0 + QUEUE_S)
+    assert one.fleet().instances[0].idle
+    one.terminate(1)
+    one.terminate(1)
+    one.advance(4000.0)
+    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * (400.0 + QUEUE_S - 20.0))
+    assert [(ran.runs, ran.at_s) for ran in one.told] == [(True, 20.0), (False, 408.0)]
+
+
+def test_a_start_costs_a_minute_at_least() -> None:
+    one = cloud()
+    one.launch(0, SPOT, 1, "a")
+    one.advance(25.0)
+    one.terminate(1)
+    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * LEAST_BILLED_S)
+
+
+def test_conditions_refuse_and_cut_launches() -> None:
+    one = cloud()
+    one.conditions = Conditions(refused=((SPOT, RefusalScope.MARKET),), most=1)
+    with pytest.raises(CapacityError, match="not to be had"):
+        one.launch(0, SPOT, 1, "a")
+    other = OFFERS[2].name
+    launched = one.launch(0, SPOT, 2, "b", alternatives=(other,))
+    assert len(launched.numbers) == 1
+    assert launched.refused is not None
+    assert one.fleet().instances[0].offer == other
+
+
+def test_what_is_taken_back_gets_its_notice_first() -> None:
+    one = cloud()
+    one.launch(0, SPOT, 1, "a")
+    one.advance(400.0)
+    one.interrupt(1, 0.0)
+    one.advance(405.0)
+    assert [notice.number for _, notice in one.notices] == [1]
+    one.advance(520.0)
+    assert one.fleet().instances == ()
+    assert [ended.why for ended in one.ended] == ["taken back"]
+
+
+def test_an_unknown_instance_is_not_found() -> None:
+    with pytest.raises(NotFoundError):
+        cloud().drain(1)

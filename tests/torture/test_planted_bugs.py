@@ -1,0 +1,25 @@
+"""Every planted bug is found: some invariant is broken within a few fleet-days."""
+
+from __future__ import annotations
+
+import pytest
+
+from mark.torture.faults import drawn
+from mark.torture.trial import tried
+from tests.torture.planted_bugs import BUGS
+
+MOST_FLEET_DAYS = 5.0
+HOURS = 4.0
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    fleet_days, seed = 0.0, 1000
+    while fleet_days < MOST_FLEET_DAYS:
+        trial = tried(drawn(seed, HOURS), BUGS[name])
+        if trial.broken is not None:
+            return
+        fleet_days, seed = fleet_days + trial.fleet_days, seed + 1
+    pytest.fail(f"not found within {fleet_days:.1f} fleet-days")
