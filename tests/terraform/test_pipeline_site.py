@@ -71,6 +71,7 @@ def sent(folder: Path) -> tuple[list[Shipment], list[Shipment]]:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_pipeline_joins_a_site_and_goes_with_it(
     moto: MotoServer,  # noqa: F811
     terraform: Terraform,

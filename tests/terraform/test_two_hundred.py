@@ -1,7 +1,7 @@
 """As many services as a site holds, applied on the testbed's cloud: nothing changes with a second plan.
 
-Twenty minutes: `make acceptance`. They are not destroyed here: Terraform writes its state of 16 MB anew for each of 4,383
-resources, most of an hour, and sites of a few services show what is left (`test_site.py`).
+Twenty minutes: `make acceptance`. They are not destroyed here: Terraform writes its state of 16 MB anew for each of
+4,383 resources, most of an hour, and sites of a few services show what is left (`test_site.py`).
 """
 
 from __future__ import annotations
