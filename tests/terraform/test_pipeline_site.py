@@ -156,7 +156,7 @@ def check_conductors(moto: MotoServer) -> None:  # noqa: F811
     assert "mark:site" not in {tag["Key"] for tag in group["Tags"]}, "the controller could end them"
     elbv2, ec2 = moto.client("elbv2"), moto.client("ec2")
     balancers = {one["LoadBalancerName"]: one for one in elbv2.describe_load_balancers()["LoadBalancers"]}
-    assert {name: one["Scheme"] for name, one in balancers.items()} == {
+    assert {name: one.get("Scheme", "internet-facing") for name, one in balancers.items()} == {
         "mark": "internet-facing",
         "mark-stages": "internal",
     }
