@@ -121,7 +121,7 @@ def usd(looks: Looks, from_unix_s: float, to_unix_s: float) -> float:
 
 def minutes(looks: Looks, log: list[dict[str, str]], begin_unix_s: float, args: argparse.Namespace) -> str:
     """On the testbed, minute by minute: queries, in time, p50, and the instances of each stage that run."""
-    part = measured(log)
+    part = measured([line if line["status"] == "200" else line | {"answered_s": "nan"} for line in log])
     lines = [f"| minute | queries | in time % | p50 ms | {' | '.join(STAGES)} |", "|--:" * (4 + len(STAGES)) + "|"]
     for minute in range(int(seconds_of(args) // MINUTE_S)):
         of = part.between(minute * MINUTE_S, (minute + 1) * MINUTE_S)

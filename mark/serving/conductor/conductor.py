@@ -9,6 +9,7 @@ cannot do in time, as for any model: in this process, or behind an address (`mar
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -99,8 +100,9 @@ class _Run:
 class Conductor:
     """The backend that is a pipeline: offers each stage its calls, and answers every query exactly once.
 
-    What comes next is said by `graph` or `driver`, one of them. On a graph stages may keep to their parts of RT_max
-    (`keeps_parts`), as they were planned; else a stage leaves those behind it the least that they take.
+    What comes next is said by `graph` or `driver`, one of them. Stages may keep to their parts of RT_max
+    (`keeps_parts`), as they were planned: each leaves those behind it theirs, with a driver all that stand after it,
+    and has its own in any case. Else a stage leaves those behind it the least that they take.
 
     A query whose deadline passes is answered then, and nothing more is begun for it. Times of stages are learned, and
     can be wrong: where queries were dropped because of them, one is served every `probe_every_s` whatever they say. At
@@ -134,9 +136,11 @@ class Conductor:
         self._graph, self._driver, self._loop, self._now = graph, driver, loop, now
         # Of each stage the parts of those behind it; None: what these take at least counts alone.
         self._behind_s: list[float] | None = None
-        if keeps_parts and graph is not None:
+        if keeps_parts:
             parts_s = tuple(stage.rt_max_s for stage in stages)
-            self._behind_s = [all_s - own_s for all_s, own_s in zip(graph.needed_s(parts_s), parts_s, strict=True)]
+            # A driver's graph is not known here: as if its stages came one after the other.
+            whole_s = tuple(itertools.accumulate(reversed(parts_s)))[::-1] if graph is None else graph.needed_s(parts_s)
+            self._behind_s = [all_s - own_s for all_s, own_s in zip(whole_s, parts_s, strict=True)]
         self._model = Model()
         self._model.name, self._model.version = name, version
         # A driver reads a query's parts by their names, whichever protocol brought them.

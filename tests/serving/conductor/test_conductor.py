@@ -563,16 +563,17 @@ def test_of_several_items_one_finds_out_alone(cast_of: CastOf, driven: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("keeps_parts", "part_s", "deadline_s"),
+    ("keeps_parts", "part_s", "deadline_s", "by_driver"),
     [
-        (False, 0.5, 1001.7),  # b takes 0.3 s at least
-        (True, 0.5, 1001.5),  # b has its part
-        (True, 0.9, 1001.4),  # which leaves less than a's own
-        (True, 1.4, 1001.7),  # and b needs 0.3 s of it
+        (False, 0.5, 1001.7, 1002.0),  # b takes 0.3 s at least, of which a driver says nothing
+        (True, 0.5, 1001.5, 1001.5),  # b has its part
+        (True, 0.9, 1001.4, 1001.4),  # which leaves less than a's own
+        (True, 1.4, 1001.7, 1001.9),  # and b needs 0.3 s of it
     ],
 )
+@pytest.mark.parametrize("driven", [False, True])
 def test_a_stage_gets_the_time_left_less_what_follows_needs(
-    keeps_parts: bool, part_s: float, deadline_s: float
+    keeps_parts: bool, part_s: float, deadline_s: float, by_driver: float, driven: bool
 ) -> None:
     offered: list[Request] = []
 
@@ -580,21 +581,27 @@ def test_a_stage_gets_the_time_left_less_what_follows_needs(
         backend: Any = SimpleNamespace(least_s=least_s, offer=offered.append)
         return ConductedStage(name, backend, part_s)
 
+    async def respond(query: Any, models: Any) -> Any:
+        return await models.b(await models.a(query))
+
     async def main() -> None:
         conductor = Conductor(
             [stage("a", 0.1), stage("b", 0.3)],
             ModelMetrics("p", "1", ""),
             asyncio.get_running_loop(),
             name="p",
-            graph=StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
+            graph=None if driven else StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
+            driver=PipelineDriver(respond) if driven else None,
             now=lambda: 1000.5,
             keeps_parts=keeps_parts,
         )
         call = Call("sagemaker", "application/json", b"0")
         conductor.offer(Request(call, 1, 1000.0, 1002.0, lambda request, reply, made_by: None, "q", key="user"))
+        while not offered:
+            await asyncio.sleep(0)
         (first,) = offered
         # From the call on it has 1.5 s.
-        assert (first.arrived_s, first.deadline_s) == (1000.5, pytest.approx(deadline_s))
+        assert (first.arrived_s, first.deadline_s) == (1000.5, pytest.approx(by_driver if driven else deadline_s))
         assert (first.items, first.id, first.key) == (1, "q", "user")
 
     run(main)
