@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.control.health import BOOT_S
 from mark.control.state import durable
@@ -20,11 +20,8 @@ from mark.domain.fleet import Phase
 from mark.domain.time import MINUTE_S
 from mark.torture.cloud import TrueInstance
 from mark.torture.faults import KINDS
+from mark.torture.roles import TorturedProcess, TorturedService, TorturedWorld
 from mark.torture.site import CAPACITY_RPS, LIMITS
-
-if TYPE_CHECKING:
-    from mark.torture.process import ControllerProcess
-    from mark.torture.world import ServiceTruth, World
 
 ORPHAN_S = 15 * MINUTE_S
 STARVED_S = 20 * MINUTE_S
@@ -82,7 +79,7 @@ class _Done:
 class Watch:
     """Looks on. `broken` is the first invariant that did not hold; nothing after it is looked at."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: TorturedWorld) -> None:
         self._world = world
         self.broken: Broken | None = None
         # When what excuses was there last, or what is looked for began.
@@ -101,7 +98,7 @@ class Watch:
 
     # -- called at commands --------------------------------------------------------------------------------------------
 
-    def asked(self, truth: ServiceTruth, process: ControllerProcess, fence: int, verb: str, what: Any) -> None:
+    def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
         """Right before it is sent."""
         newest = self._fences[truth.name]
         if fence < newest:
@@ -117,7 +114,7 @@ class Watch:
         if len(asked) > MOST_LAUNCHES:
             self._break("polite", f"{truth.name}: {len(asked)} launches asked for in ten minutes")
 
-    def carried_out(self, truth: ServiceTruth, verb: str, what: Any) -> None:
+    def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
         """Right before it is."""
         machine = truth.cloud.machines.get(what) if verb == "terminate" else None
         if machine is None:
@@ -126,7 +123,7 @@ class Watch:
         if machine.view.phase is Phase.READY and served_s > MINUTE_S:
             self._break("drained first", f"{truth.name}: #{what} serves, and is ended")
 
-    def done(self, truth: ServiceTruth, process: ControllerProcess, verb: str, started: set[int]) -> None:
+    def done(self, truth: TorturedService, process: TorturedProcess, verb: str, started: set[int]) -> None:
         """Right after it was carried out."""
         if verb != "launch" or not started:
             return
@@ -181,7 +178,7 @@ class Watch:
         if self._bills is None and now_s >= world.schedule.end_s - BILLS_S:
             self._bills = dict(self._both_bills())
 
-    def _limits(self, truth: ServiceTruth) -> None:
+    def _limits(self, truth: TorturedService) -> None:
         if self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return  # by a clock that jumps, instances are late with their boots
         counted = [m.view.offer for m in self._counted(truth)]
@@ -189,7 +186,7 @@ class Watch:
         if len(counted) > LIMITS.max_instances or usd_per_hour > LIMITS.max_usd_per_hour + 1e-9:
             self._break("limits", f"{truth.name}: {len(counted)} instances at {usd_per_hour:.3f} usd/h")
 
-    def _counted(self, truth: ServiceTruth) -> Iterator[TrueInstance]:
+    def _counted(self, truth: TorturedService) -> Iterator[TrueInstance]:
         """Without what others may have replaced."""
         now_s = self._world.now_s
         for m in truth.cloud.machines.values():
@@ -199,7 +196,7 @@ class Watch:
             if now_s - m.given_up_s > GIVEN_UP_S:
                 yield m
 
-    def _orphans(self, truth: ServiceTruth, leader: ControllerProcess | None) -> None:
+    def _orphans(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
         now_s = self._world.now_s
         if leader is None or now_s - self._hindered_s < ORPHAN_S:
             return
@@ -210,7 +207,7 @@ class Watch:
             if now_s - since_s > ORPHAN_S:
                 self._break("no orphan", f"{truth.name}: #{number} is {m.view.phase} for {now_s - since_s:.0f} s")
 
-    def _notices(self, truth: ServiceTruth, leader: ControllerProcess | None) -> None:
+    def _notices(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
         ended, before = truth.cloud.ended, self._ended[truth.name]
         if len(ended) == before:
             return
@@ -223,7 +220,7 @@ class Watch:
             if view.phase is Phase.READY and known_s >= ANSWERED_S and one.why == "taken back":
                 self._break("notices answered", f"{truth.name}: #{view.number} served when it was taken back")
 
-    def _silent(self, truth: ServiceTruth, leader: ControllerProcess | None) -> None:
+    def _silent(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
         """Few are given up at a time: what counts is when the last one was."""
         now_s, before = self._world.now_s, self._mute[truth.name]
         ready = {n for n, m in truth.cloud.machines.items() if m.view.phase is Phase.READY}
@@ -234,7 +231,7 @@ class Watch:
         elif now_s - max(self._hindered_s, self._answering_s[truth.name]) > SILENT_S:
             self._break("silent replaced", f"{truth.name}: {len(silent)} of {len(ready)} instances are silent")
 
-    def _short(self, truth: ServiceTruth, leader: ControllerProcess | None) -> None:
+    def _short(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
         """Below what the load needs, though something is to be had and nothing hinders the controllers."""
         now_s = self._world.now_s
         serving = (Phase.PENDING, Phase.READY)
@@ -283,7 +280,7 @@ class Watch:
                     self._break("billed after the end", f"{name}: {grown:.4f} usd more in 20 minutes, by the events "
                                 f"{truly:.4f}")  # fmt: skip
 
-    def _settled(self, truth: ServiceTruth, leader: ControllerProcess) -> None:
+    def _settled(self, truth: TorturedService, leader: TorturedProcess) -> None:
         controller = leader.controllers.get(truth.name)
         plan = None if controller is None else controller.last_plan
         phases = Counter(m.view.phase for m in truth.cloud.machines.values())
@@ -293,7 +290,7 @@ class Watch:
             shown = ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing"
             self._break("settled", f"{truth.name}: {shown}, planned {planned}, for {truth.rps():.1f} requests/s")
 
-    def _explained(self, truth: ServiceTruth) -> None:
+    def _explained(self, truth: TorturedService) -> None:
         lines = truth.store.journal
         named = {c.number for _, c, outcome in lines if isinstance(c, Drain | Terminate)}
         started = 0

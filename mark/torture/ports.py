@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from mark.control.lease import MemoryTerms, Term
+from mark.control.lease import Term
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
@@ -21,10 +21,7 @@ from mark.domain.errors import CloudError, LostLease, StoreError, ThrottledError
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 from mark.domain.time import MINUTE_S
-
-if TYPE_CHECKING:
-    from mark.torture.process import ControllerProcess
-    from mark.torture.world import ServiceTruth, World
+from mark.torture.roles import TorturedProcess, TorturedService, TorturedWorld
 
 HIDDEN_S = 25.0  # what another controller launched may not show for so long
 _AT_COMMAND, _AT_READ = 0.3, 0.005  # chances that a crash or a pause comes at this very call
@@ -43,7 +40,7 @@ class Killed(BaseException):
 class ProcessClock:
     """The clock of one process: the world's, unless a fault sets it. Unlike a wall clock its port never goes back."""
 
-    def __init__(self, world: World, process: ControllerProcess) -> None:
+    def __init__(self, world: TorturedWorld, process: TorturedProcess) -> None:
         self._world, self._process = world, process
         self._last_s = 0.0
         self._stands: tuple[int, float] | None = None  # number of the fault, and where it stands
@@ -72,7 +69,7 @@ class ProcessClock:
 
 
 class _Port:
-    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth) -> None:
+    def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService) -> None:
         self._world, self._process, self._truth = world, process, truth
 
     def _happens(self, kind: str) -> bool:
@@ -109,7 +106,7 @@ class _Port:
 class ProcessCloud(_Port):
     """The port Cloud, and Changes."""
 
-    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth, fence: int) -> None:
+    def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:
         super().__init__(world, process, truth)
         self._fence = fence
 
@@ -194,7 +191,7 @@ class ProcessCloud(_Port):
 class ProcessStore(_Port):
     """The port Store, of the term in which it was made; where it is `fenced`, an older one's writes raise LostLease."""
 
-    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth, fence: int) -> None:
+    def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:
         super().__init__(world, process, truth)
         self._fence, self.fenced = fence, True
 
@@ -233,17 +230,10 @@ class ProcessStore(_Port):
             raise StoreError("the store does not answer")
 
 
-class Terms(MemoryTerms):
-    """The truth about the lease."""
-
-    def term(self, name: str) -> Term | None:
-        return self._terms.get(name)
-
-
 class ProcessTerms:
     """The lease's store, as one process reaches it."""
 
-    def __init__(self, world: World, process: ControllerProcess) -> None:
+    def __init__(self, world: TorturedWorld, process: TorturedProcess) -> None:
         self._world, self._process = world, process
 
     def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
@@ -284,7 +274,7 @@ class ProcessFunctions(_Port):
 class ProcessTelemetry(_Port):
     """The port Telemetry: the service's load, or what a fault makes of it."""
 
-    def __init__(self, world: World, process: ControllerProcess, truth: ServiceTruth) -> None:
+    def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService) -> None:
         super().__init__(world, process, truth)
         self._from = math.floor(world.now_s / MINUTE_S)
 

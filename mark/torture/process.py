@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease
@@ -27,10 +27,8 @@ from mark.torture.ports import (
     ProcessTelemetry,
     ProcessTerms,
 )
+from mark.torture.roles import TorturedService, TorturedWorld
 from mark.torture.site import LIMITS, SteadyPlanner, within
-
-if TYPE_CHECKING:
-    from mark.torture.world import ServiceTruth, World
 
 ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
 
@@ -102,7 +100,7 @@ class WaitingPool(Executor):
 class ControllerProcess:
     """One controller, number `index`. Dead ones are replaced by the world, under the same number."""
 
-    def __init__(self, world: World, index: int, parts: ProcessParts) -> None:
+    def __init__(self, world: TorturedWorld, index: int, parts: ProcessParts) -> None:
         self.index, self._world, self._parts = index, world, parts
         self.dead = False
         self.paused = 0  # calls within which it stands still
@@ -131,7 +129,7 @@ class ControllerProcess:
         self._world.tell(f"controller {self.index} dies, for {for_s:.0f} s")
         raise Killed
 
-    def _starter(self, truth: ServiceTruth) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
+    def _starter(self, truth: TorturedService) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
         def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
             world, parts, fence = self._world, self._parts, self._own_lease.fence or 0
             bare = ProcessCloud(world, self, truth, fence)

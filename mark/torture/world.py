@@ -19,8 +19,8 @@ from mark.domain.time import MINUTE_S
 from mark.torture.cloud import Conditions, TrueCloud
 from mark.torture.faults import Fault, Schedule, clock_text, stream
 from mark.torture.invariants import Watch
-from mark.torture.ports import Terms
 from mark.torture.process import ControllerProcess, ProcessParts
+from mark.torture.roles import Terms
 from mark.torture.site import CAPACITY_RPS, OFFERS, site_service
 
 STORY_LINES = 4000  # the newest; more is of no use to a reader

@@ -1,0 +1,136 @@
+"""What the parts of a tortured world see of each other: the world, its services, its controllers' processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from mark.control.controller import Controller
+from mark.control.lease import MemoryTerms, Term
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import RecentAnswers
+from mark.control.service_runtime import ServiceRuntime
+from mark.domain.service import ResolvedService
+from mark.torture.cloud import TrueCloud
+from mark.torture.faults import Fault, Schedule
+
+
+class Terms(MemoryTerms):
+    """The truth about the lease."""
+
+    def term(self, name: str) -> Term | None:
+        """As it was claimed last."""
+        return self._terms.get(name)
+
+
+class TorturedService(Protocol):
+    """One service as it is."""
+
+    name: str
+    resolved: ResolvedService
+    cloud: TrueCloud
+    store: MemoryStore
+
+    def rps_in(self, minute: int) -> float:
+        """The load of a minute of the world's time."""
+
+    def rps(self) -> float:
+        """The load now."""
+
+    def answers(self) -> RecentAnswers:
+        """Since the beginning."""
+
+    def recent(self) -> RecentAnswers:
+        """The last thousand or so."""
+
+
+class TorturedClock(Protocol):
+    """The clock of a process."""
+
+    @property
+    def stands(self) -> bool:
+        """Does it show the same time for longer than it should?"""
+
+    def now_s(self) -> float:
+        """Of the services' clock; never goes back."""
+
+
+class TorturedProcess(Protocol):
+    """One controller of several."""
+
+    index: int
+    dead: bool
+    paused: int  # calls within which it stands still
+    controllers: dict[str, Controller]  # of the last start, by service
+    runtimes: dict[str, ServiceRuntime]
+
+    @property
+    def clock(self) -> TorturedClock:
+        """Its own, which may differ from the world's time."""
+
+    def die(self, for_s: float) -> None:
+        """Raises what ends whatever it is doing."""
+
+
+class Onlooker(Protocol):
+    """What is told of every command."""
+
+    def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
+        """Right before it is sent."""
+
+    def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
+        """The cloud has done it."""
+
+    def done(self, truth: TorturedService, process: TorturedProcess, verb: str, started: set[int]) -> None:
+        """The controller has its answer; `started` are the numbers of new instances."""
+
+
+class TorturedWorld(Protocol):
+    """What goes on, and what goes wrong."""
+
+    now_s: float
+    schedule: Schedule
+    spent: set[int]  # faults that happen once, and have
+    terms: Terms
+
+    @property
+    def services(self) -> Mapping[str, TorturedService]:
+        """By name."""
+
+    @property
+    def processes(self) -> Sequence[TorturedProcess]:
+        """The dead ones, too."""
+
+    @property
+    def watch(self) -> Onlooker:
+        """Looks on."""
+
+    @property
+    def faulty(self) -> bool:
+        """Is any fault active?"""
+
+    def active(self, kind: str, index: int | None = None) -> list[tuple[Fault, np.random.Generator]]:
+        """The faults of that kind now that hit this controller, each with its draws."""
+
+    def names_active(self) -> tuple[str, ...]:
+        """Kinds of the faults that are active."""
+
+    def meets(self, kind: str, truth: Any = None) -> None:
+        """A fault has met a service, or all of them."""
+
+    def market_met(self, truth: Any) -> None:
+        """A launch has met what the market refuses."""
+
+    def tell(self, text: str) -> None:
+        """A line of the story."""
+
+    def leader(self) -> TorturedProcess | None:
+        """The controller whose term lasts, and which is able to act."""
+
+    def wait(self, for_s: float) -> None:
+        """A call takes so long: everything else goes on meanwhile."""
+
+    def pause(self, process: Any, for_s: float) -> None:
+        """The process stands still for so long."""
