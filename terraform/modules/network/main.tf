@@ -314,6 +314,7 @@ resource "aws_vpc_security_group_egress_rule" "conductors_to_stages" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "stages" {
+  # checkov:skip=CKV_AWS_260:from conductors only, whose group it names
   for_each                     = local.stages_doors
   security_group_id            = each.value
   description                  = var.emulated ? null : "Calls of conductors"
@@ -372,6 +373,8 @@ resource "aws_lb" "this" {
 }
 
 resource "aws_lb_listener" "this" {
+  # checkov:skip=CKV_AWS_2:that of stages is private, and the clients' has a certificate where it has a name
+  # checkov:skip=CKV_AWS_103:as above
   for_each          = aws_lb.this
   load_balancer_arn = each.value.arn
   # To stages in clear, within the site's own private subnets: the certificate is of the clients' name, and has none of a

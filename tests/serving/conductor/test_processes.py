@@ -208,9 +208,12 @@ def test_an_overloaded_stage_is_answered_by_its_function(folder: Path) -> None:
             _, url = started.enter_context(served(folder, "--stage-at", f"second={second}", service="p.toml"))
             conductors.append(url)
         for url in conductors:
-            states = asyncio.run(_together(url, 40))
+            states, rounds = Counter[str](), 0
+            while not states["/function"] and rounds < 5:  # on a busy machine all may be late
+                states += asyncio.run(_together(url, 40))
+                rounds += 1
             assert states["/function"] > 0, (url, states)
-            assert states["missed"] + states["/function"] + states[""] == 40, (url, states)
+            assert states["missed"] + states["/function"] + states[""] == 40 * rounds, (url, states)
         page = httpx.get(f"{alone}/metrics", trust_env=False).text
         assert 'mark_requests_total{answered_by="function",code="200",model="p",stage="second",version="1"}' in page
         assert 'mark_overflow_total{model="p",reason="overloaded",stage="second",version="1"}' in page
