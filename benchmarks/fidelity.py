@@ -107,8 +107,8 @@ def compared(
     """What is asked about, in both worlds, over the calm part."""
     first = min(begin_unix_s.values())
     ends = [first + args.settle, first + args.settle + args.calm]
-    (from_unix_s, before), (to_unix_s, after) = (nearest(looks, end) for end in ends)
-    usd = sum(after["bill_usd"][market] - before["bill_usd"][market] for market in MARKETS)
+    from_unix_s, to_unix_s = (nearest(looks, end)[0] for end in ends)
+    usd = usd_between(looks, from_unix_s, to_unix_s)
     simulated_usd = sum(
         worlds[name].usd_between(from_unix_s - begin_s, to_unix_s - begin_s) for name, begin_s in begin_unix_s.items()
     )
@@ -120,6 +120,12 @@ def compared(
         shares = [float(part.by_function.mean()) for part in parts]
         rows.append(row(name, "overflow", *shares, absolute=True))
     return rows
+
+
+def usd_between(looks: Looks, from_unix_s: float, to_unix_s: float) -> float:
+    """Of all instances and functions, by the testbed's looks that are nearest to the two times."""
+    (_, before), (_, after) = (nearest(looks, end) for end in (from_unix_s, to_unix_s))
+    return float(sum(after["bill_usd"][market] - before["bill_usd"][market] for market in MARKETS))
 
 
 def nearest(looks: Looks, at_unix_s: float) -> tuple[float, dict[str, Any]]:

@@ -4,8 +4,8 @@
 
 The digits cascade of examples/pipeline on slow machines (assumed times), a fleet for each stage, on demand and spot.
 Both worlds begin with nothing but two hours of history, buy what it says, and have it ready when the first query comes.
-Then the same seconds in both: a calm part, all spot instances are told to go, and the load rises to `--surge` times its
-rate within three minutes. Compared are the dollars of instances from the end of `--settle` on, and the latency of
+Then the same seconds in both: all spot instances of one zone are told to go, and later the load rises to `--surge`
+times its rate within three minutes. Compared are the dollars of instances from the first launch on, and the latency of
 queries; on the testbed each query must have exactly one answer. Boots are the same draws, and so are arrivals; which
 queries go to the large model is drawn in the simulator, from the trace of the driver on what the testbed is sent.
 OUT.md and OUT.json have the results; exits 1 where something is not as asked.
@@ -23,7 +23,7 @@ from typing import Any
 
 import fidelity_faults as faults
 import numpy as np
-from fidelity import MARKETS, measured, nearest, row, table
+from fidelity import measured, nearest, row, table, usd_between
 from fidelity_testbed import MINUTE_S, REPOSITORY, Cut, Looks, Testbed
 
 from mark.config.pipeline_file import load_pipeline
@@ -113,12 +113,6 @@ def simulated(args: argparse.Namespace, part: Cut, file: Path, queries: Path, sp
     return simulate_pipeline(request, ("mark",), queries=str(queries))["mark"]
 
 
-def usd(looks: Looks, from_unix_s: float, to_unix_s: float) -> float:
-    """Of all instances and functions between two looks."""
-    (_, before), (_, after) = (nearest(looks, end) for end in (from_unix_s, to_unix_s))
-    return float(sum(after["bill_usd"][market] - before["bill_usd"][market] for market in MARKETS))
-
-
 def minutes(looks: Looks, log: list[dict[str, str]], begin_unix_s: float, args: argparse.Namespace) -> str:
     """On the testbed, minute by minute: queries, in time, p50, and the instances of each stage that run."""
     part = measured([line if line["status"] == "200" else line | {"answered_s": "nan"} for line in log])
@@ -174,7 +168,7 @@ def run(args: argparse.Namespace, folder: Path) -> int:
     simulation = simulated(args, part, file, queries, markets(folder, gone_s - (origin - began)))
     log = faults.log_of(folder, "digits")
     end = begin + testbed.seconds
-    rows = [row("digits", "bill", simulation.usd, usd(testbed.looks, origin, end))]
+    rows = [row("digits", "bill", simulation.usd, usd_between(testbed.looks, origin, end))]
     rows += [row("digits", q, getattr(simulation.latency_ms, q), told["latency_ms"][q]) for q in ("p50", "p99")]
     rows[0]["asked"], rows[0]["kept"] = args.asked, abs(rows[0]["off"]) <= args.asked
     wrong = wrong_of(told, log)

@@ -8,13 +8,14 @@ given up before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
+from mark.domain.service import ResolvedService
 
 # Of what a service holds: with less room than that, limits are divided anew.
 _TIGHT = 0.25
@@ -29,9 +30,15 @@ class Holding:
     limits: Limits
 
 
-def limits_of(pipeline: PipelineConfig) -> Limits:
+def pipeline_limits(pipeline: PipelineConfig) -> Limits:
     """Of all its stages together."""
     return Limits(pipeline.fleet.max_instances, pipeline.fleet.max_usd_per_hour)
+
+
+def limited(resolved: ResolvedService, limits: Limits) -> ResolvedService:
+    """The same service with these limits."""
+    service = replace(resolved.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
+    return replace(resolved, service=service)
 
 
 def next_limits(whole: Limits, holdings: Sequence[Holding]) -> list[Limits]:

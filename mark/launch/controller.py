@@ -19,6 +19,7 @@ from mark_infra.controller import process
 from mark_infra.controller.site_control import ServiceSpec
 
 from mark.catalog.tables import load_catalog
+from mark.config.pipeline_file import PipelineConfig
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
@@ -71,15 +72,8 @@ def run_controller(options: ControllerOptions) -> int:
     services = [s if site.service(s.name).function is not None else replace(s, functions=()) for s in services]
     keepers: dict[str, PriceKeeper] = {}
     pipelines = site_pipelines(options.services)
-    calls = {
-        service.name: times
-        for pipeline in pipelines
-        for service, times in zip(pipeline.stage_services(), calls_per_query(pipeline) or (), strict=False)
-    }
-    specs = [
-        _spec(service, options, _times(history, calls.get(service.name, 1.0)), site, session, keepers)
-        for service in services
-    ]
+    known = stage_histories(pipelines, history)
+    specs = [_spec(service, options, known.get(service.name, history), site, session, keepers) for service in services]
 
     def started(port: int) -> None:
         print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
@@ -131,8 +125,16 @@ def _spec(
     return ServiceSpec(resolved, policy, lambda: make_predictor(options.predictor, 0, history.step_s), history, prices)
 
 
-def _times(load: Load, factor: float) -> Load:
-    return replace(load, mean_rps=factor * load.mean_rps, peak_rps=factor * load.peak_rps)
+def stage_histories(pipelines: Sequence[PipelineConfig], history: Load) -> dict[str, Load]:
+    """Of each stage's service where its calls a query are known: a history of queries, as many times.
+
+    Raises BadInput for a lineage that cannot be used.
+    """
+    return {
+        service.name: replace(history, mean_rps=calls * history.mean_rps, peak_rps=calls * history.peak_rps)
+        for pipeline in pipelines
+        for service, calls in zip(pipeline.stage_services(), calls_per_query(pipeline) or (), strict=False)
+    }
 
 
 def _history(name: str | None) -> Load:

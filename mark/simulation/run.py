@@ -21,7 +21,7 @@ from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.monitor import default_offer
 from mark.control.ports import WINDOW_S
-from mark.control.shared_limits import Holding
+from mark.control.shared_limits import Holding, limited
 from mark.control.views import Limits
 from mark.control.warm_pool import WarmPool
 from mark.domain.arrays import FloatArray
@@ -182,9 +182,7 @@ class Simulation:
 
     def limit(self, limits: Limits) -> None:
         """Plan within these from now on."""
-        own = self._policy.resolved
-        limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
-        policy = make_policy(self._policy_name, replace(own, service=limited), self._inputs.evaluated)
+        policy = make_policy(self._policy_name, limited(self._policy.resolved, limits), self._inputs.evaluated)
         self._timed = TimedPlanner(policy.planner, self._planner_watch)
         self._controller.use(replace(policy, planner=self._timed))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.config.pipeline_file import PipelineConfig
-from mark.control.shared_limits import limits_of
+from mark.control.shared_limits import pipeline_limits
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
@@ -68,7 +68,7 @@ def controlled_run(
     try:
         stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
         served = drawn_sample(trace, part, law, request)
-        found = simulate_controlled(pipeline, stages, served, policy, config.slo.rt_max_s, limits_of(config))
+        found = simulate_controlled(pipeline, stages, served, policy, config.slo.rt_max_s, pipeline_limits(config))
     except Infeasible as error:
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
     runs = tuple(

@@ -11,6 +11,7 @@ from mark.control.lease import FencedLease
 from mark.control.manager import ControllerManager
 from mark.control.ports import Cloud, Lease, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.price_list import PriceList
 from mark.domain.time import MINUTE_S
@@ -28,7 +29,7 @@ from mark.torture.ports import (
     ProcessTerms,
 )
 from mark.torture.roles import TorturedService, TorturedWorld
-from mark.torture.site import LIMITS, SteadyPlanner, within
+from mark.torture.site import LIMITS, SteadyPlanner
 
 ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
 
@@ -138,7 +139,7 @@ class ControllerProcess:
             planner = parts.planner()
 
             def policy(limits: Limits) -> Policy:
-                return Policy(planner, within(truth.resolved, parts.limits(limits)), bouncers=True)
+                return Policy(planner, limited(truth.resolved, parts.limits(limits)), bouncers=True)
 
             controller = parts.controller()(
                 policy(LIMITS), Supervised(LastValue()), cloud, ProcessFunctions(world, self, truth), self.clock,

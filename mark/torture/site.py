@@ -6,7 +6,6 @@ The policy stands in for `mark`, whose program takes milliseconds a plan: what i
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -41,11 +40,6 @@ def site_service(name: str) -> ResolvedService:
     candidate = Candidate(profile, BatchPolicy(1, 0.0), step, CAPACITY_RPS, CAPACITY_RPS)
     function = FunctionUse(FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 1000, 500.0, 900.0), 0.38, 2.86, "measured")
     return ResolvedService(service, Catalog("torture", OFFERS, ()), OFFERS, (candidate,) * len(OFFERS), function)
-
-
-def within(where: ResolvedService, limits: Limits) -> ResolvedService:
-    service = replace(where.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
-    return replace(where, service=service)
 
 
 class SteadyPlanner:

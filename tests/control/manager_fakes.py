@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from typing import Any
 
 from mark.billing.moving_prices import Repriced
@@ -14,9 +13,9 @@ from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
-from mark.domain.service import ResolvedService
 from mark.planning.port import Policy
 from mark.testing.fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock, ScriptedPlanner
 from tests.control.control_fakes import resolved
@@ -74,11 +73,6 @@ class FakePrices:
         return self.old
 
 
-def within(where: ResolvedService, limits: Limits) -> ResolvedService:
-    service = replace(where.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
-    return replace(where, service=service)
-
-
 class World:
     """What outlives a process: the cloud, the store, the lease's terms. Its clock counts from ORIGIN."""
 
@@ -105,7 +99,7 @@ class World:
         def policy(limits: Limits) -> Policy:
             new = None if self.prices is None else self.prices.new
             now = self.resolved if new is None else new.resolved
-            return Policy(self.planner, within(now, limits), bouncers=True)
+            return Policy(self.planner, limited(now, limits), bouncers=True)
 
         own = self.resolved.service
         controller = self.controller = Controller(

@@ -14,13 +14,14 @@ from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import BACK, WISH
+from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutView
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Instance, Phase
 from mark.domain.price_list import PriceList
 from mark.planning.port import Policy
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
-from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World, within
+from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World
 
 OD = ON_DEMAND.name
 
@@ -624,7 +625,7 @@ def stages() -> tuple[World, World]:
     first, second = World("p-first"), World("p-second")
     second.terms = first.terms
     for world, count in ((first, 6), (second, 1)):
-        world.resolved = within(world.resolved, Limits(4, 0.4))
+        world.resolved = limited(world.resolved, Limits(4, 0.4))
         world.planner.wanted = {OD: count}
     return first, second
 

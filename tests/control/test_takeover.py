@@ -15,6 +15,7 @@ from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched, Store
 from mark.control.service_runtime import AGAIN_S, RuntimePorts, ServiceRuntime
+from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.fleet import Fleet, Notice, Phase
@@ -29,7 +30,7 @@ from tests.control.control_fakes import (
     ScriptedPlanner,
     resolved,
 )
-from tests.control.manager_fakes import ORIGIN, FakeChanges, InlinePool, within
+from tests.control.manager_fakes import ORIGIN, FakeChanges, InlinePool
 from tests.control.test_cloud_contract import IdlePlane
 
 OD, A = ON_DEMAND.name, SPOT_A.name
@@ -137,7 +138,7 @@ class World:
         lease = FencedLease(self.terms, "controller", monotonic_s=self.cloud.now_s)
 
         def policy(limits: Limits) -> Policy:
-            return Policy(self.planner, within(self.resolved, limits), bouncers=True)
+            return Policy(self.planner, limited(self.resolved, limits), bouncers=True)
 
         def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
             store = wrapped(self.store)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mark.config.pipeline_file import load_pipeline
-from mark.control.shared_limits import limits_of
+from mark.control.shared_limits import pipeline_limits
 from mark.pipelines.estimate import QuerySample
 from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
 from mark.simulation.inputs import open_inputs, trace_named_in
@@ -51,7 +51,7 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
     part = trace.part(request.start_s, request.duration_s, request.scale)
     sample = drawn_sample(trace, part, law, request)
     stages = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
-    return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s, limits_of(config))
+    return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s, pipeline_limits(config))
 
 
 def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
-from mark.control.shared_limits import limits_of
+from mark.control.shared_limits import limited, pipeline_limits
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
@@ -185,7 +185,7 @@ class SiteControl:
                 behind[name] = one
         self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
-        together = [(limits_of(one), [stage.name for stage in one.stage_services()]) for one in pipelines]
+        together = [(pipeline_limits(one), [stage.name for stage in one.stage_services()]) for one in pipelines]
         self.manager = ControllerManager(members, parts.lease, parts.pool, together)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
@@ -369,8 +369,7 @@ class _Service:
         def policy(limits: Limits) -> Policy:
             new = None if live is None else live.repriced()
             own = spec.resolved if new is None else new.resolved
-            limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
-            return spec.policy(replace(own, service=limited))
+            return spec.policy(limited(own, limits))
 
         controller = Controller(
             spec.policy(spec.resolved), predictor, cloud, ported, clock, store, telemetry,

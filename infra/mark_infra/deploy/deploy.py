@@ -378,7 +378,7 @@ def shipments(file: str) -> list[Shipment]:
 
 
 def _stage(service: ServiceConfig) -> ResolvedService:
-    """A stage, looked up. It has no function: what serves stages calls none."""
+    """A stage, looked up. It has no function: those of stages are not deployed yet."""
     return looked_up(replace(service, functions=()), RunRequest(trace="", service=service.source), model_files=True)
 
 

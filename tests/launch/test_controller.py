@@ -1,0 +1,41 @@
+"""What a controller is given to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from mark.config.pipeline_file import load_pipeline
+from mark.domain.load import Load
+from mark.launch.controller import stage_histories
+
+PIPELINE = """
+[service]
+name = "p"
+slo_ms = 100
+slo_attainment = 0.99
+pipeline = "driver:run"
+{lineage}
+[stage.detect]
+model = "a"
+slo_ms = 40
+[stage.classify]
+model = "b"
+slo_ms = 60
+"""
+
+
+def test_a_stages_history_is_that_of_its_calls(tmp_path: Path) -> None:
+    """By the lineage; without one a driver's stages are not known apart."""
+    (tmp_path / "l.csv").write_text("queries,detect,classify\n7,1,0\n3,1,4\n")
+    history = Load(-60.0, 60.0, np.array([10.0]), np.array([20.0]))
+    found = []
+    for lineage in ('lineage = "l.csv"', ""):
+        (tmp_path / "p.toml").write_text(PIPELINE.format(lineage=lineage))
+        found.append(stage_histories([load_pipeline(str(tmp_path / "p.toml"))], history))
+    assert {name: (load.mean_rps[0], load.peak_rps[0]) for name, load in found[0].items()} == {
+        "p-detect": (10.0, 20.0),
+        "p-classify": (12.0, 24.0),
+    }
+    assert found[1] == {}
