@@ -29,6 +29,8 @@ from fidelity_testbed import MINUTE_S, REPOSITORY, Cut, Looks, Testbed
 from mark.config.pipeline_file import load_pipeline
 from mark.pipelines.lineage_file import lineage_csv
 from mark.pipelines.trace_file import trace_file
+from mark.simulation.request import RunRequest
+from mark.studies.pipeline_run import simulate_pipeline
 
 PIPELINE = REPOSITORY / "examples" / "pipeline"
 STAGES = ("deskew", "small", "large")
@@ -103,9 +105,6 @@ def markets(folder: Path, at_s: float) -> list[str]:
 
 def simulated(args: argparse.Namespace, part: Cut, file: Path, queries: Path, spot: list[str]) -> Any:
     """The run of world 1: all that is bought from the end of the history on."""
-    from mark.simulation.request import RunRequest
-    from mark.studies.pipeline_run import simulate_pipeline
-
     request = RunRequest(
         trace=str(part.file), service=str(file), start_s=HISTORY_S, duration_s=args.lead + seconds_of(args),
         spot_traces=tuple(spot), predictor=args.predictor, cold_start=True, with_bound=False,
