@@ -195,9 +195,10 @@ def test_a_machine_is_ready_only_after_its_boot(tmp_path: Path) -> None:
         late_s = there.machines.running()[one.instance_id].late_s
         assert late_s is not None
         assert 0.0 <= late_s < time.time() - booted_s - 2.0
-        assert there.infer_s(one) >= SERVICE_S
+        # What asks again at once may be answered a fortieth sooner: the batch counts as one that waited (`due_s`).
+        assert there.infer_s(one) >= SERVICE_S * 39.0 / 40.0
         there.machines.set_speed(one.instance_id, 0.5)
-        assert there.infer_s(one) >= 2.0 * SERVICE_S
+        assert there.infer_s(one) >= 2.0 * SERVICE_S * 39.0 / 40.0
 
 
 def test_its_environment_is_an_instance_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
