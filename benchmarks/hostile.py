@@ -199,6 +199,7 @@ class HostileRun:
     done: dict[str, DoneFault] = field(default_factory=dict)
     looks: dict[str, list[HeldResources]] = field(default_factory=dict)
     worst_worker_mib: float = 0.0
+    lag_s: float = 0.0  # at most, of this process itself: it belongs beside the slowest answers
     disk: Path | None = None
 
     def __post_init__(self) -> None:
@@ -222,6 +223,7 @@ class HostileRun:
     async def restart(self) -> None:
         victim = self.bouncers[-1]
         code = await victim.end()
+        print(f"{self._now_s():6.1f} s    {victim.name} has ended with {code}", flush=True)
         if code != 0:
             self.stories.append(f"bouncer restarted: it ended with {code} after SIGTERM\n{victim.log()[-1000:]}")
         await victim.start(self._next_errors())
@@ -310,6 +312,7 @@ class HostileRun:
         if took_s is None:
             self.stories.append(f"not ready again {_WELL_S:g} s after {' and '.join(sorted(names))}: {self._state()}")
             return
+        print(f"{self._now_s():6.1f} s    all ready again after {took_s:.1f} s; our own lag: {self.lag_s:.1f} s", flush=True)
         for name in names:
             self.done[name].well_s = max(self.done[name].well_s, took_s)
         await asyncio.sleep(0.5)  # what was asked just before it ended
@@ -356,8 +359,10 @@ class HostileRun:
                 if self._warm and calm_s >= 2.0 and program is not self.bouncers[-1]:
                     with suppress(psutil.Error):
                         self.looks.setdefault(program.name, []).append(held_by(program.pid, self._now_s()))
+            slept_s = time.monotonic()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 1.0)
+            self.lag_s = max(self.lag_s, time.monotonic() - slept_s - 1.0)
 
     def _judge(self) -> None:
         self.stories += self.tally.stories
@@ -412,6 +417,7 @@ class HostileRun:
             },
             "held": rises(self.looks),
             "worst_worker_mib": round(self.worst_worker_mib, 1),
+            "lag_s": round(self.lag_s, 3),
             "function_calls": self.function.calls,
             "stories": self.stories,
         }
@@ -485,7 +491,7 @@ def main(argv: Sequence[str] = sys.argv[1:]) -> int:
     args.out.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
     args.out.with_suffix(".md").write_text(markdown(result))
     print(markdown(result))
-    print(json.dumps({"held": result["held"], "worst_worker_mib": result["worst_worker_mib"]}))
+    print(json.dumps({key: result[key] for key in ("held", "worst_worker_mib", "lag_s")}))
     for story in run.stories:
         print(f"BROKEN: {story}", file=sys.stderr)
     return 1 if run.stories else 0
