@@ -6,7 +6,7 @@ TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3-2026
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types kernel unit explore schema coverage test-slow acceptance test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit explore schema coverage test-slow acceptance test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -69,6 +69,9 @@ test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on it
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
 	$(BIN)/python benchmarks/fidelity.py
+
+hostile: $(VENV)/.dev  ## ten minutes: the live data plane under kills, rude clients, poison, broken functions and full disks
+	$(BIN)/python benchmarks/hostile.py
 
 bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/kernel.py

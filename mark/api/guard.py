@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mark.serving.frontend.auth import ADMIN, METRICS, READ, SCOPES, Auth, Grant, is_loopback
+from mark.serving.frontend.auth import ADMIN, METRICS, READ, SCOPES, Auth, Grant, from_elsewhere
 
 _LOG = logging.getLogger("mark.api")
 
@@ -102,15 +101,8 @@ def _grant(scope: Scope, grant: Grant) -> None:
 
 
 def _from_elsewhere(headers: dict[bytes, bytes]) -> Response | None:
-    host = headers.get(b"host", b"").decode("latin-1")
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        origin = urlsplit(headers[b"origin"].decode("latin-1")).netloc if b"origin" in headers else host
-    except ValueError:
-        name = origin = ""
-    if not is_loopback(name):
-        return _error(403, "without keys this controller is for its own machine: ask it as 127.0.0.1 or localhost")
-    return None if origin == host else _error(403, "this request comes from a page of another origin")
+    why = from_elsewhere(headers.get(b"host", b""), headers.get(b"origin"))
+    return _error(403, why.decode()) if why else None
 
 
 def _error(status: int, what: str, headers: dict[str, str] | None = None) -> Response:

@@ -109,6 +109,8 @@ def guarded(action: Callable[[], int]) -> int:
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())
         return _failed(f"a fault of ours, sorry: {what[:300]} (MARK_TRACEBACK=1 shows where)", 1)
+    finally:
+        _forget_unwritten()
 
 
 def every_command() -> _Parser:
@@ -198,8 +200,18 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"mark: {'error: ' if code != 130 else ''}{' '.join(message.split())}", file=sys.stderr)
+    with suppress(OSError, ValueError):  # the code says it too
+        print(f"mark: {'error: ' if code != 130 else ''}{' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def _forget_unwritten() -> None:
+    """What standard error did not take would be tried again at the very end, and make the exit code 120."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":

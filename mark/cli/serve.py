@@ -88,6 +88,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
     over.add_argument(
+        "--function-timeout-s",
+        type=above_zero,
+        metavar="S",
+        help="a call that takes longer has failed (default: four times RT_max or a warm call, and two cold starts)",
+    )
+    over.add_argument(
         "--stage-function",
         dest="stage_functions",
         type=_stage_function,

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Protocol
 
 from mark.control.ports import Lease
-from mark.domain.errors import CloudError, StoreError
+from mark.domain.errors import CloudError, LostLease, StoreError
 
 TTL_S = 15.0
 _MARGIN = 1.0 / 15.0  # of a term that a holder gives away: by so much clocks may differ
@@ -42,7 +42,8 @@ class LeaseStore(Protocol):
     def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
         """Prolong the holder's own term to `until_s`, or take the next one if none lasts at `now_s`.
 
-        Returns the term that holds now, whose ever it is.
+        Returns the term that holds now, whose ever it is. Raises LostLease where terms are not kept here any more:
+        others may claim them where this one cannot see it.
         """
 
     def resign(self, name: str, holder: str) -> None:
@@ -97,6 +98,11 @@ class FencedLease:
         self._asked_s, began_s = now_s, self._monotonic_s()
         try:
             self._term = term = self._terms.claim(self.name, self.holder, now_s, now_s + self.ttl_s)
+        except LostLease as error:
+            _log.warning("lease %s lost: %s", self.name, error)
+            self._term, self._lasts_until_s = None, -math.inf
+            self._ask_again_s = now_s + self.ttl_s / 3.0
+            return
         except CloudError as error:
             _log.warning("lease %s not renewed: %s", self.name, error)
             self._ask_again_s = now_s + self.ttl_s / 10.0  # two thirds of the term are left for that

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from mark.planning.policies.registry import make_policy, policy_entry
 from mark.planning.port import Policy
 from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
+from mark.serving.observe import logs
 from mark.simulation.inputs import history_of
 from mark.workload.reader import open_trace
 
@@ -76,7 +76,7 @@ def run_controller(options: ControllerOptions) -> int:
     specs = [_spec(service, options, known.get(service.name, history), site, session, keepers) for service in services]
 
     def started(port: int) -> None:
-        print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
+        logs.say(f"the controller is ready on {options.ready(port)}")
 
     address = options.host, options.port
     keys = options.key_poll(auth)
@@ -113,7 +113,7 @@ def _spec(
             prices_there = Prices(catalog, site.region, session=session)
             keeper = keepers[kept] = PriceKeeper(prices_there, scale=site.time_scale)
             for note in keeper.step():
-                print(f"mark: {service.name}: {note}", file=sys.stderr)
+                logs.say(f"{service.name}: {note}")
         prices = keepers[kept]
         catalog = prices.latest.catalog
     resolved = resolve(service, catalog, service_profiles(service))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,12 @@ from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
 
+# A call of a function has failed after so many times what is promised, or what a warm call takes, whichever is more:
+# until then a client waits. It may meet a cold start, of unknown length in a Lambda function without a profile: AWS
+# allows ten seconds for the initialisation.
+_PATIENCE, _COLD_STARTS = 4.0, 2.0
+_COLD_S = 10.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions(ListenOptions, OverflowOptions):
@@ -35,9 +40,10 @@ class ServerOptions(ListenOptions, OverflowOptions):
 
     `workers` None: the profile's number, else 1. `instance` None: the only type with a profile of the model. With
     `pace` answers take as long as on `instance`. `to_measure`: no profile is needed, no request is refused as late, and
-    none goes to a function. Of a pipeline: `stages_here` are those served here, each as a model of its own; `stages_at`
-    holds names of stages with the addresses where they are served. With neither all of it is served here.
-    `stage_functions` holds names of stages with what `function` is to a model by itself.
+    none goes to a function. `function_timeout_s` None: from RT_max and what a call takes. Of a pipeline: `stages_here`
+    are those served here, each as a model of its own; `stages_at` holds names of stages with the addresses where they
+    are served. With neither all of it is served here. `stage_functions` holds names of stages with what `function` is
+    to a model by itself.
     """
 
     service: str
@@ -53,6 +59,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     pace: bool = False
     to_measure: bool = False
     function_ms: float | None = None
+    function_timeout_s: float | None = None
     drain_s: float = 30.0
     linger_s: float = 0.0
     watch_interruptions: bool = False
@@ -138,13 +145,16 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         versions = Versions(
             {"1": (f"mark.profiling.replay:Replay?model={service.model}&instance={instance}{where}", 1.0)}
         )
-        print(f"mark: {service.name} has no code: it answers as slowly as on {instance}", file=sys.stderr)
+        logs.say(f"{service.name} has no code: it answers as slowly as on {instance}")
     else:
         raise BadInput("neither module:Class nor a profile's model on an instance (`instance`)", "model", service.model)
     functions = None if options.to_measure else options.client()
     function_s = NEVER_S
+    function_timeout_s = options.function_timeout_s or 0.0
     if functions is not None:
-        function_s = _function_s(options, service, of_model)
+        function_s, cold_s = _function_times(options, service, of_model)
+        if options.function_timeout_s is None:
+            function_timeout_s = max(_PATIENCE * max(service.slo.rt_max_s, function_s), _COLD_STARTS * cold_s)
         if math.isfinite(service.max_function_usd_per_hour) and not options.at_url:
             functions = _capped(functions, service, of_model, function_s)
     return server_process.Serving(
@@ -159,6 +169,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         most_batch=options.max_batch,
         functions=functions,
         function_s=function_s,
+        function_timeout_s=function_timeout_s,
         late=LATE[service.late],
         hang_s=options.hang_s,
         worker_memory_bytes=options.worker_memory_mib * 2.0**20,
@@ -218,12 +229,16 @@ def _candidates(
     return {name: each for name, each in made.items() if isinstance(each, Candidate)}
 
 
-def _function_s(options: ServerOptions, service: ServiceConfig, of_model: Mapping[str, Profile]) -> float:
+def _function_times(
+    options: ServerOptions, service: ServiceConfig, of_model: Mapping[str, Profile]
+) -> tuple[float, float]:
+    """What a warm call of the function takes, and what a cold start takes beside it; in seconds."""
+    unknown_s = 0.0 if options.at_url else _COLD_S
     if options.function_ms is not None:
-        return options.function_ms / 1e3
+        return options.function_ms / 1e3, unknown_s
     chosen, _ = choose_function(service, load_catalog(service.catalog), of_model)
     if chosen is not None:
-        return chosen.warm_s
+        return chosen.warm_s, chosen.cold_s or unknown_s
     raise BadInput("must be said: there is no profile of the model on a function", "function_ms")
 
 

@@ -46,7 +46,7 @@ from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
 from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog
-from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.auth import Auth, admit_own_machine
 from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
@@ -175,7 +175,7 @@ class ModelServer:
                 for version, reference in serving.versions.references.items()
             ]
             self.server = self._server(serving.name, serving, versions)
-        admit = listener.auth.admit if listener.auth is not None else None
+        admit = listener.auth.admit if listener.auth is not None else admit_own_machine
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 
 import httpx
@@ -102,6 +103,29 @@ def test_a_history_has_the_requested_steps_with_gaps_as_null(changer: httpx.Clie
     assert {len(values) for values in (*series, *said["instances"].values())} == {240}
     assert said["step_s"] * 240 == MINUTES * 60
     assert said["rps"].count(None) > 0
+
+
+def test_pages_stay_small_whatever_lies_behind(changer: httpx.Client, manager: FakeManager) -> None:
+    """Ten thousand decisions and a day of minutes: what a page asks for is bounded, and so is the way to the first."""
+    day = manager.days["inception"]
+    decisions = day.decisions
+    day.decisions = [replace(decisions[n % len(decisions)], id=n + 1) for n in range(10_000)]
+    began_s = time.monotonic()
+    try:
+        for path in ("", "/fleet?count=1000", "/decisions?count=500", "/history?hours=24&points=1440"):
+            answer = changer.get(ONE + path)
+            assert answer.status_code == 200
+            assert len(answer.content) < 200_000, path
+        assert changer.get(f"{ONE}/decisions", params={"count": 501}).status_code == 400
+        pages, before = 0, 10_001
+        while before is not None:
+            page = changer.get(f"{ONE}/decisions", params={"count": 500, "before": before}).json()
+            pages, before = pages + 1, page["next_before"]
+        assert pages in (20, 21)
+        assert page["decisions"] == [] or page["decisions"][-1]["id"] == 1
+    finally:
+        day.decisions = decisions
+    assert time.monotonic() - began_s < 10.0  # 0.1 s where nothing else runs
 
 
 def test_nothing_is_sent_twice(changer: httpx.Client, manager: FakeManager) -> None:

@@ -169,6 +169,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_errors_that_cannot_be_said_keep_their_code() -> None:
+    """Standard error on a full disk: neither a fault of ours nor 120, which Python makes of what it cannot flush."""
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "mark.cli.main", "catalog", "show", "nowhere"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, check=False)
+    assert done.returncode == 2
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("3", "3")])
 def test_libraries_use_one_thread_unless_the_user_says_otherwise(
     before: str | None, after: str, monkeypatch: pytest.MonkeyPatch

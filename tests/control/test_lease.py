@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.control.lease import FencedLease, MemoryTerms, Term
+from mark.domain.errors import LostLease
 
 
 class CountingTerms(MemoryTerms):
@@ -76,6 +77,27 @@ def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) 
     assert [one.hold(now_s) for now_s in (114.0, 118.0)] == [None, None]
     terms.failing = False
     assert one.hold(120.0) == 1
+
+
+class MovedTerms(CountingTerms):
+    """Kept where no other holder looks any more, once they have `moved`."""
+
+    moved = False
+
+    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
+        if self.moved:
+            raise LostLease("another file is there now")
+        return super().claim(name, holder, now_s, until_s)
+
+
+def test_terms_that_moved_end_the_lead_at_once() -> None:
+    """Others cannot see this holder's term, so it must not wait for its end."""
+    terms = MovedTerms()
+    one = lease(terms)
+    assert one.hold(100.0) == 1
+    terms.moved = True
+    assert one.hold(105.0) is None
+    assert not one.lasts()
 
 
 def test_a_failing_store_raises_neither_in_hold_nor_in_release(terms: CountingTerms) -> None:

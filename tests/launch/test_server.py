@@ -50,6 +50,21 @@ def test_a_functions_limit_of_money_is_the_service_files(tmp_path: Path) -> None
         functions(limit.replace("lambda:1024", "lambda:*"), function="mine")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected_s"),
+    [
+        ({"function": "http://there:80/invocations", "function_ms": 50.0}, 2.4),
+        ({"function": "http://there:80/invocations", "function_ms": 900.0}, 3.6),
+        ({"function": "mine", "function_ms": 50.0}, 20.0),
+        ({"function": "mine", "function_ms": 50.0, "function_timeout_s": 7.0}, 7.0),
+    ],
+)
+def test_a_call_of_a_function_has_a_limit(tmp_path: Path, given: dict[str, Any], expected_s: float) -> None:
+    """A small multiple of RT_max (0.6 s) or of a warm call; but a cold start of Lambda has its time."""
+    asked = replace(options(tmp_path), **given)
+    assert serving_of(asked, load_service(asked.service)).function_timeout_s == pytest.approx(expected_s)
+
+
 def test_a_model_without_code_or_profile_is_bad_input(tmp_path: Path) -> None:
     given = options(tmp_path, model="unheard-of")
     with pytest.raises(BadInput, match="neither module:Class nor a profile's model"):

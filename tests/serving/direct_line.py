@@ -20,7 +20,7 @@ class DirectLine:
         self._server, self._asker = server, asker
         self._cancelled: list[Any] = []
 
-    def ask(self, tag: Any, data: bytes) -> None:
+    def ask(self, tag: Any, data: bytes, identity: bytes = b"") -> None:
         asyncio.get_running_loop().call_soon(self._arrive, tag, data)
 
     def cancel(self, connection: None, tag: Any) -> None:

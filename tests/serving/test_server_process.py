@@ -226,6 +226,8 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
         assert "mark_usd_per_miss 0.5\n" in client.get("/metrics").text
         assert len(client.post(INFER, content=body(7), headers={"x-request-id": ""}).headers["x-request-id"]) > 8
         assert client.post("/v2/models/echo/feedback", json={"id": "mine", "label": 7}).status_code == 404
+        for elsewhere in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+            assert client.get("/metrics", headers=elsewhere).status_code == 403
         missing = client.post("/v2/models/other/infer", content=body(1))
         assert missing.status_code == 404
         assert "the model here is echo" in missing.json()["error"]

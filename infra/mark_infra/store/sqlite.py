@@ -2,10 +2,14 @@
 
 Write-ahead log, flushed at checkpoints only: what was committed survives the end of any process, SIGKILL included. A
 power cut may take the last commits with it, never more; a controller then reads the cloud's tags, as after any start.
+
+A file that is deleted or replaced while it is open (a backup that is restored, say) is one that no other process sees:
+from then on nothing is read or written, and what holds the lease has lost it.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +20,7 @@ from threading import Lock
 
 from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
-from mark.domain.errors import BadInput, LostLease, StoreError
+from mark.domain.errors import BadInput, LostLease, MarkError, StoreError
 from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine, Table
 
 WAIT_S = 2.0  # for another process that writes
@@ -41,7 +45,11 @@ CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT, fence INTEGER, until_s R
 
 
 class SqliteTable:
-    """One connection, used by one thread at a time. Raises BadInput for a file that is none of ours."""
+    """One connection, used by one thread at a time. Raises BadInput for a file that is none of ours.
+
+    Where the path names another file than the one that was opened, or none, what is read raises StoreError, and what is
+    written LostLease: another controller may lead there.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, Lock()
@@ -60,6 +68,8 @@ class SqliteTable:
         except BadInput:
             self._db.close()
             raise
+        self._place = path.absolute()
+        self._file = _file_at(self._place)
 
     def _prepare(self) -> None:
         deadline_s = time.monotonic() + WAIT_S
@@ -90,11 +100,11 @@ class SqliteTable:
         return None if row is None else str(row[0])
 
     def put(self, service: str, key: str, value: str, fence: Fence | None) -> None:
-        with self._asking() as db, self._transaction(fence):
+        with self._asking(LostLease) as db, self._transaction(fence):
             db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (service, key, value))
 
     def record(self, service: str, line: JournalLine, fence: Fence | None, now_unix_s: float) -> None:
-        with self._asking() as db, self._transaction(fence):
+        with self._asking(LostLease) as db, self._transaction(fence):
             (last,) = db.execute("SELECT max(id) FROM journal WHERE service = ?", (service,)).fetchone()
             id = (last or 0) + 1
             db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", (service, id, *astuple(line)))
@@ -103,7 +113,7 @@ class SqliteTable:
     def append_load(
         self, service: str, load: Mapping[int, tuple[float, float]], fence: Fence | None, now_unix_s: float
     ) -> None:
-        with self._asking() as db, self._transaction(fence):
+        with self._asking(LostLease) as db, self._transaction(fence):
             rows = [(service, minute, mean_rps, peak_rps) for minute, (mean_rps, peak_rps) in load.items()]
             db.executemany("INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?)", rows)
             oldest = max(load, default=0) - LOAD_MINUTES
@@ -157,7 +167,7 @@ class SqliteTable:
             return float(origin_s)
 
     def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
-        with self._asking() as db, self._transaction():
+        with self._asking(LostLease) as db, self._transaction():
             before = self._term(db, name)
             term = claimed(before, holder, now_s, until_s)
             if term != before:
@@ -185,9 +195,14 @@ class SqliteTable:
         db.execute("INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", row)
 
     @contextmanager
-    def _asking(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread; the one gate where SQLite's errors become ours."""
+    def _asking(self, replaced: type[MarkError] = StoreError) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread; the one gate where SQLite's errors become ours.
+
+        Raises `replaced` where this is not the file any more that others open.
+        """
         with self._lock:
+            if _file_at(self._place) != self._file:
+                raise replaced(f"{self._path}: was replaced or deleted while it was open")
             try:
                 yield self._db
             except sqlite3.Error as error:
@@ -208,6 +223,15 @@ class SqliteTable:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file the path names; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _: type[Table] = SqliteTable

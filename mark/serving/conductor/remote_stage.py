@@ -60,7 +60,7 @@ class StageAddress:
 class StageLine(Protocol):
     """What is asked of the connections to an address (`mark.serving.overflow.http_client.Upstream`)."""
 
-    def ask(self, tag: _Sent, data: bytes) -> Any: ...
+    def ask(self, tag: _Sent, data: bytes, identity: bytes = b"") -> Any: ...
 
     def cancel(self, connection: Any, tag: _Sent) -> None: ...
 
@@ -244,7 +244,8 @@ class RemoteStage:
 
     def _ask(self, sent: _Sent, data: bytes, now_s: float) -> None:
         sent.sent_s = now_s
-        sent.connection = self._line.ask(sent, data)
+        identity = b"" if sent.request is None else sent.request.id.encode("latin-1")
+        sent.connection = self._line.ask(sent, data, identity)
 
     def _send_queued(self, now_s: float) -> None:
         while self._queue and len(self._under_way) < self._at.most_calls:

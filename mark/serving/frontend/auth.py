@@ -24,8 +24,10 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.limits import Refusal
@@ -174,6 +176,38 @@ class Auth:
 
     def _salted(self, digest: bytes) -> bytes:
         return hashlib.blake2b(digest, digest_size=32, key=self._salt).digest()
+
+
+def admit_own_machine(method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> Refusal | None:
+    """As `Auth.admit`, for a listener without keys, which trusts every client that can reach it: this machine's.
+
+    A foreign web page in a browser here can reach it, too. So it answers to this machine's own names only (a foreign
+    name that points here would make that page same-origin: DNS rebinding), and to no page of another origin.
+    """
+    if path in HEALTH:
+        return None
+    why = from_elsewhere(headers.get(b"host"), headers.get(b"origin"))
+    return (403, b'{"error": "%b"}' % why, b"") if why else None
+
+
+def from_elsewhere(host: bytes | None, origin: bytes | None) -> bytes:
+    """Why a listener without keys does not answer a request with these headers; empty where it does.
+
+    None: there is no such header. A client without `host` is no browser.
+    """
+    if host is not None and not _is_own_name(host):
+        return b"without keys only this machine is answered: ask by 127.0.0.1 or localhost"
+    if origin is not None and origin.partition(b"://")[2] != host:
+        return b"this request comes from a page of another origin"
+    return b""
+
+
+@lru_cache(maxsize=64)
+def _is_own_name(host: bytes) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host.decode('latin-1')}").hostname or "")
+    except ValueError:
+        return False
 
 
 def scope_of(path: bytes) -> str:

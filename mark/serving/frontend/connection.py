@@ -337,7 +337,7 @@ class Connection:
             return
         if not self._left:
             self._at_once = 0
-        unfinished = self.phase == _HEAD
+        unfinished, begun = self.phase == _HEAD, self.begun
         self._long = unfinished or len(data) > self.limits.header_bytes  # else the headers cannot be too long
         try:
             self.parser.feed_data(data)
@@ -357,7 +357,7 @@ class Connection:
         if self.phase == _HEAD:
             # Names and values are counted when they are complete; this bounds what is not. The part of a head that
             # came along with an earlier request is not counted, it is at most what one read brings.
-            self._unfinished = self._unfinished + len(data) if unfinished else 0
+            self._unfinished = self._unfinished + len(data) if unfinished and self.begun == begun else 0
             if self._unfinished > 2 * (self.limits.header_bytes + self.limits.target_bytes):
                 self.refuse(431, "the request's head is too long")
 

@@ -33,7 +33,16 @@ from mark.serving.gateway.gateway import (
 from mark.serving.gateway.metrics import GatewayMetrics
 from mark.serving.gateway.overflow import ByFunctions, LastResort
 from mark.serving.gateway.probing import Probing
-from mark.serving.overflow.http_client import HOP_BY_HOP, Address, Answer, Asker, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import (
+    HOP_BY_HOP,
+    Address,
+    Answer,
+    Asker,
+    ClientConnection,
+    Gathered,
+    Reach,
+    Upstream,
+)
 
 log = logging.getLogger("mark.serving")
 _REQUESTS = logging.getLogger("mark.requests")
@@ -111,6 +120,7 @@ class Forwarder:
         self.metrics = GatewayMetrics(self.gateway)
         self.draining = False
         self._upstreams: dict[str, Upstream[ReplicaAttempt[_Forward]]] = {}
+        self._gathered = Gathered()  # by all replicas together
         self._under_way: set[_Forward] = set()
         self._settled: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -143,7 +153,9 @@ class Forwarder:
         self.gateway.put(weights, self._now(), groups)
         for url, address in addresses.items():
             if url not in self._upstreams:
-                self._upstreams[url] = Upstream(address, self, self._settings.reach, self._loop, self._now)
+                self._upstreams[url] = Upstream(
+                    address, self, self._settings.reach, self._loop, self._now, self._gathered
+                )
         self._look()
 
     def start(self) -> None:
@@ -233,7 +245,7 @@ class Forwarder:
         # A body of HEAD's answer would come all the same, and the listener does not pass it on.
         method = b"GET" if exchange.method == b"HEAD" else exchange.method
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
-        line = upstream.ask(attempt, head + exchange.body)
+        line = upstream.ask(attempt, head + exchange.body, forward.id)
         if forward.line is None:
             forward.line = line
         else:

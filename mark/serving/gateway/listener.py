@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from mark.domain.errors import BadInput
-from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.auth import Auth, admit_own_machine
 from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.tls import TlsFiles
@@ -31,6 +31,7 @@ from mark.serving.gateway.metrics import CONTENT_TYPE
 
 log = logging.getLogger("mark.serving")
 _CONNECTIONS_S = 0.05  # between looks at whether all have gone
+_MOST_REPLICAS = 1000  # each costs connections and questions for its readiness
 
 
 class GatewayPages:
@@ -114,6 +115,8 @@ def _weights(body: bytes) -> tuple[dict[str, float], dict[str, str]]:
         raise BadInput(f"no JSON ({error})", "body") from None
     if not isinstance(said, dict):
         raise BadInput('must be {"http://host:port": weight, ...}', "body")
+    if len(said) > _MOST_REPLICAS:
+        raise BadInput(f"{_MOST_REPLICAS} replicas at most", "body", len(said))
     groups = {}
     for url, value in said.items():
         weight, group = value if isinstance(value, list) and len(value) == 2 else (value, "")
@@ -160,7 +163,7 @@ async def serve_gateway(
     http = HttpServer(
         GatewayPages(forwarder).handle,
         listener.limits,
-        admit=listener.auth.admit if listener.auth is not None else None,
+        admit=listener.auth.admit if listener.auth is not None else admit_own_machine,
     )
     by = forwarding.by_functions
     try:

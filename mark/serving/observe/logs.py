@@ -89,10 +89,11 @@ def to_stderr(level: int = logging.INFO) -> None:
 
 
 def say(line: str) -> None:
-    """A line for people, behind all that was logged before."""
+    """A line for people, behind all that was logged before. Where it cannot be written it is lost, as those are."""
     for handler in logging.getLogger().handlers:
         handler.flush()
-    print(f"mark: {line}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):
+        print(f"mark: {line}", file=sys.stderr, flush=True)
 
 
 def answered(now: Callable[[], float]) -> Callable[[ObservedRequest, Reply, str], None]:

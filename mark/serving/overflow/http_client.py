@@ -59,6 +59,7 @@ class Address:
             or not port
             or url != f"{parts.scheme}://{parts.netloc}"
             or "@" in parts.netloc
+            or "%" in parts.netloc  # a scope of IPv6: no name resolver takes it as it is quoted here
             or not url.isascii()
             or not url.isprintable()
             or " " in url
@@ -79,6 +80,7 @@ class Reach:
     connect_timeout_s: float = 1.0
     keep_s: float = 30.0  # an idle connection; less than any server's own idle time-out, or requests meet closed ones
     answer_bytes: int = 64 * 1024 * 1024  # a larger answer is none
+    gathered_bytes: int = 256 * 1024 * 1024  # of all answers that are still coming; what goes beyond it is none
     head_bytes: int = 64 * 1024
     tls: ssl.SSLContext | None = None  # for https; None: the system's authorities
 
@@ -98,6 +100,15 @@ class Answer:
         return None if length is None else int(length[1])
 
 
+class Gathered:
+    """Bytes of answers that are still coming, over all connections that share it."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Asker(Protocol[T_contra]):
     """What asks. For each `ask` that is not cancelled exactly one of these is called, with the ask's tag."""
 
@@ -109,7 +120,10 @@ class Asker(Protocol[T_contra]):
 
 
 class Upstream(Generic[T]):
-    """One server. Its newest idle connection is used first, so that the others can be closed when idle for `keep_s`."""
+    """One server. Its newest idle connection is used first, so that the others can be closed when idle for `keep_s`.
+
+    Several may share what `gathered` counts, and with it the bound of `reach`.
+    """
 
     def __init__(
         self,
@@ -118,8 +132,11 @@ class Upstream(Generic[T]):
         reach: Reach,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float] = time.monotonic,
+        gathered: Gathered | None = None,
     ) -> None:
         self.address, self.asker, self.reach = address, asker, reach
+        self.gathered = gathered or Gathered()
+        self.echoes = False  # has it ever said the id that it was asked with?
         self._loop, self.now = loop, now
         self.authority = address.authority
         self._tls = (reach.tls or ssl.create_default_context()) if address.tls else None
@@ -129,18 +146,22 @@ class Upstream(Generic[T]):
         self.unasked = 0  # answers to no request, or begun twice
         self.closed = False
 
-    def ask(self, tag: T, data: bytes) -> ClientConnection[T]:
-        """Send a request. What is returned is for `cancel`, with this tag. No callback comes before this returns."""
+    def ask(self, tag: T, data: bytes, identity: bytes = b"") -> ClientConnection[T]:
+        """Send a request. What is returned is for `cancel`, with this tag. No callback comes before this returns.
+
+        `identity` is the `x-request-id` that `data` says, if any. A server that echoes those and answers with another
+        one has answered something else, such as an earlier request twice: that is a failure without an answer.
+        """
         idle = self.idle
         while idle:
             connection = idle.pop()
             transport = connection.transport
             if transport is not None and not transport.is_closing():
-                connection.tag = tag
+                connection.tag, connection.identity = tag, identity
                 transport.write(data)
                 return connection
         connection = ClientConnection(self)
-        connection.tag = tag
+        connection.tag, connection.identity = tag, identity
         connection.unsent = data
         task = self._loop.create_task(self._dial(connection))
         self._dials[task] = connection
@@ -186,11 +207,13 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
     def __init__(self, upstream: Upstream[T]) -> None:
         self.upstream = upstream
         self.tag: T | None = None  # the request that waits for an answer
+        self.identity = b""  # of it
         self.unsent = b""  # it, while the connection is being made
         self.transport: asyncio.Transport | None = None
         self.since_s = 0.0  # idle
         self._parser = httptools.HttpResponseParser(self)
         self._room = upstream.reach.answer_bytes
+        self._body: bytes | bytearray = b""
         self._forget()
 
     def _forget(self) -> None:
@@ -199,7 +222,12 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         self._content_type = b"application/octet-stream"
         self._lines: list[tuple[bytes, bytes]] = []
         self._named = b""  # headers that are of this connection only, as it says
-        self._body: bytes | bytearray = b""
+        self._said_id = b""
+        self._drop_body()
+
+    def _drop_body(self) -> None:
+        self.upstream.gathered.bytes -= len(self._body)
+        self._body = b""
 
     # --- the connection
 
@@ -224,6 +252,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         if self._to_the_end and error is None and self.tag is not None:
             self._finish()
         else:
+            self._drop_body()
             self.fail(f"{CLOSED}{f' ({error})' if error else ''}")
 
     def cut(self) -> None:
@@ -286,6 +315,8 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self._content_type = value
         elif name not in _NOT_KEPT:
             self._lines.append((name, value))
+        elif name == b"x-request-id":
+            self._said_id = value
         elif name == b"connection":
             self._named += value.lower() + b","
         elif name == b"content-length" or name == b"transfer-encoding":
@@ -298,7 +329,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             if status == 101:
                 raise _Refused("switched protocols")
             self._lines.clear()
-            self._named = b""
+            self._named = self._said_id = b""
             return
         self._status = status
         self._keep = parser.should_keep_alive()
@@ -307,6 +338,10 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
     def on_body(self, piece: bytes) -> None:
         if len(self._body) + len(piece) > self._room:
             raise _Refused(f"answered more than {self._room} bytes")
+        gathered, reach = self.upstream.gathered, self.upstream.reach
+        if gathered.bytes + len(piece) > reach.gathered_bytes:
+            raise _Refused(f"answers of more than {reach.gathered_bytes} bytes are coming at once")
+        gathered.bytes += len(piece)
         if not self._body:
             self._body = piece
         elif isinstance(self._body, bytearray):
@@ -321,6 +356,15 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
     def _finish(self) -> None:
         tag, upstream = self.tag, self.upstream
         assert tag is not None, "answers are read only while a request is under way"
+        if self._said_id and self.identity:
+            if self._said_id == self.identity:
+                upstream.echoes = True
+            elif upstream.echoes:
+                upstream.unasked += 1
+                self._began = False  # nothing of its own answer came: it may be asked again
+                self.cut()
+                self.fail("answered another request")
+                return
         lines = self._lines
         if self._named and self._named not in (b"close,", b"keep-alive,"):
             named = {name.strip() for name in self._named.split(b",")}

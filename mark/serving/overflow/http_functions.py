@@ -18,6 +18,7 @@ from mark.serving.overflow.http_client import CLOSED, Address, Answer, ClientCon
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
 _AFTER = re.compile(rb"(?:^|\n)retry-after: ([0-9]{1,9})\r\n")
+MOST_ANSWER_BYTES = 16 * 1024 * 1024  # as much as a request may have here; Lambda itself allows 6 MB
 
 Waiting = asyncio.Future[Answer]
 
@@ -43,7 +44,7 @@ class HttpFunctions:
         self._address, target = _split(self._url)
         secret = "" if key is None else f"x-api-key: {key}\r\n"
         self._head = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b" % (target, self._address.authority, secret.encode())
-        self._reach = reach or Reach()
+        self._reach = reach or Reach(answer_bytes=MOST_ANSWER_BYTES)
         self._under_way = UnderWay(self._url)
         self._upstream: Upstream[Waiting] | None = None
         self._sweep: asyncio.TimerHandle | None = None

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, JournalLine
 
-from mark.domain.errors import BadInput, StoreError
+from mark.control.lease import FencedLease
+from mark.domain.errors import BadInput, LostLease, StoreError
 from tests.infra.store.test_leases import heard, process
 
 LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17)
@@ -115,6 +117,29 @@ def test_a_file_damaged_while_open_is_a_store_error(path: Path) -> None:
     table.close()
 
 
+@pytest.mark.parametrize("then", ["deleted", "replaced"])
+def test_a_file_that_others_cannot_see_ends_the_lead(path: Path, then: str) -> None:
+    """Deleted, or a backup restored over it: another controller may lead on the file that is there now."""
+    table = SqliteTable(path)
+    lease = FencedLease(table, "site")
+    assert lease.hold(100.0) == 1
+    store = ServiceStore(table, "inception", lease)
+    store.put("plan", "old")
+    for each in path.parent.glob("state.db*"):
+        each.unlink()
+    if then == "replaced":
+        other = SqliteTable(path)
+        assert FencedLease(other, "site").hold(101.0) == 1
+        other.close()
+    with pytest.raises(LostLease, match="replaced or deleted"):
+        store.put("plan", "new")
+    with pytest.raises(StoreError, match="replaced or deleted"):
+        table.get("inception", "plan")
+    assert lease.hold(105.1) is None
+    assert not lease.lasts()
+    table.close()
+
+
 # -- full and locked ---------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +170,33 @@ def test_a_full_disk_is_a_store_error_and_passes(path: Path) -> None:
     refused, after = done.stdout.splitlines()
     assert refused.startswith(f"refused: {path}: ")
     assert after == "after"
+
+
+LEAD = """
+import resource, sys
+from pathlib import Path
+from mark.control.lease import FencedLease
+from mark_infra.store.sqlite import SqliteTable
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+table = SqliteTable(Path(sys.argv[1]))
+lease = FencedLease(table, "site")
+held = [lease.hold(100.0)]
+room(0)
+held += [lease.hold(106.0), lease.hold(114.5)]
+room(resource.RLIM_INFINITY)
+held.append(lease.hold(120.0))
+print(held, lease.lasts())
+"""
+
+
+def test_a_full_disk_ends_the_lead_with_its_term(path: Path) -> None:
+    """Not before, and with room again it leads again: the lease is a row like any other."""
+    done = subprocess.run([sys.executable, "-c", LEAD, str(path)], capture_output=True, text=True, timeout=60.0)
+    assert done.stdout == "[1, 1, None, 1] True\n", done.stderr
+    assert "not renewed" in done.stderr
 
 
 def test_a_lock_that_is_never_released_is_a_store_error(
@@ -187,6 +239,18 @@ def test_the_journal_is_bounded(table: SqliteTable, monkeypatch: pytest.MonkeyPa
     ids = [line.id for line in table.recorded("inception", None, 99)]
     assert ids == list(range(25, 15, -1))
     assert len(table.recorded("other", None, 9)) == 1
+
+
+def test_ten_thousand_lines_are_read_a_page_at_a_time(table: SqliteTable) -> None:
+    """By the key, from wherever the page before ended: without a look at what lies behind."""
+    rows = [("inception", n, *astuple(LINE)) for n in range(1, 10_001)]
+    table._db.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    for before, newest in ((None, 10_000), (9_951, 9_950), (51, 50)):
+        page = table.recorded("inception", before, 50)
+        assert [line.id for line in page] == list(range(newest, newest - 50, -1))
+    plan = "EXPLAIN QUERY PLAN SELECT id FROM journal WHERE service = 'x' AND id < 9 ORDER BY id DESC LIMIT 50"
+    (step,) = table._db.execute(plan).fetchall()
+    assert "USING PRIMARY KEY (service=? AND id<?)" in step[-1]
 
 
 def test_load_is_kept_for_five_weeks(table: SqliteTable) -> None:

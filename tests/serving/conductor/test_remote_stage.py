@@ -37,7 +37,7 @@ class FakeLine:
         self.swept = 0
         self.closed = False
 
-    def ask(self, tag: Any, data: bytes) -> object:
+    def ask(self, tag: Any, data: bytes, identity: bytes = b"") -> object:
         self.asked.append((tag, data))
         return tag
 

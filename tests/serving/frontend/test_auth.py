@@ -18,6 +18,7 @@ from mark.serving.frontend.auth import (
     Auth,
     Grant,
     TokenSigner,
+    admit_own_machine,
     check_exposure,
     digest_of,
     key_with,
@@ -337,3 +338,31 @@ def test_other_machines_need_keys_and_tls(host: str) -> None:
         check_exposure(host, auth, None)
     check_exposure(host, auth, tls)
     check_exposure(host, auth, None, tls_terminated_by_balancer=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "expected"),
+    [
+        (b"127.0.0.1:8080", None, 200),
+        (b"localhost", b"http://localhost", 200),
+        (b"[::1]:8080", b"http://[::1]:8080", 200),
+        (None, None, 200),  # HTTP/1.0: no browser
+        (b"evil.example", None, 403),
+        (b"evil.example:8080", b"http://evil.example:8080", 403),
+        (b"10.0.0.1", None, 403),
+        (b"127.0.0.1.evil.example", None, 403),
+        (b"[::1", None, 403),
+        (b"", None, 403),
+        (b"localhost", b"http://127.0.0.1", 403),
+        (b"127.0.0.1:8080", b"http://evil.example", 403),
+        (b"127.0.0.1:8080", b"http://127.0.0.1:1", 403),
+        (b"127.0.0.1:8080", b"null", 403),
+        (None, b"http://evil.example", 403),
+    ],
+)
+def test_without_keys_no_foreign_page_is_answered(host: bytes | None, origin: bytes | None, expected: int) -> None:
+    """Neither by a foreign name that points here (DNS rebinding), nor from a page of another origin."""
+    headers = {name: value for name, value in ((b"host", host), (b"origin", origin)) if value is not None}
+    refusal = admit_own_machine(b"POST", INFER_PATH, headers)
+    assert (200 if refusal is None else refusal[0]) == expected
+    assert admit_own_machine(b"GET", b"/v2/health/ready", headers) is None

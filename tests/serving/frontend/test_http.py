@@ -734,6 +734,15 @@ def test_a_header_without_an_end_is_refused() -> None:
     assert only(wire).status == 431
 
 
+def test_whole_requests_between_two_halves_are_no_head() -> None:
+    """A read may begin and end in the midst of a head, and hold a thousand requests between."""
+    listener = Listener(header_bytes=100, target_bytes=100, pipelined=1000)
+    one = request()
+    wire = listener.ask(one[:10], one[10:] + 100 * one + one[:10], one[10:])
+    assert [answer.status for answer in answers(wire.out)] == [200] * 102
+    assert not wire.ended
+
+
 def test_connections_beyond_the_limit_are_told_so() -> None:
     listener = Listener(answer_now=False, connections=2)
     open_ = [listener.connect() for _ in range(2)]

@@ -68,6 +68,32 @@ def test_a_request_without_an_id_is_forwarded_with_one() -> None:
     run(main())
 
 
+def test_a_second_answer_never_reaches_the_next_client() -> None:
+    """The replica answers the first request twice, the second time while the connection waits for another answer."""
+
+    def echo(asked: Asked) -> bytes:
+        return said(200, asked.body, f"x-request-id: {asked.headers['x-request-id']}")
+
+    async def main() -> None:
+        a = FakeReplica(echo)
+        async with Front(a) as front:
+            assert (await front.post(b"one", x_request_id="first")).content == b"one"
+            a.held = asyncio.Event()
+            a.came.clear()
+            a.left.clear()
+            second = asyncio.ensure_future(front.post(b"two", x_request_id="second"))
+            await a.came.wait()
+            a.say(said(200, b"one", "x-request-id: first"))
+            await a.left.wait()
+            a.held.set()
+            answer = await second
+            assert (answer.status_code, answer.content) == (200, b"two") or answer.status_code == 503
+            assert answer.headers["x-request-id"] == "second"
+            assert (await front.state())["replicas"][a.url]["failed"] >= 1
+
+    run(main())
+
+
 def test_only_a_gateway_without_auth_forwards_the_clients_key() -> None:
     async def main() -> None:
         a = FakeReplica()

@@ -63,6 +63,8 @@ def test_a_replica_removed_by_new_weights_still_answers() -> None:
         (b'{"http://127.0.0.1:1": [1, 2]}', "a group is a text"),
         (b'{"127.0.0.1:1": 1}', "a replica is http://host:port"),
         (b'{"http://10.0.0.1:1": 1}', "would be reached in clear"),
+        (b'{"http://[::1%25lo]:80": 1}', "a replica is http://host:port"),
+        (b"{%b}" % b",".join(b'"http://127.0.0.1:%d": 1' % port for port in range(1, 1002)), "1000 replicas at most"),
     ],
 )
 def test_weights_that_cannot_be_change_nothing(content: bytes, said: str) -> None:
@@ -151,6 +153,8 @@ def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> Non
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             url = address(process)
+            rebound = {"host": "evil.example", "origin": "http://evil.example"}
+            assert httpx.put(url + ADMIN, json={}, headers=rebound, trust_env=False).status_code == 403
 
             async def main() -> list[int]:
                 statuses: list[int] = []

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from mark.serving.overflow.http_client import Reach
 from tests.serving.fake_replicas import FakeReplica, said
-from tests.serving.front import Front, run
+from tests.serving.front import ADMIN, Front, run
 from tests.serving.test_server_process import folder as folder
 
 
@@ -56,3 +60,47 @@ def test_a_replica_that_does_not_answer_probes_is_put_out() -> None:
             await front.until(lambda state: not state["ready"])
 
     run(main())
+
+
+class Names(asyncio.SelectorEventLoop):
+    """Looks up every name as this machine; while `slow`, no look-up ends. Addresses need none."""
+
+    slow = False
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> Any:
+        if str(host).endswith(".example"):
+            if self.slow:
+                await asyncio.sleep(3600.0)
+            host = "127.0.0.1"
+        return await super().getaddrinfo(host, port, **how)
+
+
+def test_names_that_are_found_slowly_hold_nothing_up() -> None:
+    """A replica whose name is not found is out; what is connected, or has an address, stays in."""
+
+    async def main() -> None:
+        names = asyncio.get_running_loop()
+        assert isinstance(names, Names)
+        a, b, c = FakeReplica(), FakeReplica(), FakeReplica()
+        reach = Reach(connect_timeout_s=0.05)
+        async with Front(a, b, c, in_clear=True, reach=reach, probe_timeout_s=0.1) as front:
+            named, late = (
+                f"http://{name}.example:{one.url.rpartition(':')[2]}" for name, one in zip("bc", (b, c), strict=True)
+            )
+            await front.client.put(ADMIN, json={a.url: 1, named: 1})
+            await front.until(lambda state: state["replicas"][named]["ready"])
+            assert (await front.client.put(ADMIN, json={named: 1})).status_code == 200
+            assert (await front.post()).status_code == 200  # connected
+            names.slow = True
+            await front.client.put(ADMIN, json={a.url: 1, named: 1, late: 1})
+            probes = len(a.probes)
+            while len(a.probes) < probes + 5:  # probed again and again, as `b` is
+                assert (await front.post()).status_code == 200
+            state = (await front.state())["replicas"]
+            assert (state[named]["ready"], state[late]["ready"]) == (True, False)
+            assert c.asked == []
+            names.slow = False
+            await front.until(lambda state: state["replicas"][late]["ready"])
+
+    with asyncio.Runner(loop_factory=Names) as runner:
+        runner.run(asyncio.wait_for(main(), 60))

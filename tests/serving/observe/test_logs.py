@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
+from contextlib import redirect_stderr, suppress
+from typing import TextIO
 
 import pytest
 
-from mark.serving.observe.logs import Aside, JsonLines
+from mark.serving.observe.logs import Aside, JsonLines, say
 
 
 def test_logging_never_blocks_and_lost_lines_are_reported() -> None:
@@ -52,3 +55,24 @@ def test_a_line_says_all_that_was_given(capfd: pytest.CaptureFixture[str]) -> No
     assert {key: line[key] for key in ("level", "logger", "message", "request_id")} == {
         "level": "error", "logger": "mark.x", "message": "it failed", "request_id": "r-1",
     }  # fmt: skip
+
+
+def full() -> TextIO:
+    return open("/dev/full", "w")
+
+
+def closed_pipe() -> TextIO:
+    reads, writes = os.pipe()
+    os.close(reads)
+    return open(writes, "w")
+
+
+@pytest.mark.parametrize("stream", [full, closed_pipe])
+def test_standard_error_that_takes_nothing_ends_nothing(stream: Callable[[], TextIO]) -> None:
+    """As on a full disk, or when its reader has gone."""
+    went_on = False
+    with suppress(OSError), stream() as out, redirect_stderr(out):  # closing it fails, too
+        say("it is ready")
+        say("and serves on")
+        went_on = True
+    assert went_on

@@ -218,6 +218,44 @@ def test_an_unsolicited_answer_ends_the_connection() -> None:
     assert bench.wire.aborted
 
 
+def test_all_answers_that_are_coming_have_a_limit_together() -> None:
+    """Whatever ends one makes room: its end, a failure, a connection that is lost."""
+    bench = Bench(gathered_bytes=100)
+    (second, _), (third, wire) = bench.connect("2"), bench.connect("3")
+    endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n32\r\n" + b"x" * 50
+    bench.hears(endless)
+    second.data_received(endless)
+    assert bench.upstream.gathered.bytes == 100
+    third.data_received(endless)
+    assert "100 bytes are coming at once" in bench.heard.failure("3")[1]
+    assert wire.aborted
+    bench.hears(b"\r\n0\r\n\r\n")
+    assert bench.heard.answer("1").body == b"x" * 50
+    second.connection_lost(None)
+    third.connection_lost(None)
+    assert bench.upstream.gathered.bytes == 0
+    assert bench.upstream.ask("4", REQUEST) is bench.connection
+    bench.hears(said(200, b"y" * 100))
+    assert bench.heard.answer("4").body == b"y" * 100
+
+
+def test_an_answer_with_anothers_id_is_none() -> None:
+    """Of a server that echoes ids; one that makes its own cannot be told by them."""
+    bench = Bench().hears(said(200, b"x", "x-request-id: its-own"))
+    bench.upstream.ask("2", REQUEST, b"two")
+    bench.hears(said(200, b"x", "x-request-id: its-own"))
+    bench.upstream.ask("3", REQUEST, b"three")
+    bench.hears(said(200, b"x", "x-request-id: three"))
+    bench.upstream.ask("4", REQUEST, b"four")
+    bench.hears(said(429))  # says none
+    assert [bench.heard.answer(tag).status for tag in "1234"] == [200, 200, 200, 429]
+    bench.upstream.ask("5", REQUEST, b"five")
+    bench.hears(said(200, b"x", "x-request-id: three"))
+    assert bench.heard.failure("5") == (False, "answered another request")
+    assert bench.wire.aborted
+    assert bench.upstream.unasked == 1
+
+
 def test_a_cancelled_requests_answer_is_dropped() -> None:
     bench = Bench()
     bench.upstream.cancel(bench.connection, "2")
@@ -253,7 +291,7 @@ def test_addresses(url: str) -> None:
     "url",
     ["", "a:80", "http://a", "http://a:80/", "http://a:80/x", "http://a:80?x", "http://u:p@a:80", "ftp://a:80",
      "http://:80", "http://a:0", "http://a:99999", "http://a:x", "http://a b:80", "http://a\r\nx:80", "http://ä:80",
-     "http://[::1:80", "HTTP://a:80"],
+     "http://[::1:80", "HTTP://a:80", "http://[::1%25lo]:80"],
 )  # fmt: skip
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(BadInput, match="a replica is http://host:port"):

@@ -1,0 +1,108 @@
+"""What processes hold: memory, descriptors, shared memory, over time, and whether it stays flat."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# What a number may rise between the first and the last third of the looks: so much, and so much for a minute between.
+# Freed memory is kept for reuse (the bouncer tells malloc so), and a page of numbers grows with the kinds of answers.
+MOST_RISE = {"rss_mib": (8.0, 1.0), "descriptors": (16.0, 0.0), "memory_files": (0.0, 0.0), "shared_memory": (0.0, 0.0)}
+_FEWEST = 6  # looks: with fewer nothing is said
+_SHARED = re.compile(r"/dev/shm/\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldResources:
+    """What a process and all its descendants hold at a time, in seconds from the start.
+
+    `rss_mib` is of the process alone: its workers are replaced, and bounded by an option of their own.
+    `memory_files` are descriptors of files without a name (memfd), `shared_memory` are files under /dev/shm that are
+    mapped or open.
+    """
+
+    at_s: float
+    rss_mib: float
+    descriptors: int
+    memory_files: int
+    shared_memory: int
+    processes: int
+    workers_mib: float = 0.0
+
+
+def held_by(pid: int, at_s: float) -> HeldResources:
+    """Raises psutil.Error where the process is gone."""
+    process = psutil.Process(pid)
+    family = [process, *process.children(recursive=True)]
+    descriptors = files = 0
+    workers_mib, shared = 0.0, set[str]()
+    for one in family:
+        with suppress(psutil.Error, OSError):  # a worker that has just ended
+            links = _links(one.pid)
+            descriptors += len(links)
+            files += sum(link.startswith("/memfd:") for link in links)
+            mapped = _SHARED.findall(Path(f"/proc/{one.pid}/maps").read_text())
+            shared.update(mapped, (link for link in links if link.startswith("/dev/shm/")))
+            if one is not process:
+                workers_mib += one.memory_info().rss / 2**20
+    rss_mib = process.memory_info().rss / 2**20
+    return HeldResources(at_s, rss_mib, descriptors, files, len(shared), len(family), workers_mib)
+
+
+def not_flat(name: str, looks: Sequence[HeldResources]) -> list[str]:
+    """Where the median of the last third is too far above that of the first: a line each. Looks of calm moments."""
+    if len(looks) < _FEWEST:
+        return []
+    third = len(looks) // 3
+    first, last = looks[:third], looks[-third:]
+    found = []
+    for what, (most, per_minute) in MOST_RISE.items():
+        before, after = (statistics.median(getattr(one, what) for one in part) for part in (first, last))
+        minutes = (statistics.median(x.at_s for x in last) - statistics.median(x.at_s for x in first)) / 60.0
+        if after - before > most + per_minute * minutes:
+            found.append(
+                f"{name}: {what} rose from {before:.1f} to {after:.1f} in {minutes:.1f} min,"
+                f" {most:g} and {per_minute:g} a minute are allowed"
+            )
+    return found
+
+
+def rises(looks: Mapping[str, Sequence[HeldResources]]) -> dict[str, dict[str, list[float]]]:
+    """By process and kind of resource: the median of the first and of the last third of the looks."""
+    return {
+        name: {
+            what: [
+                round(statistics.median(getattr(one, what) for one in part), 1)
+                for part in (of[: len(of) // 3], of[-(len(of) // 3) :])
+            ]
+            for what in (*MOST_RISE, "workers_mib")
+        }
+        for name, of in looks.items()
+        if len(of) >= _FEWEST
+    }
+
+
+def left_behind(pids: Iterable[int], folder: Path) -> list[str]:
+    """Of these processes, those that still run with `folder` as theirs or their parents': a line each."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder:
+                found.append(f"process {pid} is left behind: {' '.join(process.cmdline())[:120]}")
+    return found
+
+
+def _links(pid: int) -> list[str]:
+    found = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(entry.path))
+    return found

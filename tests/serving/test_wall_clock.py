@@ -1,0 +1,28 @@
+"""Durations and deadlines of the data plane are by a clock that is never set; what reads the wall clock stands here."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import mark.serving
+
+# A step of the wall clock changes these, and nothing else.
+WHY = {
+    "frontend/auth.py": "keys and tokens end at a Unix time",
+    "feedback/collector.py": "the logs of several bouncers, and of one before and after a restart, are joined by time",
+    "observe/tracing.py": "a span says in Unix time when it began and ended; how long it took is by the other clock",
+    "server_process.py": "a notice says in Unix time when the instance goes",
+    "worker/loaders.py": "a testbed says in Unix time when its machine is ready",
+}
+
+
+def test_the_wall_clock_is_read_where_it_must_be() -> None:
+    root = Path(mark.serving.__file__).parent
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
+    }
+    assert found == set(WHY)
