@@ -153,13 +153,16 @@ class Bench:
         self.services = [Service(n, args) for n in range(args.services)]
         self.pool = ThreadPoolExecutor(4)
         members = [ServiceRuntime(s.name, s.resolved, s.start) for s in self.services]
-        self.room = ControllerManager(members, FencedLease(MemoryTerms(), "bench"), self.pool)
+        self.now_s = 0.0
+        lease = FencedLease(MemoryTerms(), "bench", monotonic_s=lambda: self.now_s)
+        self.room = ControllerManager(members, lease, self.pool)
 
     def step(self, now_s: float) -> tuple[float, float]:
         """All of them at once: seconds on the wall and of the processor."""
         for service in self.services:
             service.cloud.advance(now_s)
         wall, cpu = time.perf_counter(), time.process_time()
+        self.now_s = now_s
         self.room.step(now_s)
         self.room.wait()
         return time.perf_counter() - wall, time.process_time() - cpu

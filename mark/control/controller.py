@@ -77,7 +77,7 @@ class Controller:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
-        self._launcher = Launcher(policy.resolved, cloud, store, limits_of(policy.resolved), seed)
+        self._launcher = Launcher(policy.resolved, cloud, clock, store, limits_of(policy.resolved), seed)
         self._release = release
         self._actor, self._leads = Actor(cloud, functions, store, self._launcher, leads), leads
         self.use(policy)

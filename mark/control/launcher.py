@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
-from mark.control.ports import Cloud, Launched, Store
+from mark.control.ports import Clock, Cloud, Launched, Store
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
@@ -49,7 +49,7 @@ _PART = re.compile(r"(?:the market had )?(\d+) of \d+\b")  # of an outcome: what
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A launch under way, or `made`: `count` of `offer`, to count for the offer `planned`."""
+    """A launch under way, begun at `at_s`, or `made` then: `count` of `offer`, to count for the offer `planned`."""
 
     token: str
     at_s: float
@@ -99,8 +99,10 @@ class Launcher:
     `failures` and `fallbacks` as in `Controller`. `seed` marks the launch tokens.
     """
 
-    def __init__(self, resolved: ResolvedService, cloud: Cloud, store: Store, limits: Limits, seed: int) -> None:
-        self._cloud, self._store, self._seed = cloud, store, seed
+    def __init__(
+        self, resolved: ResolvedService, cloud: Cloud, clock: Clock, store: Store, limits: Limits, seed: int
+    ) -> None:
+        self._cloud, self._clock, self._store, self._seed = cloud, clock, store, seed
         self.use(resolved, limits)
         self.failures: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
@@ -290,7 +292,9 @@ class Launcher:
         self._again_s.pop(intent.token, None)
         made = tuple(one for one in self._made if one.at_s > intent.at_s - SHOWN_S)
         if numbers:
-            made = (*made, replace(intent, made=True))
+            # Until the cloud shows it: from the call on, which may come long after its round has begun.
+            at_s = intent.at_s if intent.made else self._clock.now_s()
+            made = (*made, replace(intent, at_s=at_s, made=True))
         self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
 
     def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:

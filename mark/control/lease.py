@@ -1,10 +1,15 @@
 """The lease: which of several controllers acts. Terms that are renewed, and numbers that fence off
 the holder of an earlier one.
 
-A term lasts `ttl_s` from the moment it was asked for. Only when it is over another holder may take the next one, with
-the next fencing number; so a holder that renews in time, or stops acting a little before, is never one of
-two. A holder that sleeps through the end of its term cannot know, and is stopped by the store: what it puts carries the
-number of a term that is over.
+A term lasts `ttl_s` from the moment it was asked for, by its holder's monotonic clock. Another holder may take the next
+one, with the next fencing number, when it has seen the term stand unrenewed for `ttl_s` by its own monotonic clock.
+So a holder that renews in time, or stops acting a little before, is never one of two, whatever wall clocks show: only
+the rates of monotonic clocks must agree, to a fifteenth (as in the leader election of Kubernetes: client-go,
+`leaderelection.go`).
+
+A holder that sleeps through the end of its term cannot know, and is stopped by the store: what it puts carries the
+number of a term that is over. A holder whose wall clock was set lets its term end, and leaves the next one to others
+for a while: control time goes on where the wall clock is when a holder begins to lead.
 """
 
 from __future__ import annotations
@@ -23,13 +28,17 @@ from mark.control.ports import Lease
 from mark.domain.errors import CloudError, LostLease, StoreError
 
 TTL_S = 15.0
-_MARGIN = 1.0 / 15.0  # of a term that a holder gives away: by so much clocks may differ
+_MARGIN = 1.0 / 15.0  # of a term that a holder gives away: by so much the rates of clocks may differ
+_SET = 2.0 / 3.0  # of a term: a wall clock that differs by more from what has passed was set
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`holder` leads until `until_s` (Unix time), with the number `fence`."""
+    """`holder` leads with the number `fence`; renewed last to `until_s`, Unix time by its own clock.
+
+    While one holder leads `until_s` only rises: of two terms that are equal, none was renewed in between.
+    """
 
     holder: str
     fence: int
@@ -39,11 +48,12 @@ class Term:
 class LeaseStore(Protocol):
     """Where terms are kept, by the lease's name. Every method is atomic, and raises StoreError."""
 
-    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
-        """Prolong the holder's own term to `until_s`, or take the next one if none lasts at `now_s`.
+    def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
+        """Prolong the holder's own term to `until_s`, or take the next one if there is none, or it is still `over`.
 
-        Returns the term that holds now, whose ever it is. Raises LostLease where terms are not kept here any more:
-        others may claim them where this one cannot see it.
+        `over` is another holder's term that the claimant knows to have ended. Returns the term that holds now, whose
+        ever it is. Raises LostLease where terms are not kept here any more: others may claim them where this one cannot
+        see it.
         """
 
     def resign(self, name: str, holder: str) -> None:
@@ -69,49 +79,60 @@ class FencedLease:
         self.holder = f"{socket.gethostname()}/{uuid.uuid4()}"
         self.fence: int | None = None
         self._terms, self._monotonic_s = terms, monotonic_s
-        self._term: Term | None = None
-        self._asked_s, self._ask_again_s = math.inf, -math.inf
-        self._lasts_until_s = -math.inf  # by the monotonic clock
+        self._term: Term | None = None  # as it was told last
+        self._asked_unix_s, self._wait_s = math.inf, 0.0  # of the last question; how long until the next one
+        # By the monotonic clock: of the last question; when the term was first seen as it is; until when it is ours.
+        self._asked_s, self._seen_s, self._lasts_until_s = -math.inf, -math.inf, -math.inf
+        self._aside_until_s = -math.inf  # and until when it is left to others
 
     def hold(self, now_s: float) -> int | None:
-        # A clock that was set back proves nothing: ask.
-        if not self._asked_s <= now_s < self._ask_again_s:
-            began_s = self._monotonic_s()
+        began_s = self._monotonic_s()
+        wall_s, passed_s = now_s - self._asked_unix_s, began_s - self._asked_s
+        if self.lasts() and abs(wall_s - passed_s) > _SET * self.ttl_s:
+            _log.warning("lease %s let go of: the wall clock was set by %.0f s", self.name, wall_s - passed_s)
+            self._lasts_until_s, self._aside_until_s = -math.inf, began_s + 2.0 * self.ttl_s
+        if began_s < self._aside_until_s:
+            return None
+        # By both clocks: one that was set proves nothing.
+        if not (0.0 <= wall_s < self._wait_s and passed_s < self._wait_s):
             self._ask(now_s)
             now_s += self._monotonic_s() - began_s  # the term may have ended while nothing was answered
         term = self._term
         if term is None or term.holder != self.holder or now_s >= term.until_s - _MARGIN * self.ttl_s:
             return None
-        return term.fence
+        return term.fence if self.lasts() else None
 
     def lasts(self) -> bool:
         return self._monotonic_s() < self._lasts_until_s
 
     def release(self) -> None:
-        self._term, self._ask_again_s, self._lasts_until_s = None, -math.inf, -math.inf
+        self._term, self._wait_s, self._lasts_until_s = None, 0.0, -math.inf
         try:
             self._terms.resign(self.name, self.holder)
         except CloudError as error:
             _log.warning("lease %s not released, it ends by itself: %s", self.name, error)
 
     def _ask(self, now_s: float) -> None:
-        self._asked_s, began_s = now_s, self._monotonic_s()
+        self._asked_unix_s, self._asked_s, before = now_s, self._monotonic_s(), self._term
+        stood = before is not None and before.holder != self.holder and self._asked_s >= self._seen_s + self.ttl_s
         try:
-            self._term = term = self._terms.claim(self.name, self.holder, now_s, now_s + self.ttl_s)
+            term = self._terms.claim(self.name, self.holder, now_s + self.ttl_s, before if stood else None)
         except LostLease as error:
             _log.warning("lease %s lost: %s", self.name, error)
-            self._term, self._lasts_until_s = None, -math.inf
-            self._ask_again_s = now_s + self.ttl_s / 3.0
+            self._term, self._lasts_until_s, self._wait_s = None, -math.inf, self.ttl_s / 3.0
             return
         except CloudError as error:
             _log.warning("lease %s not renewed: %s", self.name, error)
-            self._ask_again_s = now_s + self.ttl_s / 10.0  # two thirds of the term are left for that
+            self._wait_s = self.ttl_s / 10.0  # two thirds of the term are left for that
             return
-        self._ask_again_s = min(now_s + self.ttl_s / 3.0, term.until_s)
-        mine = term.holder == self.holder
-        self._lasts_until_s = began_s + (1.0 - _MARGIN) * self.ttl_s if mine else -math.inf
-        if mine:
-            self.fence = term.fence
+        if term != before:
+            self._term, self._seen_s = term, self._monotonic_s()  # whoever renewed it did so before
+        self._wait_s = self.ttl_s / 3.0
+        if term.holder == self.holder:
+            self._lasts_until_s, self.fence = self._asked_s + (1.0 - _MARGIN) * self.ttl_s, term.fence
+        else:
+            self._lasts_until_s = -math.inf
+            self._wait_s = min(self._wait_s, self._seen_s + self.ttl_s - self._asked_s)
 
 
 class MemoryTerms:
@@ -122,10 +143,10 @@ class MemoryTerms:
         self._terms: dict[str, Term] = {}
         self._lock = Lock()
 
-    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
+    def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
         with self._lock:
             self._answer()
-            self._terms[name] = term = claimed(self._terms.get(name), holder, now_s, until_s)
+            self._terms[name] = term = claimed(self._terms.get(name), holder, until_s, over)
             return term
 
     def resign(self, name: str, holder: str) -> None:
@@ -140,13 +161,14 @@ class MemoryTerms:
             raise StoreError("the lease's store does not answer")
 
 
-def claimed(term: Term | None, holder: str, now_s: float, until_s: float) -> Term:
-    """The term after `holder` claimed it; the same one while it is another's."""
+def claimed(term: Term | None, holder: str, until_s: float, over: Term | None) -> Term:
+    """The term after `holder` claimed it; the same one while it is another's. See `LeaseStore.claim`."""
     if term is None:
         return Term(holder, 1, until_s)
     if term.holder == holder:
-        return Term(holder, term.fence, until_s)
-    return term if now_s < term.until_s else Term(holder, term.fence + 1, until_s)
+        # Also by a clock that stands, or was set back: others tell by it that the term was renewed.
+        return Term(holder, term.fence, max(until_s, math.nextafter(term.until_s, math.inf)))
+    return Term(holder, term.fence + 1, until_s) if not term.holder or term == over else term
 
 
 def resigned(term: Term) -> Term:

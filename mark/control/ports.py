@@ -22,7 +22,7 @@ RECENT_S = 120.0  # and how far: a start with nothing ready is no news for ever 
 
 class Clock(Protocol):
     def now_s(self) -> float:
-        """Seconds since the trace's (or the service's) beginning; never goes back."""
+        """Seconds since the trace's (or the service's) beginning. It never goes back while its process leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,8 @@ class Lease(Protocol):
     def hold(self, now_s: float) -> int | None:
         """The fencing number while this holder leads, else None. Takes the lease when it is free, and renews it.
 
-        To be called about every second, and before acting; asks the store only now and then. `now_s` is Unix time:
-        all that contend must share it, and it is never compressed. The number rises whenever the holder changes. A
+        To be called about every second, and before acting; asks the store only now and then. `now_s` is Unix time,
+        never compressed; clocks of those that contend need not agree. The number rises whenever the holder changes. A
         store that does not answer is no error: this holder leads on until others may take over.
         """
 

@@ -236,10 +236,10 @@ class ProcessTerms:
     def __init__(self, world: TorturedWorld, process: TorturedProcess) -> None:
         self._world, self._process = world, process
 
-    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
+    def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
         self._answer()
         before = self._world.terms.term(name)
-        term = self._world.terms.claim(name, holder, now_s, until_s)
+        term = self._world.terms.claim(name, holder, until_s, over)
         if before is None or before.fence != term.fence:
             self._world.tell(f"controller {self._process.index} leads, with the number {term.fence}")
         return term

@@ -124,7 +124,7 @@ class Process:
     def __init__(self, *worlds: World, together: Limits | None = None, **more: Any) -> None:
         """`together`: limits that all of them share."""
         self.worlds, self.pool = worlds, InlinePool()
-        self.lease = FencedLease(worlds[0].terms, "controller")
+        self.lease = FencedLease(worlds[0].terms, "controller", monotonic_s=lambda: worlds[0].clock.t_s)
         shared = [] if together is None else [(together, [world.service for world in worlds])]
         self.manager = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool, shared)
 

@@ -23,7 +23,7 @@ class Bench:
     def __init__(self, *, functions: bool = True, most: int = 3) -> None:
         self.clock, self.store = ManualClock(), MemoryStore()
         self.cloud, self.leads = FakeCloud(self.clock), True
-        launcher = Launcher(resolved(), self.cloud, self.store, Limits(most, 100.0), 7)
+        launcher = Launcher(resolved(), self.cloud, self.clock, self.store, Limits(most, 100.0), 7)
         self.functions = FakeFunctions() if functions else None
         self.actor = Actor(self.cloud, self.functions, self.store, launcher, lambda: self.leads)
 

@@ -37,14 +37,16 @@ class Shop:
         self.buyer = self.again()
 
     def again(self, limits: Limits | None = None) -> Launcher:
-        self.buyer = Launcher(resolved(), self.cloud, self.store, limits or Limits(10, 100.0), 7)
+        self.buyer = Launcher(resolved(), self.cloud, self.clock, self.store, limits or Limits(10, 100.0), 7)
         return self.buyer
 
     def buy(self, offer: str, count: int, at_s: float = 0.0) -> bool:
+        self.clock.t_s = at_s
         outcomes = list(self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), substitute=False))
         return outcomes[-1].done
 
     def repeat(self, at_s: float) -> list[Outcome]:
+        self.clock.t_s = at_s
         return list(self.buyer.repeat(at_s))
 
     def tokens(self) -> list[str]:
@@ -96,6 +98,27 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     again(shop, SHOWN_S - 0.2)  # the next one needs it as well
     assert len(shop.tokens()) == 3
     again(shop, SHOWN_S)
+    assert len(shop.tokens()) == 3
+    assert shop.store.get("intents") == ()
+
+
+def test_a_launch_is_kept_from_its_call_on() -> None:
+    """A call may come long after its round has begun; until then nothing can show."""
+    shop = Shop()
+    launch = shop.cloud.launch
+
+    def late(offer: str, count: int, token: str, **more: Any) -> Launched:
+        shop.clock.t_s += SHOWN_S + 10.0
+        return launch(offer, count, token, **more)
+
+    shop.cloud.launch = late  # type: ignore[method-assign]
+    assert shop.buy(OD, 2)
+    shop.cloud.launch = launch  # type: ignore[method-assign]
+    again(shop, SHOWN_S + 20.0)
+    assert len(shop.tokens()) == 2
+    again(shop, 2.0 * SHOWN_S + 9.0)
+    assert len(shop.tokens()) == 3, "repeating it says nothing of when it was launched"
+    again(shop, 2.0 * SHOWN_S + 10.0)
     assert len(shop.tokens()) == 3
     assert shop.store.get("intents") == ()
 

@@ -396,10 +396,11 @@ def test_while_it_ends_the_lease_is_held() -> None:
     process.run(2)
     process.pool.held = True
     process.run(5)
-    now_s, renewed = world.clock.t_s, list[float]()
+    renewed = list[float]()
 
     def unix_s() -> float:
-        renewed.append(ORIGIN + now_s + 10.0 * len(renewed))
+        world.clock.t_s += 5.0
+        renewed.append(ORIGIN + world.clock.t_s)
         if len(renewed) == 3:
             process.pool.release()
         return renewed[-1]

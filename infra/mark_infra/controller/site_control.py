@@ -319,6 +319,7 @@ class _Service:
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Raises CloudError."""
         control, spec, clock = self._control, self.spec, self.clock
+        clock.rebase()
         # The leader until now may have launched since the last refresh.
         control.inventory.refresh(at_once=True)
         kept = control.store(self.name)

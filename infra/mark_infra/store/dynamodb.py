@@ -121,10 +121,10 @@ class DynamoTable:
         )
         return float(answer["Attributes"]["unix_s"]["N"])
 
-    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
+    def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
         for _ in self._tries():
             before = self._term(name)
-            term = claimed(before, holder, now_s, until_s)
+            term = claimed(before, holder, until_s, over)
             if term == before or self._replace(name, before, term):
                 return term
         raise self._busy(name)

@@ -166,10 +166,10 @@ class SqliteTable:
             ).fetchone()
             return float(origin_s)
 
-    def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
+    def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
         with self._asking(LostLease) as db, self._transaction():
             before = self._term(db, name)
-            term = claimed(before, holder, now_s, until_s)
+            term = claimed(before, holder, until_s, over)
             if term != before:
                 self._keep(db, name, term)
             return term

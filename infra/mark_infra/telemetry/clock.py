@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from mark.control.ports import Clock
 
+SET_S = 1.0  # a wall clock that is off by less was slewed
+
 
 class WallClock:
     """Seconds since `origin_unix_s`, `scale` of them a second; scale 1 but on a testbed in a hurry.
 
-    Never goes back, also when the wall clock is set: within a process the monotonic clock counts. A restarted process
-    goes on where the wall clock says.
+    Does not go back when the wall clock is set: the monotonic clock counts, from where the wall clock was when the
+    process began, or at `rebase`.
     """
 
     def __init__(
@@ -23,8 +25,14 @@ class WallClock:
         unix_s: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.origin_unix_s, self.scale, self._monotonic = origin_unix_s, scale, monotonic
-        self._began_s, self._since_s = max(0.0, unix_s() - origin_unix_s), monotonic()
+        self.origin_unix_s, self.scale, self._unix_s, self._monotonic = origin_unix_s, scale, unix_s, monotonic
+        self._began = self._now()
+
+    def rebase(self) -> None:
+        """Go on where the wall clock is, if that was set meanwhile: when this process begins to lead. May go back."""
+        wall_s, t_s = self._now()
+        if abs(wall_s * self.scale - self.at_monotonic_s(t_s)) >= SET_S * self.scale:
+            self._began = wall_s, t_s
 
     def now_s(self) -> float:
         return self.at_monotonic_s(self._monotonic())
@@ -35,11 +43,16 @@ class WallClock:
 
     def at_monotonic_s(self, t_s: float) -> float:
         """Control seconds at a time of this process's monotonic clock: whatever the wall clock was set to meanwhile."""
-        return (self._began_s + t_s - self._since_s) * self.scale
+        began_s, since_s = self._began
+        return (began_s + t_s - since_s) * self.scale
 
     def unix_s(self, at_s: float) -> float:
         """The Unix time of a control second."""
         return self.origin_unix_s + at_s / self.scale
+
+    def _now(self) -> tuple[float, float]:
+        """By the wall clock, in its seconds since the origin, and by the monotonic one."""
+        return max(0.0, self._unix_s() - self.origin_unix_s), self._monotonic()
 
 
 _: type[Clock] = WallClock

@@ -21,6 +21,7 @@ from mark_infra.aws.site import Site, TemplateVersion
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
 
+from mark.control.lease import FencedLease
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
 from mark.forecasting.port import Predictor
@@ -51,16 +52,26 @@ def site(place: Place, tmp_path: Path) -> Site:
 Begin = Callable[..., SiteControl]
 
 
+class SteppedLease(FencedLease):
+    """Time passes for it as the test says."""
+
+    def __init__(self, lease: FencedLease) -> None:
+        self.told_s = 0.0
+        super().__init__(lease._terms, lease.name, monotonic_s=lambda: self.told_s)
+
+    def hold(self, now_s: float) -> int | None:
+        self.told_s = now_s
+        return super().hold(now_s)
+
+
 @pytest.fixture
 def begin(place: Place, site: Site) -> Iterator[Begin]:
     begun: list[SiteControl] = []
 
     def one(*, dry_run: bool = False) -> SiteControl:
-        begun.append(
-            SiteControl(
-                site, [charge()], parts=site_parts(site, options=place.server.options, dry_run=dry_run), dry_run=dry_run
-            )
-        )
+        parts = site_parts(site, options=place.server.options, dry_run=dry_run)
+        parts = replace(parts, lease=SteppedLease(parts.lease))
+        begun.append(SiteControl(site, [charge()], parts=parts, dry_run=dry_run))
         begun[-1].start()
         return begun[-1]
 

@@ -22,13 +22,12 @@ def say(word: object) -> None:
 
 
 def contend(path: Path, holder: str) -> None:
-    """At each time on stdin: the leader then, by this one's own claim."""
-    table = SqliteTable(path)
+    """At each time on stdin the last term is over: the leader then, by this one's own claim."""
+    table, over = SqliteTable(path), None
     say("ready")
     for line in sys.stdin:
-        now_s = float(line)
-        term = table.claim("site", holder, now_s, now_s + 1.0)
-        say(f"{term.holder} {term.fence}")
+        over = table.claim("site", holder, float(line) + 1.0, over)
+        say(f"{over.holder} {over.fence}")
 
 
 def hold(path: Path, ttl_s: float) -> None:

@@ -97,7 +97,7 @@ def test_a_table_that_is_not_there_is_bad_input(gate: FaultyGate) -> None:
 
 def test_a_put_is_one_call(table: DynamoTable, gate: FaultyGate) -> None:
     """With the check of the lease in it; the first line of the journal asks for the newest one before."""
-    fence = Fence("site", table.claim("site", "a", 0.0, 10.0).fence)
+    fence = Fence("site", table.claim("site", "a", 10.0).fence)
     table.record("inception", LINE, fence, 0.0)
     gate.faulty.asked.clear()
     table.put("inception", "plan", "{}", fence)
@@ -109,7 +109,7 @@ def test_a_put_is_one_call(table: DynamoTable, gate: FaultyGate) -> None:
 def test_more_than_a_transaction_holds_goes_into_several(table: DynamoTable, gate: FaultyGate) -> None:
     """With the check in each."""
     load = {n: (float(n), 2.0 * n) for n in range(250)}
-    fence = Fence("site", table.claim("site", "a", 0.0, 10.0).fence)
+    fence = Fence("site", table.claim("site", "a", 10.0).fence)
     gate.faulty.asked.clear()
     table.append_load("inception", load, fence, 0.0)
     assert gate.faulty.asked == ["transact_write_items"] * 3
@@ -147,7 +147,7 @@ def test_the_journal_expires(table: DynamoTable, name: str, moto: MotoServer) ->
     table.record("inception", LINE, None, 1e9)
     table.append_load("inception", {0: (1.0, 2.0)}, None, 1e9)
     table.numbers("inception", ["i-1"], 1e9)
-    table.claim("site", "a", 1e9, 2e9)
+    table.claim("site", "a", 2e9)
     items = moto.client("dynamodb").scan(TableName=name)["Items"]
     expiring = {item["sk"]["S"]: float(item[EXPIRES]["N"]) for item in items if EXPIRES in item}
     assert expiring.keys() == {"journal#000000000001", "load#000000000000"}
@@ -172,7 +172,7 @@ def test_another_transaction_at_the_same_item_is_waited_for(
     table: DynamoTable, gate: FaultyGate, pauses: list[float]
 ) -> None:
     """A conflict is not a lost lease, and each pause is longer; in the end it is a StoreError."""
-    fence = Fence("site", table.claim("site", "a", 0.0, 10.0).fence)
+    fence = Fence("site", table.claim("site", "a", 10.0).fence)
     gate.faulty.faults = [cancelled("TransactionConflict", "None"), cancelled("None", "TransactionConflict")]
     table.put("inception", "plan", "1", fence)
     assert table.get("inception", "plan") == "1"
@@ -184,9 +184,9 @@ def test_another_transaction_at_the_same_item_is_waited_for(
 
 def test_a_claim_that_meets_a_transaction_is_made_again(table: DynamoTable, gate: FaultyGate) -> None:
     """The lease's item is in every transaction, as a check."""
-    table.claim("site", "a", 0.0, 10.0)
+    table.claim("site", "a", 10.0)
     gate.faulty.after["get_item"] = lambda: gate.faulty.faults.append(error("TransactionConflictException"))
-    assert table.claim("site", "a", 5.0, 15.0).until_s == 15.0
+    assert table.claim("site", "a", 15.0).until_s == 15.0
 
 
 def test_an_overtaken_claim_returns_the_current_leader(
@@ -194,9 +194,9 @@ def test_an_overtaken_claim_returns_the_current_leader(
 ) -> None:
     """Between reading the term and taking the next one another one took it."""
     other = DynamoTable(FaultyGate(moto.options), name)
-    table.claim("site", "a", 0.0, 10.0)
-    gate.faulty.after["get_item"] = lambda: other.claim("site", "b", 10.0, 20.0)
-    term = table.claim("site", "c", 10.0, 20.0)
+    over = table.claim("site", "a", 10.0)
+    gate.faulty.after["get_item"] = lambda: other.claim("site", "b", 20.0, over)
+    term = table.claim("site", "c", 20.0, over)
     assert (term.holder, term.fence) == ("b", 2)
 
 
@@ -234,7 +234,7 @@ def test_other_errors_are_the_gates(
         lambda: table.numbers("inception", ["i-1"], 0.0),
         lambda: table.forget_numbers("inception", [], 0.0),
         lambda: table.origin_unix_s("inception", 0.0),
-        lambda: table.claim("site", "a", 0.0, 10.0),
+        lambda: table.claim("site", "a", 10.0),
         lambda: table.resign("site", "a"),
     )
     for call in calls:

@@ -205,11 +205,13 @@ def test_numbers_given_at_the_same_time_differ(again: Open) -> None:
 def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
     """The old holder wakes up late and has not noticed: nothing of it is kept, whether it was there or not."""
     tables = [again(), again()]
-    leases = [FencedLease(table, "site", ttl_s=10.0) for table in tables]
-    assert leases[0].hold(np.float64(100.0)) == 1
+    clock = Now()
+    leases = [FencedLease(table, "site", ttl_s=10.0, monotonic_s=clock) for table in tables]
+    assert [lease.hold(np.float64(clock())) for lease in leases] == [1, None]
     old = ServiceStore(tables[0], "inception", leases[0])
     old.put("plan", 1)
-    assert leases[1].hold(110.0) == 2
+    clock.unix_s += 10.0
+    assert leases[1].hold(clock()) == 2
     new = ServiceStore(tables[1], "inception", leases[1])
     for write in (
         lambda: old.put("plan", 2),
@@ -239,10 +241,14 @@ def test_a_process_that_never_led_can_write_nothing(table: Table) -> None:
 
 def test_what_was_begun_in_an_old_term_ends_with_it(table: Table) -> None:
     """Also when the same holder leads again: meanwhile another one has decided."""
-    one, other = FencedLease(table, "site", ttl_s=10.0), FencedLease(table, "site", ttl_s=10.0)
-    assert one.hold(0.0) == 1
+    clock = Now()
+    one, other = (FencedLease(table, "site", ttl_s=10.0, monotonic_s=clock) for _ in range(2))
+    assert (one.hold(clock()), other.hold(clock())) == (1, None)
     before = ServiceStore(table, "inception", one)
-    assert (other.hold(10.0), one.hold(20.0)) == (2, 3)
+    clock.unix_s += 10.0
+    assert (other.hold(clock()), one.hold(clock())) == (2, None)
+    clock.unix_s += 10.0
+    assert one.hold(clock()) == 3
     with pytest.raises(LostLease):
         before.put("plan", 1)
     after = ServiceStore(table, "inception", one)

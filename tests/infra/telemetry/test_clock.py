@@ -63,3 +63,28 @@ def test_control_seconds_scale_and_unix_times_convert_both_ways() -> None:
     assert clock.at_s(wall.unix) == 1000.0
     assert clock.unix_s(1000.0) == wall.unix
     assert clock.at_s(1_699_999_999.0) == -10.0
+
+
+@pytest.mark.parametrize("step_s", [-60.0, 3600.0])
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_rebased_it_goes_on_where_the_wall_clock_is(step_s: float, scale: float) -> None:
+    """A process that began while the clock was wrong is right again; what was noted stays as long ago as it was."""
+    wall = Wall()
+    clock = wall.clock(scale)
+    noted_s = wall.ticks
+    wall.unix += step_s
+    wall.pass_s(2.0)
+    clock.rebase()
+    assert clock.now_s() == clock.at_s(wall.unix) == (102.0 + step_s) * scale
+    assert clock.now_s() - clock.at_monotonic_s(noted_s) == 2.0 * scale
+    wall.pass_s(1.0)
+    assert clock.now_s() == (103.0 + step_s) * scale
+
+
+def test_a_slewed_wall_clock_is_not_followed() -> None:
+    """Time does not go back by the few milliseconds of every correction."""
+    wall = Wall()
+    clock = wall.clock()
+    wall.unix -= 0.5
+    clock.rebase()
+    assert clock.now_s() == 100.0
