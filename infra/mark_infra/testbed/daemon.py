@@ -329,7 +329,7 @@ def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]
 
 
 def _routing(service: ServiceConfig) -> list[str]:
-    """Of its gateway: it stands for an AWS Application Load Balancer, or routes by completion, maybe with second copies."""
+    """Of its gateway, an AWS Application Load Balancer; or it routes by completion, maybe with second copies."""
     if service.routing == ALB:
         return ["--routing", ALB]
     return ["--hedge-after-ms", f"{service.hedge_after_s * 1e3:g}"] if math.isfinite(service.hedge_after_s) else []
