@@ -1,4 +1,4 @@
-"""What is kept of requests that may have two copies: who has which copy, the batches that wait and run, what is next.
+"""What is kept of requests that may have two copies: where each copy is, the batches that wait and run, what is next.
 
 Without second copies a closed batch is settled, and only the open one keeps its members. With them a copy that waits
 may be taken out of a closed batch, so every batch keeps its members until it is answered.

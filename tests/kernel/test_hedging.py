@@ -68,7 +68,7 @@ def test_second_copies_agree_with_the_reference(hedged_case: tuple[Case, float])
 
 
 @pytest.mark.slow
-@settings(max_examples=2500)
+@settings(max_examples=1500)
 @given(HEDGED)
 def test_thousands_of_cases_agree_with_the_reference(hedged_case: tuple[Case, float]) -> None:
     check(*hedged_case)
