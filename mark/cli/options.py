@@ -58,6 +58,12 @@ def add_run_options(
         metavar="FILE",
         help="instances slow down, hang and crash as its [faults] says, instead of the service's",
     )
+    cloud.add_argument(
+        "--hedge-after-ms",
+        type=above_zero,
+        metavar="MS",
+        help="then a second copy of a request to another instance (default: as the service says)",
+    )
     result = parser.add_argument_group("what comes out")
     add_json(result)
     if service != "elsewhere":
@@ -81,7 +87,7 @@ def add_no_bound(parser: argparse.ArgumentParser) -> None:
 
 def refuse_service_options(args: argparse.Namespace) -> None:
     """For a run of a pipeline. Raises BadInput where one of these options is given."""
-    for option in ("faults", "attribute", "report"):
+    for option in ("faults", "hedge_after_ms", "attribute", "report"):
         if getattr(args, option, None):
             raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
 
@@ -111,6 +117,7 @@ def request_from(args: argparse.Namespace, progress: Callable[[float], None] | N
         spot_traces=tuple(args.spot_trace),
         cold_start=args.cold_start,
         faults=args.faults,
+        hedge_after_ms=args.hedge_after_ms,
         spot_first_hour_free=args.spot_first_hour_free,
         **reading(args),
         with_bound=not getattr(args, "no_bound", False),

@@ -7,6 +7,7 @@ whether the model, the catalogue or the function exist shows when the service is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mark.domain.service import (
     ServiceConfig,
     SloMonitorSettings,
     Version,
+    hedge_after_s,
 )
 
 _DATA = Path(__file__).parent / "services"
@@ -32,8 +34,8 @@ SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 
 _KEYS = {
     "service": {
-        "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "request_kb", "response_kb", "profile",
-        "versions",
+        "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "hedge_after_ms",
+        "request_kb", "response_kb", "profile", "versions",
     },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "late", "max_usd_per_hour"},
@@ -85,6 +87,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
     check_name(name, service.where("name"))
     fleet = fleet_of(Section(path, "fleet", tables.get("fleet", {})), overflow)
     profile = service.text("profile", "")
+    routing = service.one_of("routing", ("alb", "least-completion", "power-of-two-choices", "fewest-in-flight"))
     return ServiceConfig(
         name=name,
         model=service.text("model"),
@@ -100,7 +103,8 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         max_function_usd_per_hour=fleet.max_function_usd_per_hour,
         late=overflow.one_of("late", ("function", "refuse")),
         batching=service.one_of("batching", ("work-conserving", "paper")),
-        routing=service.one_of("routing", ("alb", "least-completion", "power-of-two-choices", "fewest-in-flight")),
+        routing=routing,
+        hedge_after_s=_hedge_after_s(service, routing),
         request_kb=service.number("request_kb", 0.0),
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
@@ -115,6 +119,12 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         source=str(path),
         limits_unsaid=fleet.limits_unsaid,
     )
+
+
+def _hedge_after_s(service: Section, routing: str) -> float:
+    if "hedge_after_ms" not in service.table:
+        return math.inf
+    return hedge_after_s(service.number("hedge_after_ms", above_zero=True), routing, service.where("hedge_after_ms"))
 
 
 def _versions(versions: Section) -> tuple[Version, ...]:

@@ -111,6 +111,7 @@ class ServiceConfig:
     late: str = "function"  # or "refuse": what becomes of a request that would be late wherever it went
     batching: str = "work-conserving"  # or "paper"
     routing: str = "alb"  # or "least-completion", "power-of-two-choices", "fewest-in-flight"
+    hedge_after_s: float = math.inf  # then a second copy of a request goes to another instance; infinite: never
     request_kb: float = 0.0
     response_kb: float = 0.0
     profile_file: str | None = None
@@ -135,6 +136,15 @@ class ServiceConfig:
             and not offer.retired
             and any(fnmatchcase(offer.instance, pattern) for pattern in self.instances)
         )
+
+
+def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
+    """Seconds after which a second copy of a request is sent; BadInput, of `where`, if that can never be."""
+    if not hedge_after_ms > 0.0:
+        raise BadInput("must be above zero", where, hedge_after_ms)
+    if routing == "alb":
+        raise BadInput("an ALB sends no second copies: another `routing` does", where, hedge_after_ms)
+    return hedge_after_ms / 1e3
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from mark.kernel import faults
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits, service_factor
-from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Ints, Stage
+from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
 from mark.kernel.tree import first_leaf, set_leaf
 from mark.rules import admission, batching, routing
 
@@ -44,24 +44,25 @@ def _by_counts(st: Stage) -> bool:
 
 
 @compiled
-def _may_fail(st: Stage) -> bool:
+def may_fail(st: Stage) -> bool:
     return st.faults.value.shape[0] > 0
 
 
 @compiled
-def _earliest(st: Stage, slot: int, workers: int) -> int:
+def earliest(free_s: Floats, slot: int, workers: int) -> int:
+    """The worker that is free first in `free_s`."""
     best = 0
     for worker in range(1, workers):
-        if st.free_s[slot, worker] < st.free_s[slot, best]:
+        if free_s[slot, worker] < free_s[slot, best]:
             best = worker
     return best
 
 
 @compiled
-def _show_free(st: Stage, slot: int, kind: int) -> None:
+def show_free(st: Stage, slot: int, kind: int) -> None:
     kinds = st.kinds
     if st.leaf[slot] >= 0 and not _by_counts(st):
-        free = st.free_s[slot, _earliest(st, slot, kinds.workers[kind])]
+        free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
         set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], free)
 
 
@@ -71,17 +72,17 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     kinds = st.kinds
     kind = st.kind[slot]
     size = st.open_size[slot]
-    worker = _earliest(st, slot, kinds.workers[kind])
+    worker = earliest(st.free_s, slot, kinds.workers[kind])
     start = max(st.free_s[slot, worker], ready_s)
     service = kinds.service_s[kind, size] * service_factor(st.counter, kinds.sigma[kind])
-    if _may_fail(st):
+    if may_fail(st):
         start = faults.begins_s(st.faults, slot, start)
         service = faults.takes_s(st.faults, slot, start, service)
     finish = start + service
     st.free_s[slot, worker] = finish
     answer = finish + kinds.overhead_s[kind]
     shown = slot
-    if _may_fail(st):
+    if may_fail(st):
         service = faults.works_s(st.faults, slot, start, service)
         shown = faults.shown_slot(st.faults, slot, answer)
     st.busy_s[slot] += service
@@ -94,7 +95,7 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
         set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
         if kinds.workers[kind] > 1:
             set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
-    _show_free(st, slot, kind)
+    show_free(st, slot, kind)
 
 
 @compiled
@@ -103,20 +104,50 @@ def show_all(st: Stage, kind: int, at: int, levels: int, slots: Ints) -> None:
     kinds = st.kinds
     for slot in slots:
         if st.open_size[slot] > 0:
-            set_leaf(st.open_tree, at, levels, st.leaf[slot], _open_key(st, slot, kind))
+            set_leaf(st.open_tree, at, levels, st.leaf[slot], open_key(st, slot, kind))
             if kinds.workers[kind] > 1:
                 set_leaf(st.due_tree, at, levels, st.leaf[slot], st.open_start_s[slot])
         else:
-            _show_free(st, slot, kind)
+            show_free(st, slot, kind)
 
 
 @compiled
-def _open_key(st: Stage, slot: int, kind: int) -> float:
+def open_key(st: Stage, slot: int, kind: int) -> float:
     """Completion of the next one to join: exact, or too early where it fills the batch before its window ends."""
     kinds = st.kinds
     size = st.open_size[slot]
-    free = st.free_s[slot, _earliest(st, slot, kinds.workers[kind])]
+    free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
     return (free if size + 1 == kinds.n_batch[kind] else st.open_start_s[slot]) + kinds.service_s[kind, size + 1]
+
+
+@compiled
+def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bool:
+    """Whether one more request may join a replica's open batch of `size`."""
+    kinds = st.kinds
+    # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
+    # A request that was accepted late has no promise to lose, but those behind it may.
+    answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
+    oldest = 0
+    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
+        oldest += 1
+    if mixed:  # else the oldest has the earliest deadline
+        for i in range(oldest + 1, size):
+            arrival, promise = st.member_s[slot, i], st.member_promise_s[slot, i]
+            earlier = arrival + promise < st.member_s[slot, oldest] + st.member_promise_s[slot, oldest]
+            if earlier and _in_time(answer - arrival, promise):
+                oldest = i
+    return bool(
+        size < kinds.n_batch[kind]
+        and _joins(
+            st.open_start_s[slot],
+            kinds.service_s[kind, size],
+            kinds.service_s[kind, size + 1],
+            kinds.service_s[kind, 1],
+            st.member_s[slot, oldest],
+            kinds.overhead_s[kind],
+            st.member_promise_s[slot, oldest],
+        )
+    )
 
 
 @compiled
@@ -126,25 +157,25 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
     kind = st.kind[slot]
     full = kinds.n_batch[kind]
     size = st.open_size[slot]
-    worker = _earliest(st, slot, kinds.workers[kind])
+    worker = earliest(st.free_s, slot, kinds.workers[kind])
     free = st.free_s[slot, worker]
     if size == 0:
         if full == 1 or (free <= now_s and kinds.window_s[kind] <= 0.0):
             start = max(free, now_s)
             service = kinds.service_s[kind, 1] * service_factor(st.counter, kinds.sigma[kind])
-            if _may_fail(st):
+            if may_fail(st):
                 start = faults.begins_s(st.faults, slot, start)
                 service = faults.takes_s(st.faults, slot, start, service)
             st.free_s[slot, worker] = start + service
             answer = start + service + kinds.overhead_s[kind]
             shown = slot
-            if _may_fail(st):
+            if may_fail(st):
                 service = faults.works_s(st.faults, slot, start, service)
                 shown = faults.shown_slot(st.faults, slot, answer)
             st.busy_s[slot] += service
             depart(out, request, now_s, start, answer, answer - now_s, shown)
             in_flight_until(st, slot, answer)
-            _show_free(st, slot, kind)
+            show_free(st, slot, kind)
             return
         st.open_start_s[slot] = _start_s(free, now_s, kinds.window_s[kind])
         if not _by_counts(st):
@@ -158,30 +189,10 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
     st.member_promise_s[slot, size] = promise_s
     size += 1
     st.open_size[slot] = size
-    # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
-    # A request that was accepted late has no promise to lose, but those behind it may.
-    answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
-    oldest = 0
-    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
-        oldest += 1
-    if mixed:  # else the oldest has the earliest deadline
-        for i in range(oldest + 1, size):
-            arrival, promise = st.member_s[slot, i], st.member_promise_s[slot, i]
-            earlier = arrival + promise < st.member_s[slot, oldest] + st.member_promise_s[slot, oldest]
-            if earlier and _in_time(answer - arrival, promise):
-                oldest = i
-    if size < full and _joins(
-        st.open_start_s[slot],
-        kinds.service_s[kind, size],
-        kinds.service_s[kind, size + 1],
-        kinds.service_s[kind, 1],
-        st.member_s[slot, oldest],
-        kinds.overhead_s[kind],
-        st.member_promise_s[slot, oldest],
-    ):
+    if takes_another(st, slot, kind, size, mixed):
         if not _by_counts(st):
             set_leaf(
-                st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind)
+                st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], open_key(st, slot, kind)
             )
     else:
         start_open(st, out, slot, now_s)
@@ -192,7 +203,7 @@ def _expected(st: Stage, slot: int, now_s: float) -> float:
     """Completion that a request arriving now would see on this replica, without overhead."""
     kinds = st.kinds
     kind = st.kind[slot]
-    free = st.free_s[slot, _earliest(st, slot, kinds.workers[kind])]
+    free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
     size = st.open_size[slot]
     if size > 0:
         start = max(free, now_s) if size + 1 == kinds.n_batch[kind] else st.open_start_s[slot]
@@ -368,7 +379,7 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     if st.open_size[slot] == 0:
         full = kinds.n_batch[kind]
         waits = full > 1 and (
-            kinds.window_s[kind] > 0.0 or st.free_s[slot, _earliest(st, slot, kinds.workers[kind])] > now_s
+            kinds.window_s[kind] > 0.0 or st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])] > now_s
         )
         latency += _reserve_s(waits, kinds.service_s[kind, 1], kinds.service_s[kind, full])
     return latency

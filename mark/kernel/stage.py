@@ -255,6 +255,9 @@ class StageSimulation:
             elif self._kept is not None:
                 self._kept.append(self._out.taken())
 
+    def reach(self, until_s: float) -> None:
+        """No further arrival comes before `until_s`. What happens until then and needs none is settled lazily here."""
+
     def settle(self, until_s: float) -> None:
         """Everything that was accepted and starts by then departs: all that completes before `until_s`."""
         if self._stale:
@@ -291,6 +294,11 @@ class StageSimulation:
     def lost(self) -> tuple[int, int]:
         """Requests that crashes took, counted each time; and how many of them were asked for once more."""
         return (0, 0) if self._lost is None else (self._lost.lost, self._lost.retried)
+
+    @property
+    def hedges(self) -> tuple[int, int, float]:
+        """Second copies sent, those that answered first, and worker-seconds spent on copies that did not."""
+        return 0, 0, 0.0
 
     @property
     def by_instances(self) -> int:

@@ -75,6 +75,7 @@ class RunOptions(TypedDict, total=False):
     spot_traces: Sequence[str | Path]
     cold_start: bool
     faults: str | Path
+    hedge_after_ms: float
     spot_first_hour_free: bool
     log_filter: tuple[str, str]
     columns: TableColumns
@@ -84,7 +85,7 @@ class RunOptions(TypedDict, total=False):
 
 
 # Those that a pipeline does not take.
-_OF_SERVICES = ("spot_traces", "cold_start", "spot_first_hour_free")
+_OF_SERVICES = ("spot_traces", "cold_start", "spot_first_hour_free", "hedge_after_ms")
 
 
 class ProfileOptions(TypedDict, total=False):

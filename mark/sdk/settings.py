@@ -32,6 +32,7 @@ class ServiceOptions(TypedDict, total=False):
     slo_attainment: float
     batching: str
     routing: str
+    hedge_after_ms: float
     request_kb: float
     response_kb: float
     profile: str | Path

@@ -13,7 +13,7 @@ from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
-from mark.domain.service import ResolvedService, ServiceConfig
+from mark.domain.service import ResolvedService, ServiceConfig, hedge_after_s
 from mark.ec2.spot_series import SpotSeries, load_spot_series
 from mark.models.registry_place import pinned
 from mark.planning.resolve import resolve
@@ -84,6 +84,9 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
         service = replace(service, markets=markets_of(request.markets, "markets"))
     if request.faults is not None:
         service = replace(service, faults=load_faults(request.faults))
+    if request.hedge_after_ms is not None:
+        after_s = hedge_after_s(request.hedge_after_ms, service.routing, "hedge_after_ms")
+        service = replace(service, hedge_after_s=after_s)
     if request.slo is not None:
         service = replace(service, slo=request.slo)
     catalog = load_catalog(service.catalog)

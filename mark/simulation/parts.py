@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from mark.bounds.lower_bound import bin_width_s
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.offer import Market
+from mark.kernel.hedged_stage import HedgedStage
 from mark.kernel.stage import StageSimulation
 from mark.planning.port import Policy
 from mark.rules.admission import LATE
@@ -38,6 +41,7 @@ class Arrivals:
         while True:
             self._next = stage.advance(self._times, self._next, until_s)
             if self._covered_s >= min(until_s, self._end_s):
+                stage.reach(until_s)
                 return
             # The chunk is used up: whatever it held lies before covered_s, which lies before until_s.
             chunk = next(self._chunks, None)
@@ -58,7 +62,11 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: fl
     class_of = capacity_classes(
         {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
     )
-    return StageSimulation(
+    after_s = resolved.service.hedge_after_s
+    stage: Callable[..., StageSimulation] = (
+        StageSimulation if math.isinf(after_s) else partial(HedgedStage, hedge_after_s=after_s)
+    )
+    return stage(
         resolved.candidates,
         rt_max_s=rt_max_s,
         end_s=inputs.duration_s,

@@ -41,6 +41,7 @@ class RunRequest:
     spot_traces: tuple[str, ...] = ()
     cold_start: bool = False
     faults: str | None = None  # a file with `[faults]`; None: those of the service file
+    hedge_after_ms: float | None = None  # None: as the service file says
     spot_first_hour_free: bool = False
     log_filter: tuple[str, str] | None = None
     columns: TableColumns = RECOGNISED  # of a trace that is a table

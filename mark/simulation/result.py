@@ -88,6 +88,15 @@ class CrashCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class HedgeCounts:
+    """Second copies of requests that took long."""
+
+    hedges: int  # sent
+    hedges_won: int  # of them the first to answer
+    wasted_s: float  # worker-seconds of instances for copies that were not the first to answer
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """One row a minute, `t_s` seconds after the start of the evaluated part; every array has its length."""
 
@@ -130,12 +139,15 @@ class SimulationResult:
     priced: str = ""  # the catalogue, its region and the day of its prices
     predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
     crashed: CrashCounts | None = None  # None: in a world without crashes
+    hedged: HedgeCounts | None = None  # None: second copies are not sent
     weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The stable object that `--json` writes; undefined numbers are None."""
         requests = {"total": self.requests.total} | {k: v for k, v in asdict(self.requests).items() if k != "late"}
+        counts = [asdict(one) for one in (self.crashed, self.hedged) if one is not None]
+        resilience = {key: value for one in counts for key, value in one.items()}
         return {
             "schema": 1,
             "service": self.service,
@@ -157,4 +169,4 @@ class SimulationResult:
             "speed": asdict(self.speed),
             "regret_reason": self.regret_reason,
             "notes": list(self.notes),
-        } | ({} if self.crashed is None else {"resilience": asdict(self.crashed)})
+        } | ({"resilience": resilience} if resilience else {})

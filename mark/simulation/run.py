@@ -50,6 +50,7 @@ from mark.simulation.request import RunRequest
 from mark.simulation.result import (
     CrashCounts,
     Decision,
+    HedgeCounts,
     Latency,
     Requests,
     SimulationResult,
@@ -355,6 +356,7 @@ class Simulation:
                 for place, (at_s, command, outcome) in enumerate(self._store.journal[:MAX_DECISIONS])
             ),
             crashed=CrashCounts(self._cloud.crashes, *stage.lost) if inputs.service.faults.crashes else None,
+            hedged=HedgeCounts(*stage.hedges) if resolved.service.hedge_after_s < np.inf else None,
             weighed=tuple(self._weighed),
             bound_usd=None if bound is None else bound.usd,
             bound_own_usd=None if own_bound is None else own_bound.usd,
@@ -418,6 +420,11 @@ class Simulation:
         if (crashes := self._cloud.crashes) > 0:
             lost, retried = self._stage.lost
             notes.append(f"{crashes} instances crashed with {lost} requests, {retried} of which asked another instance")
+        if (hedges := self._stage.hedges)[0] > 0:
+            sent, won, wasted_s = hedges
+            notes.append(
+                f"{sent} requests had a second copy, which answered {won} of them; {wasted_s:.0f} s were wasted"
+            )
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):
             cause = self._controller.causes.get(name)

@@ -54,6 +54,7 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
         ("[fleet] max_instances", "[fleet] max_usd_per_hour"),
     )
     assert (short.batching, short.routing, short.as_is) == ("work-conserving", "alb", None)
+    assert math.isinf(short.hedge_after_s)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     full = service(
         tmp_path,
         HEAD
-        + 'batching = "paper"\nrouting = "power-of-two-choices"\n'
+        + 'batching = "paper"\nrouting = "power-of-two-choices"\nhedge_after_ms = 250\n'
         + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
         + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\nlate = "refuse"\n'
@@ -90,7 +91,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
         + "scale_in_cooldown_s = 0\n",
     )
-    assert (full.batching, full.routing) == ("paper", "power-of-two-choices")
+    assert (full.batching, full.routing, full.hedge_after_s) == ("paper", "power-of-two-choices", 0.25)
     assert (full.request_kb, full.response_kb) == (100.0, 0.5)
     assert full.markets == (Market.SPOT, Market.ON_DEMAND)
     assert full.min_instances == 2
@@ -169,6 +170,8 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         ("fleet = 3\n" + HEAD, "fleet: must be a section: 3"),
         (HEAD + 'batching = "greedy"\n', "[service] batching: must be one of work-conserving, paper: greedy"),
         (HEAD + 'routing = "random"\n', "[service] routing: must be one of"),
+        (HEAD + "hedge_after_ms = 50\n", "[service] hedge_after_ms: an ALB sends no second copies"),
+        (HEAD + "hedge_after_ms = 0\n", "[service] hedge_after_ms: must be above zero: 0"),
         (HEAD + "[fleet]\nmarkets = []\n", "[fleet] markets: must be a list of texts that is not empty: []"),
         (HEAD + '[fleet]\nmarkets = "spot"\n', "[fleet] markets: must be a list of texts"),
         (HEAD + '[fleet]\nmarkets = ["sport"]\n', "[fleet] markets: must be one of on-demand, spot"),

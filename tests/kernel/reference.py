@@ -109,10 +109,12 @@ class Outcome:
     promised: list[int] = field(default_factory=list)  # requests that a bouncer admitted
 
 
-@dataclass
+@dataclass(eq=False)
 class Batch:
+    opened_s: float
     members: list[tuple[int, float, float]] = field(default_factory=list)  # request, arrival, promise
     service_s: float = 0.0
+    speed: float = 1.0  # of its replica when it closed
 
 
 def mix(z: int) -> int:
@@ -222,7 +224,7 @@ class Replica:
         if size == self.kind.policy.n_batch:
             start = max(free, now)
         else:
-            start = batching.start_s(free, self.open.members[0][1], self.window_s)
+            start = batching.start_s(free, self.open.opened_s, self.window_s)
         return start + self.service_s(size) + self.kind.overhead_s
 
     def reserve_s(self) -> float:
@@ -236,12 +238,12 @@ class Replica:
     def take(self, request: int, promise_s: float) -> None:
         env = self.world.env
         if self.open is None:
-            self.open = Batch()
+            self.open = Batch(env.now)
             env.process(self.wait_for_window(self.open))
         batch = self.open
         batch.members.append((request, env.now, promise_s))
         size = len(batch.members)
-        start = batching.start_s(self.worker_free_s(), batch.members[0][1], self.window_s)
+        start = batching.start_s(self.worker_free_s(), batch.opened_s, self.window_s)
         answer = start + self.service_s(size) + self.kind.overhead_s
         in_time = [m for m in batch.members if admission.in_time(answer - m[1], m[2])]
         _, first_s, within_s = min(in_time, key=lambda m: m[1] + m[2], default=batch.members[-1])
@@ -259,7 +261,7 @@ class Replica:
 
     def close(self) -> None:
         if self.open is not None:
-            self.open.service_s = self.service_s(len(self.open.members))
+            self.open.service_s, self.open.speed = self.service_s(len(self.open.members)), self.speed
             self.closed.append(self.open)
             self.open = None
 
@@ -270,15 +272,14 @@ class Replica:
     def start_what_is_due(self) -> None:
         now = self.world.env.now
         while not self.crashed and len(self.running) < self.kind.workers:
-            if not self.closed and self.open is not None and now >= self.open.members[0][1] + self.window_s:
+            if not self.closed and self.open is not None and now >= self.open.opened_s + self.window_s:
                 self.close()
             if not self.closed:
                 return
             batch = self.closed.popleft()
             begin, finish = self.troubles.begins_s(now), self.end_s(now, batch)
             self.running.append(finish)
-            for request, _, _ in batch.members:
-                self.world.answer(request, self.number, begin, finish + self.kind.overhead_s)
+            self.world.started(self, batch, begin, finish)
             self.world.env.process(self.serve(finish, finish - now))
 
     def serve(self, finish_s: float, service_s: float) -> Generator[simpy.Event, Any, Any]:
@@ -362,7 +363,7 @@ class World:
         self.outcome.cold_starts = self.environments.cold_starts
         return self.outcome
 
-    def at(self, time_s: float, priority: int) -> simpy.Event:
+    def at(self, time_s: float, priority: float) -> simpy.Event:
         """An event that comes after all events of lower priority of its time, also of those not yet scheduled."""
         event = self.env.event()
         event._ok, event._value = True, None
@@ -373,7 +374,7 @@ class World:
         for change in self.case.changes:
             yield self.at(change.at_s, CHANGE)
             if change.what == "add":
-                self.replicas[change.number] = Replica(self, change.number, change.candidate)
+                self.replicas[change.number] = self.replica(change.number, change.candidate)
                 self.ever[change.number] = self.replicas[change.number]
             elif change.what == "drain":
                 self.replicas.pop(change.number)  # its events go on until it is empty
@@ -455,6 +456,13 @@ class World:
             ):  # fmt: skip
                 best = replica
         return best
+
+    def replica(self, number: int, candidate: int) -> Replica:
+        return Replica(self, number, candidate)
+
+    def started(self, replica: Replica, batch: Batch, begin_s: float, finish_s: float) -> None:
+        for request, _, _ in batch.members:
+            self.answer(request, replica.number, begin_s, finish_s + replica.kind.overhead_s)
 
     def bits(self) -> int:
         self.random = (self.random + GOLDEN) & BITS

@@ -36,9 +36,9 @@ def empty_stage(case: Case) -> StageSimulation:
     )
 
 
-def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
+def by_kernel(case: Case, stage: StageSimulation | None = None) -> tuple[StageSimulation, list[int]]:
     """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
-    stage = empty_stage(case)
+    stage = empty_stage(case) if stage is None else stage
     arrivals = np.array(case.arrivals_s)
     limits = np.array(case.limits_s) if case.limits_s else None
     position = 0

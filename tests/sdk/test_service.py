@@ -80,6 +80,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
         slo_attainment=0.9,
         batching="paper",
         routing="power-of-two-choices",
+        hedge_after_ms=40,
         request_kb=1,
         response_kb=2.5,
         profile="p.csv",
@@ -99,6 +100,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
     found = load_service("all.toml")
     assert found.model == 'odd "name" \\ é'
     assert (found.slo.rt_max_s, found.slo.attainment) == (0.1005, 0.9)
+    assert found.hedge_after_s == 0.04
     assert (found.batching, found.routing, found.request_kb, found.response_kb) == (
         "paper",
         "power-of-two-choices",

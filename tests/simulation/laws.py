@@ -15,7 +15,10 @@ def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
     duration_s = out["trace"]["duration_s"]
     assert requests["total"] == requests["instances"] + requests["functions"] + requests["rejected"]
     assert requests["total"] == out["trace"]["requests"]
-    assert requests["functions"] == out["functions"]["calls"] >= out["functions"]["cold"]
+    calls = out["functions"]["calls"]
+    # A call may be for a copy whose request has its answer from another.
+    assert requests["functions"] == calls or (result.hedged is not None and requests["functions"] < calls)
+    assert calls >= out["functions"]["cold"]
     assert (out["functions"]["billed_gb_s"] > 0.0) == (bill["functions"] > 0.0)
     assert bill["total"] == pytest.approx(sum(v for k, v in bill.items() if k != "total"))
     assert all(v >= 0.0 for v in bill.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import secrets
 import signal
@@ -149,7 +150,7 @@ class Daemon:
 
         site = provision(
             client,
-            [Wish(s.name, functions.get(s.name), MOST_CLASSES if _routing(s) else 1) for s in services],
+            [Wish(s.name, functions.get(s.name), MOST_CLASSES if s.routing == ALB else 1) for s in services],
             region=region,
             zones=_zones(self._catalog),
             store=f"sqlite:{folder / 'state.db'}",
@@ -328,8 +329,10 @@ def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]
 
 
 def _routing(service: ServiceConfig) -> list[str]:
-    """Of its gateway, where that stands for an AWS Application Load Balancer; otherwise it routes by completion."""
-    return ["--routing", ALB] if service.routing == ALB else []
+    """Of its gateway, an AWS Application Load Balancer; or it routes by completion, maybe with second copies."""
+    if service.routing == ALB:
+        return ["--routing", ALB]
+    return ["--hedge-after-ms", f"{service.hedge_after_s * 1e3:g}"] if math.isfinite(service.hedge_after_s) else []
 
 
 def _one_catalog(services: Sequence[ServiceConfig]) -> Catalog:

@@ -1,0 +1,654 @@
+"""Second copies of requests that take long (Dean and Barroso, The Tail at Scale, CACM 2013), in compiled code.
+
+The rules are the gateway's (docs/semantics.md, 19): a request that is not answered `hedge_after_s` after its arrival
+gets a second copy on another replica, and the first answer wins; a copy that waits then leaves its queue.
+
+What may end a wait early cannot be settled when a batch closes, so here batches start, and answers come, in order of
+time. Second copies come in the order of arrivals, so the two are merged; of the rest each replica knows its own next
+event, and the replicas are the leaves of two trees. `Stage.free_s` and the trees of `loop` hold what is foreseen, as
+they do without second copies, so requests are routed and admitted by the same functions.
+"""
+
+from __future__ import annotations
+
+from mark.kernel import faults, functions, loop
+from mark.kernel.compiled import compiled
+from mark.kernel.copies import (
+    AFTER_S,
+    AGAIN,
+    AGAIN_AT,
+    AGAIN_S,
+    BUDGET,
+    CALLED,
+    CALLS,
+    DONE,
+    ENDED,
+    FREE,
+    FULL,
+    GIVEN_UP,
+    HEDGES,
+    LEVELS,
+    NEXT,
+    NO_ROOM,
+    NOT_SENT,
+    OLDEST,
+    RETRIED,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    WASTED_S,
+    WON,
+    Copies,
+)
+from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
+from mark.kernel.random import service_factor
+from mark.kernel.state import (
+    CONCURRENCY,
+    FEWEST_IN_FLIGHT,
+    INF,
+    READY,
+    REQUEST,
+    THROTTLED,
+    WARM_S,
+    FaultState,
+    Floats,
+    FunctionPool,
+    Stage,
+)
+from mark.kernel.tree import first_leaf, set_leaf
+from mark.rules import admission, batching, routing, second_attempts
+
+_destination = compiled(admission.destination)
+_in_time = compiled(admission.in_time)
+_start_s = compiled(batching.start_s)
+_better = compiled(routing.better)
+_grown = compiled(second_attempts.grown)
+_FUNCTION = admission.FUNCTION
+
+
+# -- what a replica has ------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _show(st: Stage, slot: int) -> None:
+    """Tell the trees that requests are routed by."""
+    kinds = st.kinds
+    kind, leaf = st.kind[slot], st.leaf[slot]
+    if leaf < 0:
+        return
+    at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
+    if st.open_size[slot] > 0:
+        set_leaf(st.free_tree, at, levels, leaf, INF)
+        set_leaf(st.open_tree, at, levels, leaf, loop.open_key(st, slot, kind))
+        if kinds.workers[kind] > 1:
+            set_leaf(st.due_tree, at, levels, leaf, st.open_start_s[slot])
+    else:
+        set_leaf(st.open_tree, at, levels, leaf, INF)
+        set_leaf(st.due_tree, at, levels, leaf, INF)
+        loop.show_free(st, slot, kind)
+
+
+@compiled
+def _hide(st: Stage, slot: int) -> int:
+    """Route nothing there until it is shown; returns its place among those that are ready, -1: it is not."""
+    kinds = st.kinds
+    kind, leaf = st.kind[slot], st.leaf[slot]
+    if leaf >= 0:
+        at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
+        set_leaf(st.free_tree, at, levels, leaf, INF)
+        set_leaf(st.open_tree, at, levels, leaf, INF)
+        set_leaf(st.due_tree, at, levels, leaf, INF)
+    ready = st.counter[READY]
+    for place in range(ready):
+        if st.ready[place] == slot:
+            for other in range(place, ready - 1):
+                st.ready[other] = st.ready[other + 1]
+            st.counter[READY] = ready - 1
+            return place
+    return -1
+
+
+@compiled
+def _unhide(st: Stage, slot: int, place: int) -> None:
+    if place >= 0:
+        for other in range(st.counter[READY], place, -1):
+            st.ready[other] = st.ready[other - 1]
+        st.ready[place] = slot
+        st.counter[READY] += 1
+    _show(st, slot)
+
+
+@compiled
+def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
+    """When its next batch starts."""
+    start = INF
+    batch = cp.first_waiting[slot]
+    if batch >= 0:
+        worker = loop.earliest(cp.free_s, slot, st.kinds.workers[st.kind[slot]])
+        start = max(cp.free_s[slot, worker], cp.ready_s[batch])
+    elif st.open_size[slot] > 0:
+        start = st.open_start_s[slot]
+    set_leaf(cp.start_tree, 0, cp.number[LEVELS], CALLS + slot, start)
+
+
+@compiled
+def _answers_next(st: Stage, cp: Copies, slot: int) -> int:
+    """The worker whose batch is answered next, -1: none."""
+    best = -1
+    for worker in range(st.kinds.workers[st.kind[slot]]):
+        batch = cp.first_running[slot, worker]
+        if batch >= 0 and (best < 0 or cp.answer_s[batch] < cp.answer_s[cp.first_running[slot, best]]):
+            best = worker
+    return best
+
+
+@compiled
+def _plan_answer(st: Stage, cp: Copies, slot: int) -> None:
+    worker = _answers_next(st, cp, slot)
+    answer = INF if worker < 0 else cp.answer_s[cp.first_running[slot, worker]]
+    set_leaf(cp.answer_tree, 0, cp.number[LEVELS], CALLS + slot, answer)
+
+
+@compiled
+def _plan_call(cp: Copies, ring: int) -> None:
+    mask = cp.call.shape[1] - 1
+    answer = cp.call_s[ring, cp.calls[ring, 0] & mask] if cp.calls[ring, 1] > 0 else INF
+    set_leaf(cp.answer_tree, 0, cp.number[LEVELS], ring, answer)
+
+
+@compiled
+def _free(cp: Copies, batch: int) -> None:
+    """Its place may be used by another batch."""
+    cp.behind[batch] = cp.number[FREE]
+    cp.number[FREE] = batch
+
+
+@compiled
+def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batch: int) -> int:
+    """A closed batch takes the worker that is free first in `free_s`; returns which."""
+    kind = cp.kind[batch]
+    worker = loop.earliest(free_s, slot, st.kinds.workers[kind])
+    start = max(free_s[slot, worker], cp.ready_s[batch])
+    service = st.kinds.service_s[kind, cp.size[batch]] * cp.factor[batch]
+    if loop.may_fail(st):
+        start = faults.begins_s(fs, slot, start)
+        service = faults.takes_s(fs, slot, start, service)
+    cp.start_s[batch] = start
+    cp.took_s[batch] = service
+    free_s[slot, worker] = start + service
+    return worker
+
+
+@compiled
+def _foresee(st: Stage, cp: Copies, slot: int) -> None:
+    """Play all that waits through anew: something has left the queue."""
+    kind = st.kind[slot]
+    for worker in range(st.kinds.workers[kind]):
+        st.free_s[slot, worker] = cp.free_s[slot, worker]
+    if loop.may_fail(st):
+        foreseen, begun = st.faults, cp.faults
+        foreseen.slow[slot] = begun.slow[slot]
+        foreseen.slow_until_s[slot] = begun.slow_until_s[slot]
+        foreseen.slow_drawn[slot] = begun.slow_drawn[slot]
+        foreseen.hang_s[slot] = begun.hang_s[slot]
+        foreseen.hangs_drawn[slot] = begun.hangs_drawn[slot]
+    batch = cp.first_waiting[slot]
+    while batch >= 0:
+        _play(st, cp, st.faults, st.free_s, slot, batch)
+        batch = cp.behind[batch]
+    if st.open_size[slot] > 0:
+        free = st.free_s[slot, loop.earliest(st.free_s, slot, st.kinds.workers[kind])]
+        st.open_start_s[slot] = _start_s(free, cp.opened_s[slot], st.kinds.window_s[kind])
+
+
+@compiled
+def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
+    """No request joins the open batch any more; it starts at `ready_s`, or when a worker is free for it."""
+    batch = cp.open_batch[slot]
+    kind = st.kind[slot]
+    cp.size[batch] = st.open_size[slot]
+    cp.kind[batch] = kind
+    cp.factor[batch] = service_factor(st.counter, st.kinds.sigma[kind])
+    cp.ready_s[batch] = ready_s
+    cp.behind[batch] = -1
+    if cp.last_waiting[slot] >= 0:
+        cp.behind[cp.last_waiting[slot]] = batch
+    else:
+        cp.first_waiting[slot] = batch
+    cp.last_waiting[slot] = batch
+    cp.open_batch[slot] = -1
+    st.open_size[slot] = 0
+    _play(st, cp, st.faults, st.free_s, slot, batch)
+    _show(st, slot)
+    _plan_start(st, cp, slot)
+
+
+@compiled
+def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_s: float) -> None:
+    """An admitted copy joins the open batch, or opens one."""
+    kinds = st.kinds
+    kind = st.kind[slot]
+    full = kinds.n_batch[kind]
+    size = st.open_size[slot]
+    if size == 0:
+        batch = cp.number[FREE]
+        cp.number[FREE] = cp.behind[batch]
+        cp.open_batch[slot] = batch
+        cp.opened_s[slot] = now_s
+        free = st.free_s[slot, loop.earliest(st.free_s, slot, kinds.workers[kind])]
+        st.open_start_s[slot] = _start_s(free, now_s, kinds.window_s[kind] if full > 1 else 0.0)
+    batch = cp.open_batch[slot]
+    place, copy = _place_of(cp, member)
+    cp.batch[place, copy] = batch
+    cp.member[batch, size] = member
+    st.member_s[slot, size] = now_s
+    st.member_promise_s[slot, size] = promise_s
+    size += 1
+    st.open_size[slot] = size
+    if st.open_start_s[slot] > now_s and loop.takes_another(st, slot, kind, size, False):
+        _show(st, slot)
+        _plan_start(st, cp, slot)
+    else:
+        close(st, cp, slot, now_s)
+
+
+@compiled
+def _start(st: Stage, cp: Copies, slot: int) -> None:
+    """The next batch of a replica starts. What is in it stays there."""
+    if cp.first_waiting[slot] < 0:
+        close(st, cp, slot, st.open_start_s[slot])
+    batch = cp.first_waiting[slot]
+    cp.first_waiting[slot] = cp.behind[batch]
+    if cp.behind[batch] < 0:
+        cp.last_waiting[slot] = -1
+    cp.behind[batch] = -1
+    worker = _play(st, cp, cp.faults, cp.free_s, slot, batch)
+    cp.answer_s[batch] = cp.free_s[slot, worker] + st.kinds.overhead_s[cp.kind[batch]]
+    if loop.may_fail(st):
+        cp.took_s[batch] = faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
+    st.busy_s[slot] += cp.took_s[batch]
+    for at in range(cp.size[batch]):
+        place, copy = _place_of(cp, cp.member[batch, at])
+        cp.state[place, copy] = RUNNING
+    if cp.first_running[slot, worker] < 0:
+        cp.first_running[slot, worker] = batch
+        _plan_answer(st, cp, slot)
+    else:
+        cp.behind[cp.last_running[slot, worker]] = batch
+    cp.last_running[slot, worker] = batch
+    _plan_start(st, cp, slot)
+
+
+# -- what becomes of requests ------------------------------------------------------------------------------------------
+
+
+@compiled
+def _place_of(cp: Copies, member: int) -> tuple[int, int]:
+    """Where its request is kept, and which copy it is."""
+    return (member >> 1) & (cp.arrival_s.shape[0] - 1), member & 1
+
+
+@compiled
+def _is_open(cp: Copies, place: int, copy: int) -> bool:
+    """May this copy still answer?"""
+    state = cp.state[place, copy]
+    return bool(state != NOT_SENT and state != ENDED)
+
+
+@compiled
+def _cancel(st: Stage, cp: Copies, member: int) -> None:
+    """A copy that waits leaves its queue. The batch is as open, or closed, as before."""
+    place, copy = _place_of(cp, member)
+    slot, batch = cp.slot[place, copy], cp.batch[place, copy]
+    cp.state[place, copy] = ENDED
+    is_open = cp.open_batch[slot] == batch
+    size = (st.open_size[slot] if is_open else cp.size[batch]) - 1
+    at = 0
+    while cp.member[batch, at] != member:
+        at += 1
+    for i in range(at, size):
+        cp.member[batch, i] = cp.member[batch, i + 1]
+        if is_open:
+            st.member_s[slot, i] = st.member_s[slot, i + 1]
+            st.member_promise_s[slot, i] = st.member_promise_s[slot, i + 1]
+    if is_open:
+        st.open_size[slot] = size
+        if size == 0:
+            cp.open_batch[slot] = -1
+            _free(cp, batch)
+    else:
+        cp.size[batch] = size
+        if size == 0:
+            _unlink(cp, slot, batch)
+            _free(cp, batch)
+        _foresee(st, cp, slot)
+    _show(st, slot)
+    _plan_start(st, cp, slot)
+
+
+@compiled
+def _unlink(cp: Copies, slot: int, batch: int) -> None:
+    """Take it out of those that wait."""
+    before = -1
+    one = cp.first_waiting[slot]
+    while one != batch:
+        before = one
+        one = cp.behind[one]
+    if before < 0:
+        cp.first_waiting[slot] = cp.behind[batch]
+    else:
+        cp.behind[before] = cp.behind[batch]
+    if cp.last_waiting[slot] == batch:
+        cp.last_waiting[slot] = before
+
+
+@compiled
+def _answered(st: Stage, cp: Copies, out: Departures, member: int, start_s: float, answer_s: float, shown: int) -> bool:
+    """One of its copies is answered; False: of a request that had its answer."""
+    place, copy = _place_of(cp, member)
+    cp.state[place, copy] = ENDED
+    if cp.answered[place] > 0:
+        return False
+    arrival = cp.arrival_s[place]
+    depart(out, member >> 1, arrival, start_s, answer_s, answer_s - arrival, shown)
+    cp.answered[place] = 1
+    if copy == 1:
+        cp.number[WON] += cp.hedged[place]
+    cp.in_flight[cp.slot[place, copy]] -= 1
+    other = 1 - copy
+    if _is_open(cp, place, other):
+        cp.in_flight[cp.slot[place, other]] -= 1
+        if cp.state[place, other] == WAITING:
+            _cancel(st, cp, member ^ 1)
+    return True
+
+
+@compiled
+def _answer(st: Stage, cp: Copies, out: Departures, slot: int) -> None:
+    """The next batch of a replica is answered."""
+    worker = _answers_next(st, cp, slot)
+    batch = cp.first_running[slot, worker]
+    cp.first_running[slot, worker] = cp.behind[batch]
+    if cp.behind[batch] < 0:
+        cp.last_running[slot, worker] = -1
+    size = cp.size[batch]
+    unused = 0
+    for at in range(size):
+        if not _answered(st, cp, out, cp.member[batch, at], cp.start_s[batch], cp.answer_s[batch], slot):
+            unused += 1
+    cp.value[WASTED_S] += cp.took_s[batch] * unused / size
+    _free(cp, batch)
+    _plan_answer(st, cp, slot)
+
+
+@compiled
+def _answer_call(st: Stage, cp: Copies, out: Departures, ring: int) -> None:
+    """The next call of a function is answered."""
+    at = cp.calls[ring, 0] & (cp.call.shape[1] - 1)
+    cp.calls[ring, 0] += 1
+    cp.calls[ring, 1] -= 1
+    _answered(st, cp, out, cp.call[ring, at], cp.call_start_s[ring, at], cp.call_s[ring, at], BY_FUNCTION)
+    _plan_call(cp, ring)
+
+
+@compiled
+def _until(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
+    """Answers and starts up to that time, in order of it; False: the buffer is full.
+
+    At one moment answers come before starts: what they cancel does not start. Functions come first, warm calls, then
+    cold ones, then replicas by their numbers.
+    """
+    levels = cp.number[LEVELS]
+    while out.rows[0] < CHUNK:
+        answer, start = cp.answer_tree[0], cp.start_tree[0]
+        first = min(answer, start)
+        if first > until_s or first == INF:
+            return True
+        if answer <= start:
+            leaf = first_leaf(cp.answer_tree, 0, levels, answer)
+            if leaf < CALLS:
+                _answer_call(st, cp, out, leaf)
+            else:
+                _answer(st, cp, out, leaf - CALLS)
+        else:
+            _start(st, cp, first_leaf(cp.start_tree, 0, levels, start) - CALLS)
+    return False
+
+
+@compiled
+def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
+    """Answer all that a replica has, as foreseen, whatever the time; False: the buffer is full."""
+    while out.rows[0] < CHUNK:
+        worker = _answers_next(st, cp, slot)
+        if worker >= 0:
+            _answer(st, cp, out, slot)
+        elif cp.first_waiting[slot] >= 0 or st.open_size[slot] > 0:
+            _start(st, cp, slot)
+        else:
+            return True
+    return False
+
+
+@compiled
+def lose(st: Stage, cp: Copies, slot: int) -> int:
+    """A crash takes all that a drained replica has not answered; fills `again`, and returns how many those are.
+
+    These are the requests that no other copy may answer.
+    """
+    count = 0
+    for list_of in range(cp.free_s.shape[1] + 1):
+        waits = list_of == cp.free_s.shape[1]
+        batch = cp.first_waiting[slot] if waits else cp.first_running[slot, list_of]
+        while batch >= 0:
+            for at in range(cp.size[batch]):
+                member = cp.member[batch, at]
+                place, copy = _place_of(cp, member)
+                cp.state[place, copy] = ENDED
+                if cp.answered[place] == 0:
+                    cp.in_flight[slot] -= 1
+                    if not _is_open(cp, place, 1 - copy):
+                        cp.again[count] = member >> 1
+                        count += 1
+            behind = cp.behind[batch]
+            _free(cp, batch)
+            batch = behind
+        if waits:
+            cp.first_waiting[slot] = -1
+            cp.last_waiting[slot] = -1
+        else:
+            cp.first_running[slot, list_of] = -1
+            cp.last_running[slot, list_of] = -1
+    _foresee(st, cp, slot)
+    _plan_answer(st, cp, slot)
+    _plan_start(st, cp, slot)
+    return count
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _fewest_in_flight(st: Stage, cp: Copies) -> int:
+    """As of `loop`, by counts that are kept here."""
+    kinds = st.kinds
+    best = -1
+    best_s = INF
+    for at in range(st.counter[READY]):
+        slot = st.ready[at]
+        kind = st.kind[slot]
+        full = kinds.n_batch[kind]
+        each_s = kinds.service_s[kind, full] / (full * kinds.workers[kind])
+        work_s = each_s * (cp.in_flight[slot] + 1)
+        if _better(work_s, False, slot, best_s, False, best):
+            best, best_s = slot, work_s
+    return best
+
+
+@compiled
+def _send(
+    st: Stage,
+    cp: Copies,
+    pool: FunctionPool,
+    out: Departures,
+    member: int,
+    hedges: bool,
+    now_s: float,
+    limit_s: float,
+    routing: int,
+    bouncers: bool,
+    late: int,
+) -> None:
+    """A copy goes to the replica that is chosen now, on to a function, or is refused."""
+    place, copy = _place_of(cp, member)
+    besides = cp.slot[place, 0] if hedges else -1
+    hidden = _hide(st, besides) if hedges else -1
+    slot = _fewest_in_flight(st, cp) if routing == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s, routing)
+    if hedges:
+        _unhide(st, besides, hidden)
+        if slot < 0:
+            return
+        cp.hedged[place] = 1
+        cp.number[HEDGES] += 1
+        cp.value[BUDGET] -= 1.0
+    latency = INF
+    horizon = limit_s
+    if slot >= 0:
+        latency = loop.expected_latency_s(st, slot, now_s)
+        horizon = min(limit_s, st.kinds.horizon_s[st.kind[slot]])
+    cp.slot[place, copy] = slot
+    if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
+        cp.state[place, copy] = WAITING
+        cp.in_flight[slot] += 1
+        _queue(st, cp, slot, now_s, member, horizon if bouncers else INF)
+        return
+    function = functions.latency_s(pool, now_s)
+    warm = min(function, pool.value[WARM_S]) if function < INF else INF
+    arrival = cp.arrival_s[place]
+    if _destination(latency, warm, horizon, late) == _FUNCTION:
+        functions.begin(pool, now_s)
+        answer = now_s + function
+        if slot < 0:  # a gateway's own call, which it waits for
+            cp.state[place, copy] = ENDED
+            cp.answered[place] = 1
+            depart(out, member >> 1, arrival, now_s, answer, answer - arrival, BY_FUNCTION)
+            return
+        cp.state[place, copy] = CALLED
+        cp.in_flight[slot] += 1
+        ring = 0 if function <= pool.value[WARM_S] else 1
+        at = (cp.calls[ring, 0] + cp.calls[ring, 1]) & (cp.call.shape[1] - 1)
+        cp.calls[ring, 1] += 1
+        cp.call[ring, at] = member
+        cp.call_start_s[ring, at] = now_s
+        cp.call_s[ring, at] = answer
+        _plan_call(cp, ring)
+        return
+    if pool.value[CONCURRENCY] > 0.0 and function == INF:
+        pool.number[THROTTLED] += 1
+    cp.state[place, copy] = ENDED
+    if not hedges:
+        cp.answered[place] = 1
+        depart(out, member >> 1, arrival, now_s, INF, INF, REFUSED)
+
+
+@compiled
+def _due_s(st: Stage, cp: Copies) -> float:
+    """When the next second copy is due, as far as is known; `NEXT` is its request."""
+    number = cp.number
+    mask = cp.arrival_s.shape[0] - 1
+    while number[NEXT] < st.counter[REQUEST]:
+        place = number[NEXT] & mask
+        if cp.answered[place] == 0 and cp.state[place, 1] == NOT_SENT and cp.slot[place, 0] >= 0:
+            return cp.arrival_s[place] + cp.value[AFTER_S]
+        number[NEXT] += 1
+    return INF
+
+
+@compiled
+def _has_room(st: Stage, cp: Copies) -> bool:
+    """Is there a place for one more request?"""
+    number = cp.number
+    places = cp.arrival_s.shape[0]
+    if st.counter[REQUEST] - number[OLDEST] < places:
+        return True
+    while number[OLDEST] < number[NEXT]:
+        place = number[OLDEST] & (places - 1)
+        if cp.answered[place] == 0 or _is_open(cp, place, 0) or _is_open(cp, place, 1):
+            break
+        number[OLDEST] += 1
+    return bool(st.counter[REQUEST] - number[OLDEST] < places)
+
+
+@compiled
+def advance(
+    st: Stage,
+    cp: Copies,
+    pool: FunctionPool,
+    out: Departures,
+    arrivals_s: Floats,
+    first: int,
+    until_s: float,
+    last: bool,
+    limit_s: float,
+    routing: int,
+    bouncers: bool,
+    late: int,
+) -> int:
+    """Simulate arrivals [first, ...) before `until_s`, and second copies; returns the position of the next.
+
+    `last`: no other arrival comes before `until_s`. Otherwise the time after the last of these is not touched, unless
+    one of them comes later. What comes again after a crash is sent first. `STOPPED` says why it returned.
+    """
+    number, value = cp.number, cp.value
+    mask = cp.arrival_s.shape[0] - 1
+    i = first
+    end = arrivals_s.shape[0]
+    number[STOPPED] = DONE
+    while True:
+        again = number[AGAIN_AT] < number[AGAIN]
+        arrival = arrivals_s[i] if i < end else INF
+        due = _due_s(st, cp)
+        now = value[AGAIN_S] if again else min(due, arrival)
+        if i == end and not last and not again:
+            return i
+        stop = not again and (now >= until_s or now == INF)
+        if not _until(st, cp, out, min(now, until_s)):
+            number[STOPPED] = FULL
+            return i
+        if stop:
+            return i
+        if number[FREE] < 0 or (not again and arrival < due and not _has_room(st, cp)):
+            number[STOPPED] = NO_ROOM
+            return i
+        hedges = False
+        if again:
+            request = cp.again[number[AGAIN_AT]]
+            number[AGAIN_AT] += 1
+            if cp.state[request & mask, 1] != NOT_SENT or value[BUDGET] < 1.0:
+                cp.again[number[GIVEN_UP]] = request
+                number[GIVEN_UP] += 1
+                continue
+            value[BUDGET] -= 1.0
+            number[RETRIED] += 1
+            member = 2 * request + 1
+        elif due <= arrival:
+            request = number[NEXT]
+            number[NEXT] += 1
+            if cp.answered[request & mask] > 0 or value[BUDGET] < 1.0:
+                continue
+            hedges = True
+            member = 2 * request + 1
+        else:
+            i += 1
+            request = st.counter[REQUEST]
+            st.counter[REQUEST] = request + 1
+            place = request & mask
+            cp.arrival_s[place] = arrival
+            cp.answered[place] = 0
+            cp.hedged[place] = 0
+            cp.state[place, 0] = NOT_SENT
+            cp.state[place, 1] = NOT_SENT
+            cp.slot[place, 0] = -1
+            cp.slot[place, 1] = -1
+            value[BUDGET] = _grown(value[BUDGET], 1)
+            member = 2 * request
+        _send(st, cp, pool, out, member, hedges, now, limit_s, routing, bouncers, late)
