@@ -126,7 +126,7 @@ class FencedLease:
             self._wait_s = self.ttl_s / 10.0  # two thirds of the term are left for that
             return
         if term != before:
-            self._term, self._seen_s = term, self._monotonic_s()  # whoever renewed it did so before
+            self._term, self._seen_s = term, self._monotonic_s()  # its holder renewed it before that
         self._wait_s = self.ttl_s / 3.0
         if term.holder == self.holder:
             self._lasts_until_s, self.fence = self._asked_s + (1.0 - _MARGIN) * self.ttl_s, term.fence

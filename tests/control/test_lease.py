@@ -156,7 +156,7 @@ def test_a_standby_by_another_clock_waits_a_term_itself(terms: CountingTerms, ah
     assert [other.hold(at_s) for at_s in (140.0, 144.9, 145.0)] == [None, None, 2]
 
 
-def test_a_new_holder_waits_for_a_term_that_is_long_over(terms: CountingTerms) -> None:
+def test_a_new_holder_waits_for_a_term_long_over(terms: CountingTerms) -> None:
     """It cannot know that it is: the term's end was written by another clock."""
     one, other = Holder(terms), Holder(terms)
     assert one.hold(100.0) == 1

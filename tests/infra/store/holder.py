@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mark_infra.store.sqlite import SqliteTable
 
-from mark.control.lease import FencedLease
+from mark.control.lease import FencedLease, Term
 
 
 def say(word: object) -> None:
@@ -23,7 +23,8 @@ def say(word: object) -> None:
 
 def contend(path: Path, holder: str) -> None:
     """At each time on stdin the last term is over: the leader then, by this one's own claim."""
-    table, over = SqliteTable(path), None
+    table = SqliteTable(path)
+    over: Term | None = None
     say("ready")
     for line in sys.stdin:
         over = table.claim("site", holder, float(line) + 1.0, over)

@@ -31,7 +31,7 @@ def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
     yield from opener(request.param, tmp_path, request)
 
 
-def test_a_term_is_its_holders_until_it_is_seen_to_stand(again: Callable[[], LeaseStore]) -> None:
+def test_a_term_is_its_holders_until_seen_to_stand(again: Callable[[], LeaseStore]) -> None:
     """And longer when it is prolonged; the number changes with the holder, and only then."""
     one, other = again(), again()
     held = one.claim("site", "a", 110.0)
