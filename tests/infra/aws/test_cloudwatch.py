@@ -179,7 +179,7 @@ def test_a_heartbeat_is_the_sites() -> None:
     assert one["Dimensions"] == [{"Name": "Site", "Value": "mark"}]
 
 
-def test_a_pipelines_share_of_queries_in_time_goes_by_its_name() -> None:
+def test_a_pipelines_queries_in_time_go_by_its_name() -> None:
     """Without queries there is none."""
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
