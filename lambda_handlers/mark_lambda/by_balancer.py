@@ -1,9 +1,10 @@
 """Requests that a load balancer sends to the function itself, while no instance of the service is ready.
 
 An Application Load Balancer invokes a function with the HTTP request as an event, and makes the answer's body and
-headers of what comes back; neither may be larger than 1 MB. What is answered, and how, is what a bouncer would answer.
-No bouncer has looked at the caller's key, so that is done here: by the parameter that bouncers read, which holds
-digests of keys. Without it no client may ask. Signed tokens are not known here.
+headers of what comes back; neither may be larger than 1 MB. Before the stages of a pipeline it does so with calls of
+conductors. What is answered, and how, is what a bouncer would answer. No bouncer has looked at the caller's key, so
+that is done here: by the parameter that bouncers read, which holds digests of keys. Without it no client may ask.
+Signed tokens are not known here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from urllib.parse import unquote
 import orjson
 
 from mark.models.answering import answer, refusal
-from mark.models.call import RESULTS, Call, Reply
+from mark.models.call import BY_VALUE, RESULTS, Call, Reply
 from mark.models.compression import Refused, inflated
 from mark.models.metadata import metadata, server_metadata
 from mark.models.model import Model
@@ -177,6 +178,8 @@ def _call(path: str, headers: Mapping[str, str], body: bytes) -> Call:
         return Call("oip", kind, body)
     if not (length.isascii() and length.isdigit()) or len(length) > 18 or int(length) > len(body):
         raise Refused(400, "inference-header-content-length is not within the body")
+    if kind == RESULTS:  # of a stage, by its conductor
+        return Call(BY_VALUE, RESULTS, body, int(length), RESULTS)
     return Call("oip", kind, body, int(length))
 
 

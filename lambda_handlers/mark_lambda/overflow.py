@@ -2,7 +2,7 @@
 
 The model of `MARK_MODEL` (a reference as in a service file) is loaded and warmed up once for each environment, before
 its first invocation, and answers what bouncers could not finish in time. `MARK_MODEL_PATH` is where it is looked for;
-`MARK_NAME` and `MARK_VERSION` are what its answers call it, the service's name and version.
+`MARK_NAME` and `MARK_VERSION` are what its answers call it, the service's name (a stage's in its pipeline) and version.
 
     {"calls": [...]}               -> {"replies": [...], "cold": false, "load_s": 1, "billed_ms": 301, "service_s": 0.3}
     {"warm": true, "hold_ms": 200} -> {"cold": true, "load_s": 1, "billed_ms": 1404}

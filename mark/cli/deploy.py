@@ -12,13 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipments, site_releases
+from mark_infra.deploy.deploy import (
+    DeployTarget,
+    Planned,
+    destroy,
+    plan,
+    policies,
+    shipments,
+    site_conductors,
+    site_releases,
+)
 from mark_infra.deploy.first_answer import first_answers, status_of
 from mark_infra.deploy.releases import RolloutNews
 
 from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show
-from mark.config.site_services import site_services
+from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.reporting.monthly import monthly_table
 from mark.reporting.quotas import quota_table
@@ -162,11 +171,16 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
 def _roll_back(target: DeployTarget, args: argparse.Namespace) -> int:
     if not args.services:
         raise BadInput("say which services", "SERVICE")
-    services = [one.name for one in site_services(args.services)]
-    releases = site_releases(target)
+    services, releases = [one.name for one in site_services(args.services)], site_releases(target)
+    # What is before a release is another one as soon as the controller hears of it.
+    stages = {one.name: one.stage_services()[0].name for one in site_pipelines(args.services)}
+    before = {pipeline: releases.before(stage) for pipeline, stage in stages.items()}
     if not _agreed(args, f"take back the release of {', '.join(services)}"):
         return 0
     releases.roll_back(services)
+    for pipeline, template in before.items():
+        if template is not None:
+            print(f"{pipeline}: {site_conductors(target).take_back(pipeline, template)}", flush=True)
     return 0 if args.no_wait else _told(releases.news(services, back=True))
 
 

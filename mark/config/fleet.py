@@ -42,13 +42,16 @@ class FleetConfig:
     limits_unsaid: tuple[str, ...]  # of max_instances and both max_usd_per_hour, those that are defaults
 
 
-def fleet_of(fleet: Section, overflow: Section) -> FleetConfig:
-    """`[fleet]`, and of `[overflow]` what functions there are and what they may cost. Raises BadInput."""
+def fleet_of(fleet: Section, overflow: Section, *, others: bool = False) -> FleetConfig:
+    """`[fleet]`, and of `[overflow]` what functions there are and what they may cost. Raises BadInput.
+
+    `others`: there may be functions that another section names.
+    """
     catalog = fleet.text("catalog", "aws-2026")
     functions = functions_of(overflow)
     most, least = fleet.whole("max_instances", 500), fleet.whole("min_instances", 1, least=0)
     limits = [(fleet, "max_instances"), (fleet, "max_usd_per_hour")]
-    if functions:
+    if functions or others:
         limits.append((overflow, "max_usd_per_hour"))
     if least > most:
         raise BadInput("must not be above max_instances", fleet.where("min_instances"), f"{least} (of {most})")

@@ -181,8 +181,8 @@ def load_pipeline(file: str) -> PipelineConfig:
     name, profile, lineage = service.text("name"), service.text("profile", ""), service.text("lineage", "")
     check_name(name, service.where("name"))
     slo, driver = slo_of(service), _driver(service)
-    bought = fleet_of(fleet, overflow)
     sections = _sections(path, written)
+    bought = fleet_of(fleet, overflow, others=any("function" in section.table for section in sections.values()))
     if not 1 <= len(sections) <= MOST_STAGES:
         raise BadInput(f"a pipeline has 1 to {MOST_STAGES} stages", f"{path} [stage.NAME]", len(sections))
     stages = {section.name: _stage(stage, section, bought, driver) for stage, section in sections.items()}

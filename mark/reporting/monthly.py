@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 # Of terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its
 # function, and one of what that may cost.
 ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION, ALARMS_OF_LIMITED_FUNCTION = 2, 2, 5, 1, 1
-ALARMS_OF_CONDUCTORS = 3  # of a pipeline
-# Of mark_infra.aws.cloudwatch: one of the site, eight of each service, and one of each offer that it bought.
-METRICS, METRICS_OF_SERVICE = 1, 8
+ALARMS_OF_PIPELINE = 4  # three of its conductors, one of its promise
+# Of mark_infra.aws.cloudwatch: one of the site, eight of each service, one of each offer that it bought, and one of
+# each pipeline.
+METRICS, METRICS_OF_SERVICE, METRICS_OF_PIPELINE = 1, 8, 1
 # Terraform's types that cost nothing themselves, as a site has them.
 FREE = frozenset((
     *("aws_autoscaling_group", "aws_launch_template"),  # what they launch has lines of its own
@@ -109,7 +110,7 @@ def alarms(services: Sequence[ServiceCost], balancers: int, pipelines: int = 0) 
     limited = sum(one.max_function_usd_per_hour is not None for one in functions)
     of_functions = ALARMS_OF_FUNCTION * len(functions) + ALARMS_OF_LIMITED_FUNCTION * limited
     of_services = ALARMS_OF_SERVICE * len(services) + of_functions
-    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services + ALARMS_OF_CONDUCTORS * pipelines
+    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services + ALARMS_OF_PIPELINE * pipelines
 
 
 def monthly(
@@ -172,18 +173,18 @@ def monthly(
     watched = alarms(services, balancers + stage_balancers, len(conductors))
     # Errors and refused connections of each balancer, requests to each function's target group.
     read = 2 * (balancers + stage_balancers) + sum(service.function is not None for service in services)
+    sent = METRICS + (METRICS_OF_SERVICE + 1) * len(services) + METRICS_OF_PIPELINE * len(conductors)
     return charges + [
         CostLine("other", what, amount, basis, resources)
-        for what, amount, basis, resources in _of_site(services, zones, balancers, controller_disk_gib, watched, read)
+        for what, amount, basis, resources in _of_site(zones, balancers, controller_disk_gib, watched, sent, read)
     ]
 
 
 def _of_site(
-    services: Sequence[ServiceCost], zones: int, balancers: int, controller_disk_gib: float, watched: int, read: int
+    zones: int, balancers: int, controller_disk_gib: float, watched: int, sent: int, read: int
 ) -> list[tuple[str, float | None, str, tuple[str, ...]]]:
-    """`watched` by as many alarms; `read` metrics of balancers a minute."""
+    """`watched` by as many alarms; metrics `sent`, and those `read` of balancers, each once a minute."""
     hours, seconds = HOURS_PER_MONTH, HOURS_PER_MONTH * 3600.0
-    metrics = METRICS + (METRICS_OF_SERVICE + 1) * len(services)
     return [
         (
             "load balancer" if balancers == 1 else f"{balancers} load balancers",
@@ -215,8 +216,8 @@ def _of_site(
         ("alarms", watched * ALARM_USD_PER_MONTH, f"{watched} of them", ("aws_cloudwatch_metric_alarm",)),
         (
             "metrics",
-            metrics * METRIC_USD_PER_MONTH,
-            f"{metrics} of them, and one for each offer more",
+            sent * METRIC_USD_PER_MONTH,
+            f"{sent} of them, and one for each offer more",
             (),
         ),
         ("sending them", seconds / 60.0 * METRIC_CALL_USD, "once a minute, 100 in a call", ()),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mark_infra.aws.site import TemplateVersion
 from mark_infra.deploy.bake import ImageWanted
 from mark_infra.deploy.deploy import DeployTarget, Planned
 from mark_infra.deploy.terraform import ResourceChange
@@ -55,3 +56,36 @@ def test_images_to_bake_are_named_before_anything_is_agreed(tmp_path: Path) -> N
     )
     assert _changes(planned).startswith("images to bake first: echo on a c5.large\n1 to create; all of it in ")
     assert _changes(Planned([], [], target, nothing, nothing, nothing, nothing)) == "nothing to change"
+
+
+class Taken:
+    """What is taken back, in order: stands in for a site's releases and its conductors."""
+
+    def __init__(self) -> None:
+        self.back: list[object] = []
+
+    def before(self, service: str) -> TemplateVersion | None:
+        assert not self.back, "what is before is known before"
+        return TemplateVersion("lt-1", service)
+
+    def roll_back(self, services: list[str]) -> None:
+        self.back += services
+
+    def take_back(self, pipeline: str, stage: TemplateVersion) -> str:
+        self.back.append((pipeline, stage.version))
+        return "they go"
+
+
+def test_a_pipelines_driver_is_taken_back_with_its_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = "".join(f'[stage.{name}]\nmodel = "echo:Echo"\nslo_ms = 100\n' for name in ("first", "second"))
+    head = '[service]\nname = "two"\nslo_ms = 600\nslo_attainment = 0.98\npipeline = "driver:run"\n'
+    (tmp_path / "two.toml").write_text(head + stages)
+    taken = Taken()
+    for name in ("site_releases", "site_conductors"):
+        monkeypatch.setattr(f"mark.cli.deploy.{name}", lambda target: taken)
+    argv = ["--rollback", "--yes", "--no-wait", "--region", "eu-west-1"]
+    assert main(["deploy", str(tmp_path / "two.toml"), "inception-v3", *argv]) == 0
+    assert taken.back == ["two-first", "two-second", "inception-v3", ("two", "two-first")]
+    assert capsys.readouterr().out == "two: they go\n"

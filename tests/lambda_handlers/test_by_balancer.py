@@ -14,6 +14,8 @@ from mark_lambda.by_balancer import KEPT_S, BalancerRequests, KeyDigests
 from mark_lambda.overflow import OverflowHandler
 
 import mark
+from mark.models.call import RESULTS, Reply
+from mark.models.results import call_with, results_of
 
 CLIENT, READER = "client-key-of-32-characters-0001", "metrics-key-of-32-characters-001"
 KEYS = [SiteKey("client", CLIENT, ("infer",)), SiteKey("reader", READER, ("metrics",))]
@@ -220,3 +222,15 @@ def test_the_handler_answers_both_bouncers_and_balancers() -> None:
     with pytest.raises(ValueError, match="not an event of calls"):
         handler({"requestContext": {"http": {}}})
     assert OverflowHandler(Double(), 1.0)(request(body=json.dumps(OIP)))["statusCode"] == 401
+
+
+def test_a_conductors_call_of_a_stage_is_answered_by_value() -> None:
+    """As by the stage's own server; a body in this form that says not where its JSON ends is malformed."""
+    call = call_with(np.float64(3.0))
+    asked = {"content_type": RESULTS, "inference_header_content_length": str(call.json_bytes)}
+    answer = answers()(request(body=bytes(call.body), **asked))
+    assert (answer["statusCode"], answer["headers"]["content-type"]) == (200, RESULTS)
+    length = int(answer["headers"]["inference-header-content-length"])
+    assert results_of(Reply(200, RESULTS, b64decode(answer["body"]), length)) == [6.0]
+    del asked["inference_header_content_length"]
+    assert answers()(request(body=bytes(call.body), **asked))["statusCode"] == 400

@@ -52,8 +52,18 @@ def test_a_pipeline_has_conductors_and_a_private_balancer() -> None:
     assert found["two, their disks"] == pytest.approx(3 * 0.72)
     assert found["load balancer of stages"] == pytest.approx(16.425)
     assert found["its public addresses"] == pytest.approx(3 * 3.65), "clients' balancer alone has such"
-    assert found["alarms"] == pytest.approx(0.1 * (2 + 2 * 2 + 2 * 5 + 3))
+    assert found["alarms"] == pytest.approx(0.1 * (2 + 2 * 2 + 2 * 5 + 4))
+    assert found["metrics"] == pytest.approx(0.3 * (1 + 2 * 9 + 1))
     assert {charge.part for charge in charges if charge.what.startswith("two, ")} == {"other"}
+
+
+def test_a_stages_function_is_a_line_of_its_own() -> None:
+    """By traffic, up to its part of what all may cost."""
+    stage = replace(ONE, name="two-first", max_function_usd_per_hour=1.0)
+    charges = monthly([stage, replace(ONE, name="two-second", function=None)], 3, stage_balancers=1)
+    (line,) = (charge for charge in charges if charge.part == "functions")
+    assert (line.what, line.usd_per_month) == ("two-first, lambda:3008", None)
+    assert line.basis == "$19.00 a million requests, $730 at most"
 
 
 def test_without_a_function_none_is_billed() -> None:

@@ -75,7 +75,7 @@ BOUNCER_VALUES = {
     "drain_s": "5",
     "linger_s + drain_s + 10": "15",
     "log_group": "/mark/mark/echo",
-    "function": "mark_echo-overflow:3",
+    "function": "--function mark_echo-overflow:3",
     "stage": "",
     "grpc_port": "",
     "scheme": "https",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mark_infra.aws.cloudwatch import OF_EACH_SERVICE
+from mark_infra.aws.cloudwatch import ATTAINMENT, OF_EACH_PIPELINE, OF_EACH_SERVICE
 from mark_infra.aws.notices import WAIT_S
 
 from mark.billing.extras import QUEUE_POLL_S
-from mark.reporting.monthly import FREE, METRICS_OF_SERVICE, ServiceCost, alarms, monthly
+from mark.reporting.monthly import FREE, METRICS_OF_PIPELINE, METRICS_OF_SERVICE, ServiceCost, alarms, monthly
 from tests.terraform.conftest import MODULES, Terraform
 from tests.terraform.mocked_site import MockedSite, Step, resources
 
@@ -38,15 +38,23 @@ def test_every_kind_of_resource_has_a_line_or_is_free() -> None:
 
 @pytest.mark.slow
 def test_alarms_of_pipelines_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
-    """Their stages are services; their conductors have alarms of their own, and a balancer of stages the usual two."""
+    """Their stages are services; their conductors have alarms of their own, the whole one of its promise, and a
+    balancer of stages the usual two."""
     site = MockedSite(terraform, tmp_path)
-    services = site.services(["with", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
-    del services["two-first"]["function"]
+    services = site.services(["without", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
+    del services["without"]["function"]
+    pipelines = site.pipelines(["two"])
     for one in services.values():
-        one |= {"slo_attainment": 0.98, "max_usd_per_hour": 5.0}
-    services["with"]["function"]["max_usd_per_hour"] = 2.0
-    (state,) = site.run(Step(services, default="two", pipelines=site.pipelines(["two"])))
-    assert len(resources(state, "aws_cloudwatch_metric_alarm")) == alarms(COSTS, balancers=2, pipelines=1)
+        one |= {"slo_attainment": 0.99, "max_usd_per_hour": 5.0}
+    services["two-first"]["function"]["max_usd_per_hour"] = 2.0
+    pipelines["two"]["slo_attainment"] = 0.98
+    (state,) = site.run(Step(services, default="two", pipelines=pipelines))
+    watched = {one["alarm_name"]: one for one in resources(state, "aws_cloudwatch_metric_alarm").values()}
+    assert len(watched) == alarms(COSTS, balancers=2, pipelines=1)
+    for name, percent in (("two-first", 99.0), ("two", 98.0)):
+        promise = watched[f"mark-{name}-promise"]
+        assert promise["threshold"] == pytest.approx(percent)
+        assert (promise["metric_name"], promise["dimensions"]) == (ATTAINMENT, {"Site": "mark", "Service": name})
     assert {one["name"]: one["internal"] for one in resources(state, "aws_lb").values()} == {
         "mark": False,
         "mark-stages": True,
@@ -54,7 +62,7 @@ def test_alarms_of_pipelines_are_counted_as_they_are_made(terraform: Terraform, 
     listeners = {at.split('"')[1]: one for at, one in resources(state, "aws_lb_listener").items()}
     assert {number: one["protocol"] for number, one in listeners.items()} == {"0": "HTTPS", "stages": "HTTP"}
     (told,) = (one for at, one in resources(state, "aws_s3_object").items() if '"archives"' in at)
-    assert [line.split()[0] for line in told["content"].splitlines()] == ["two", "with"]
+    assert [line.split()[0] for line in told["content"].splitlines()] == ["two", "without"]
 
 
 def test_every_line_is_of_something_that_is_made() -> None:
@@ -63,7 +71,7 @@ def test_every_line_is_of_something_that_is_made() -> None:
 
 
 def test_metrics_and_polls_are_counted_as_they_are_sent() -> None:
-    assert len(OF_EACH_SERVICE) == METRICS_OF_SERVICE
+    assert (len(OF_EACH_SERVICE), len(OF_EACH_PIPELINE)) == (METRICS_OF_SERVICE, METRICS_OF_PIPELINE)
     assert WAIT_S == QUEUE_POLL_S
 
 

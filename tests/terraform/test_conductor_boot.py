@@ -137,11 +137,11 @@ def test_a_stages_instance_serves_that_stage_alone(tmp_path: Path) -> None:
     said |= {f"artifacts.wheels.{name}": none for name in ("key", "version", "sha256")}
     (machine.root / "opt/mark/venv").mkdir(parents=True)
     (machine.root / "opt/mark/venv/wheels").write_text(f"{none}\n")
-    done = machine.boot("i-1", said, ('scheme == "https"', 'stage != ""'), stage="second", service="two-second")
+    of_stage = {"stage": "second", "service": "two-second", "function": "--stage-function second=mark_two-second:1"}
+    done = machine.boot("i-1", said, ('scheme == "https"', 'function != ""', 'stage != ""'), **of_stage)
     assert done.returncode == 0, done.stderr
     command = machine.unit()["ExecStart"]
-    assert command.endswith(" --stage second")
-    assert "--function" not in command
+    assert command.endswith(" --stage-function second=mark_two-second:1 --stage second")
 
 
 @contextmanager

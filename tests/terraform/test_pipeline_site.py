@@ -1,4 +1,5 @@
-"""A site of one service that gets a pipeline: planned, applied, unchanged by a second plan, controlled, destroyed.
+"""A site of one service that gets a pipeline, whose stages have functions: planned, applied, unchanged by a second
+plan, controlled, destroyed.
 
 By real Terraform on the testbed's cloud; some five minutes, of two applies.
 """
@@ -6,15 +7,27 @@ By real Terraform on the testbed's cloud; some five minutes, of two applies.
 from __future__ import annotations
 
 import base64
+import json
+import os
+import subprocess
+import sys
+import zipfile
 from functools import partial
 from pathlib import Path
 
 import pytest
-from mark_infra.aws.site import Site, load_site
+from mark_infra.aws.conductors import Conductors
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site, TemplateVersion, load_site
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
+from mark_infra.deploy.conductor_releases import ConductorReleases
 from mark_infra.deploy.deploy import DeployTarget, Shipment, destroy, plan, shipment, shipments
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.iam import IamCall, IamDecision, IamPolicy
 
+from mark.models.call import RESULTS, Reply
+from mark.models.results import call_with, results_of
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.real_processes import wait_for
 from tests.terraform.conftest import Terraform
@@ -44,6 +57,9 @@ catalog = "aws-2026"
 instances = ["c5.*"]
 max_instances = 20
 max_usd_per_hour = 10.0
+[overflow]
+function = "lambda:1024"
+max_usd_per_hour = 2.0
 [stage.first]
 model = "echo:Echo"
 slo_ms = 200
@@ -92,12 +108,22 @@ def test_a_pipeline_joins_a_site_and_goes_with_it(
     costs = {one.what: one.usd_per_month or 0.0 for one in planned.charges}
     assert costs["two, 2 conductors"] == pytest.approx(2 * 12.264)
     assert costs["load balancer of stages"] == pytest.approx(16.425)
+    assert {line.what: line.basis.partition(", ")[2] for line in planned.charges if line.part == "functions"} == {
+        f"two-{stage}, lambda:1024": "$730 at most" for stage in ("first", "second")
+    }
     deployed = planned.apply()
     site = load_site(deployed.site_file)
     assert set(site.services) == set(deployed.services) == {"echo", "two-first", "two-second"}
     assert set(deployed.addresses) == {"echo", "two"}
     assert all(target.name in name for name in deployed.balancers.values())
     check_conductors(moto)
+    there = site.pipelines["two"]
+    assert (there.conductors, there.scheme) == ("mark-two-conductors", "http")
+    assert len(Conductors(Gate(site, options=moto.options), there.conductors).addresses()) == 2
+    stage = TemplateVersion(site.service("two-first").launch_template, "1")
+    conductors = ConductorReleases(site, Gate(site, options=moto.options))
+    assert conductors.take_back("two", stage) == "its conductors stay: they have that release's folder"
+    check_functions_rights(moto)
     keys = deployed.keys_file.read_text().splitlines()
     assert [key.split(":")[0] for key in keys] == ["controller", "operator", "client", "conductor"]
     check_no_key_lies_about(target, keys)
@@ -105,6 +131,8 @@ def test_a_pipeline_joins_a_site_and_goes_with_it(
     assert parameters["conductors"] == f"{keys[-1]}\n"
     assert keys[-1].split(":")[1] not in parameters["bouncers"]
     assert "\nconductor:sha256-" in parameters["bouncers"]
+    key = keys[-1].split(":")[1]
+    assert asked_of_function(moto, target.folder / "artifacts" / "two-second.zip", "second", key) == [7.0]
     again = plan(both, target, said.append)
     assert again.changes == [], again.terraform.text()
 
@@ -139,6 +167,7 @@ def check_only_adds(changes: list[tuple[str, str]]) -> None:
     assert others <= {
         "module.controller.aws_launch_template.this",
         "module.controller.aws_autoscaling_group.this",
+        "module.controller.aws_iam_role_policy.this",  # by the first functions of the site
         'module.controller.aws_s3_object.boot["archives"]',
         'module.controller.aws_s3_object.boot["site.toml"]',
     }
@@ -147,6 +176,9 @@ def check_only_adds(changes: list[tuple[str, str]]) -> None:
     assert {
         'module.conductors["two"].aws_autoscaling_group.this',
         'module.fleet["two-first"].aws_launch_template.this',
+        'module.overflow["two-first"].aws_lambda_function.this',
+        'module.observability.aws_cloudwatch_metric_alarm.promise["two"]',
+        'module.observability.aws_cloudwatch_metric_alarm.function_spend["two-first"]',
         'module.network.aws_lb.this["stages"]',
         'module.observability.aws_cloudwatch_metric_alarm.nobody_ready["two"]',
         'module.state.aws_ssm_parameter.keys["conductors"]',
@@ -184,7 +216,74 @@ def check_conductors(moto: MotoServer) -> None:  # noqa: F811
     ]
     booted = base64.b64decode(stage["LaunchTemplateData"]["UserData"])
     assert len(booted) < USER_DATA
-    assert " --stage second\n" in booted.decode()
+    assert " --stage-function second=mark_two-second-overflow:1 --stage second\n" in booted.decode()
+
+
+def check_functions_rights(moto: MotoServer) -> None:  # noqa: F811
+    """Instances of a stage may invoke its own function, by its versions, and no other; conductors may invoke none."""
+    iam, functions = moto.client("iam"), moto.client("lambda")
+    arns = {one["FunctionName"]: one["FunctionArn"] for one in functions.list_functions()["Functions"]}
+    assert set(arns) == {"mark_two-first-overflow", "mark_two-second-overflow"}
+    roles = {"mark-two-first-bouncer": "bouncer", "mark-two-second-bouncer": "bouncer", "mark-echo-bouncer": "bouncer"}
+    for role, name in {**roles, "mark-two-conductors": "conductor"}.items():
+        policy = IamPolicy(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        allowed = {
+            function
+            for function, arn in arns.items()
+            if policy.decide(IamCall("lambda:InvokeFunction", f"{arn}:1")) is IamDecision.ALLOWED
+        }
+        own = role.replace("mark-", "mark_", 1).replace("-bouncer", "-overflow")
+        assert allowed == {own} & set(arns), role
+
+
+ASKED = """
+import json, sys
+from mark_lambda.overflow import handler
+print(json.dumps(handler(json.load(sys.stdin))))
+"""
+
+
+def asked_of_function(moto: MotoServer, file: Path, stage: str, key: str) -> list[object]:  # noqa: F811
+    """What the stage's function makes of a conductor's call while the balancer has no instance for it: the package, in
+    the environment that Lambda has for it, which looks up in Systems Manager whether the key may ask."""
+    code = file.with_suffix("")
+    with zipfile.ZipFile(file) as package:
+        package.extractall(code)
+    described = moto.client("lambda").get_function_configuration(FunctionName=f"mark_two-{stage}-overflow")
+    variables = of_aws(os.environ, REGION) | described["Environment"]["Variables"]
+    variables |= {
+        "AWS_ENDPOINT_URL": moto.url,
+        "AWS_LAMBDA_FUNCTION_NAME": described["FunctionName"],
+        "PYTHONPATH": str(code),
+    }
+    call = call_with(7.0)
+    event = {
+        "requestContext": {"elb": {}},
+        "httpMethod": "POST",
+        "path": f"/v2/models/{stage}/infer",
+        "headers": {
+            "authorization": f"Bearer {key}",
+            "content-type": RESULTS,
+            "inference-header-content-length": str(call.json_bytes),
+            "mark-service": f"two-{stage}",
+        },
+        "body": base64.b64encode(call.body).decode(),
+        "isBase64Encoded": True,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED],
+        cwd=code,
+        env=variables,
+        input=json.dumps(event),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["statusCode"] == 200, answer
+    length = int(answer["headers"]["inference-header-content-length"])
+    return results_of(Reply(200, RESULTS, base64.b64decode(answer["body"]), length))
 
 
 def value(moto: MotoServer, reader: str) -> str:  # noqa: F811

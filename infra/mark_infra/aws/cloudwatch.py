@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mark.control.launcher import started_nothing, started_some
+from mark.control.ports import RecentAnswers
 from mark.control.views import DecisionView, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
@@ -25,9 +26,11 @@ _LOG = logging.getLogger("mark.aws")
 NAMESPACE = "mark"
 PERIOD_S = 60.0
 HEARTBEAT = "Heartbeat"
+ATTAINMENT = "Attainment"
 OF_EACH_SERVICE = (
-    *("Attainment", "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "FunctionBillPerHour", "FailedLaunches"),
+    *(ATTAINMENT, "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "FunctionBillPerHour", "FailedLaunches"),
 )  # and Instances, of each offer
+OF_EACH_PIPELINE = (ATTAINMENT,)  # of the whole: its stages are services
 DECISIONS = 100  # newest ones that are enough for a minute
 _LAUNCHES = frozenset(("launch", "resume"))
 _MOST_IN_CALL = 100  # 1,000 are allowed; smaller calls never come near the read timeout
@@ -64,7 +67,7 @@ def _data(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
         return {"MetricName": name, "Dimensions": [*dimensions, *more], "Timestamp": at, "Value": value, "Unit": unit}
 
     if view.slo.recent is not None:
-        yield datum("Attainment", 100.0 * view.slo.recent, "Percent")
+        yield datum(ATTAINMENT, 100.0 * view.slo.recent, "Percent")
     if view.rps is not None:
         yield datum("Load", view.rps, "Count/Second")
     yield datum("Capacity", view.capacity_rps, "Count/Second")
@@ -112,6 +115,16 @@ class CloudWatchMetrics:
         `decisions` are the newest `DECISIONS`.
         """
         self._put(list(data_of(view, self._site, self._since(view, decisions))))
+
+    def put_pipeline(self, pipeline: str, recent: RecentAnswers, at_unix_s: float) -> None:
+        """Have it sent how many of a pipeline's last queries were in time; nothing where there were none."""
+        if not recent.count:
+            return
+        at, of = datetime.fromtimestamp(at_unix_s, UTC), {"Site": self._site, "Service": pipeline}
+        dimensions = [{"Name": name, "Value": value} for name, value in of.items()]
+        percent = 100.0 * recent.in_time / recent.count
+        one = {"MetricName": ATTAINMENT, "Dimensions": dimensions, "Timestamp": at, "Value": percent, "Unit": "Percent"}
+        self._put([one])
 
     def beat(self, at_unix_s: float) -> None:
         """A controller leads here: said once a minute, and its silence is an alarm."""

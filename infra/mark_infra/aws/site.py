@@ -23,6 +23,9 @@ release = "3fa9c1d2e4b5"            # what instances are to boot from, and which
 launch_template_version = "7"
 platforms = { x86_64 = { launch_template = "lt-0abc", version = "7" } }  # which types boot by which template
 gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass through it: its counts are the load
+[pipelines.digits]                  # whose stages are among the services
+conductors = "mark-digits-conductors"  # Auto Scaling group of what takes queries through them
+scheme = "https"                    # what these speak, on bouncer_port, "http" unless said
 """
 
 from __future__ import annotations
@@ -99,6 +102,14 @@ class SiteService:
 
 
 @dataclass(frozen=True, slots=True)
+class SitePipeline:
+    """What a site has for one pipeline beside its stages, which are services."""
+
+    conductors: str  # name of their Auto Scaling group
+    scheme: str = "http"  # or https: what they speak
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """An account, a region and what was made there. Paths are absolute."""
 
@@ -110,6 +121,7 @@ class Site:
     key_file: Path | None = None
     time_scale: float = 1.0  # control seconds per wall second
     services: Mapping[str, SiteService] = field(default_factory=dict)
+    pipelines: Mapping[str, SitePipeline] = field(default_factory=dict)
 
     def service(self, name: str) -> SiteService:
         """Raises BadInput where the site has nothing for it."""
@@ -145,10 +157,11 @@ def load_site(path: Path) -> Site:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"is no TOML: {error}", str(path)) from None
     file = _Table(path, "", tables)
-    file.check({"site", "services"})
+    file.check({"site", "services", "pipelines"})
     site = file.table("site")
     site.check(_SITE_KEYS)
     services = file.table("services") if "services" in tables else _Table(path, "services", {})
+    pipelines = file.table("pipelines") if "pipelines" in tables else _Table(path, "pipelines", {})
     store = site.text("store")
     kind, _, place = store.partition(":")
     if kind not in ("dynamodb", "sqlite") or not place:
@@ -172,6 +185,7 @@ def load_site(path: Path) -> Site:
         key_file=(path.parent / key_file).absolute() if key_file else None,
         time_scale=float(scale),
         services={name: _service(services.table(name), name) for name in services.values},
+        pipelines={name: _pipeline(pipelines.table(name)) for name in pipelines.values},
     )
 
 
@@ -205,6 +219,8 @@ def dump_site(site: Site) -> str:
             "platforms": {name: asdict(one) for name, one in service.platforms.items()} or None,
         }
         lines += ["", f"[services.{_text(name)}]", *_lines(body)]
+    for name, pipeline in site.pipelines.items():
+        lines += ["", f"[pipelines.{_text(name)}]", *_lines(asdict(pipeline))]
     return "\n".join(lines) + "\n"
 
 
@@ -231,9 +247,6 @@ def _service(table: _Table, name: str) -> SiteService:
     function, function_alias = table.text("function", "") or None, table.text("function_alias", "") or None
     if function_alias and not function:
         raise BadInput("is missing where there is a function_alias", table.where("function"))
-    scheme = table.text("scheme", "http")
-    if scheme not in ("http", "https"):
-        raise BadInput("must be http or https", table.where("scheme"), scheme)
     return SiteService(
         launch_template=table.text("launch_template"),
         subnets={zone: subnets.text(zone) for zone in subnets.values},
@@ -247,9 +260,14 @@ def _service(table: _Table, name: str) -> SiteService:
         function_group=function_group,
         grpc_groups=grpc_groups,
         grpc_rules=grpc_rules,
-        scheme=scheme,
+        scheme=table.scheme(),
         platforms=_platforms(table, release),
     )
+
+
+def _pipeline(table: _Table) -> SitePipeline:
+    table.check({"conductors", "scheme"})
+    return SitePipeline(table.text("conductors"), table.scheme())
 
 
 def _platforms(table: _Table, release: str) -> dict[str, TemplateVersion]:
@@ -303,6 +321,12 @@ class _Table:
         if len(set(value)) < len(value):
             raise BadInput("names an ARN twice", self.where(key), value)
         return tuple(value)
+
+    def scheme(self) -> str:
+        value = self.text("scheme", "http")
+        if value not in ("http", "https"):
+            raise BadInput("must be http or https", self.where("scheme"), value)
+        return value
 
     def name(self, key: str) -> str:
         value = self.text(key)

@@ -34,6 +34,7 @@ from mark.serving.backend.told_prices import headers_of
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics
+from mark_infra.aws.conductors import Conductors
 from mark_infra.aws.gate import Gate, computing, within
 from mark_infra.aws.inventory import Inventory, takes_requests
 from mark_infra.aws.keeper import Keeper
@@ -53,7 +54,8 @@ from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.store.table import Table
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
-from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+from mark_infra.telemetry.conducted import ConductedQueries
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_conductor
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 
@@ -189,6 +191,7 @@ class SiteControl:
         self.manager = ControllerManager(members, parts.lease, parts.pool, together)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
+        self._conducted = {one.name: ConductedQueries() for one in pipelines if one.name in site.pipelines}
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
         self._keeper = Keeper(
@@ -208,6 +211,8 @@ class SiteControl:
         self.unseen.start()
         if self._metrics is not None:
             self._metrics.start()
+            for name, conducted in self._conducted.items():
+                self._watch_conductors(name, conducted)
         for prices in self._prices:
             prices.start()
 
@@ -219,6 +224,28 @@ class SiteControl:
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
                 self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
+            for pipeline, conducted in self._conducted.items():
+                self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
+
+    def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
+        """Have them asked what came of whole queries."""
+        site, there = self._site, self._site.pipelines[pipeline]
+        conductors = Conductors(self._parts.gate(None), there.conductors)
+
+        def targets() -> list[ScrapeTarget]:
+            found = conductors.addresses()
+            return [ScrapeTarget(id, f"{there.scheme}://{at}:{site.bouncer_port}", "", 0.0) for id, at in found.items()]
+
+        def heard(
+            window: int,
+            asked: Sequence[ScrapeTarget],
+            answered: Mapping[str, BouncerCounters],
+            gateway: GatewayCounts | None,
+        ) -> None:
+            conducted.close_window([target.id for target in asked], answered)
+
+        clock = WallClock(time.time(), site.time_scale)
+        self._scraper.watch(clock, targets, None, heard, read=read_conductor)
 
     def close(self) -> None:
         """End everything in order: nothing acts any more when the lease is released."""

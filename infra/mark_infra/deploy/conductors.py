@@ -36,6 +36,7 @@ class PackedConductors:
         """As Terraform's variable has it, without its place; `path` tells how a file is named there."""
         return {
             "slo_ms": self.config.slo.rt_max_s * 1e3,
+            "slo_attainment": self.config.slo.attainment,
             "archive": path(self.archive),
             "wheels": path(self.packages.file),
             "conductors": self.config.conductors,

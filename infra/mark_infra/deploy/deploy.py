@@ -58,6 +58,7 @@ from mark_infra.deploy.boots import (
     platforms_of,
 )
 from mark_infra.deploy.checkout import boot_script, constraints, terraform_modules
+from mark_infra.deploy.conductor_releases import ConductorReleases
 from mark_infra.deploy.conductors import PackedConductors, pack_conductors
 from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
@@ -367,7 +368,7 @@ def shipments(file: str) -> list[Shipment]:
     for model in [service.model for service in services] + ([config.driver] if config.driver else []):
         _check_model(model, source.parent, files)
     files["service.toml"] = text.encode()
-    made = [Shipment(_stage(service), files, kept_back, config) for service in services]
+    made = [Shipment(_looked_up(service), files, kept_back, config) for service in services]
     for one in made:
         where = f"{config.source} [stage.{one.service.stage}]"
         if one.service.versions or one.service.model.startswith(UNPACKED):
@@ -377,9 +378,9 @@ def shipments(file: str) -> list[Shipment]:
     return made
 
 
-def _stage(service: ServiceConfig) -> ResolvedService:
-    """A stage, looked up. It has no function: those of stages are not deployed yet."""
-    return looked_up(replace(service, functions=()), RunRequest(trace="", service=service.source), model_files=True)
+def _looked_up(service: ServiceConfig) -> ResolvedService:
+    """A stage, with what it may buy."""
+    return looked_up(service, RunRequest(trace="", service=service.source), model_files=True)
 
 
 def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Planned:
@@ -402,6 +403,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     terraform.give("keys", key_file(keys))
     for config in pipelines.values():
         _say_what_stages_lack(config, target, say)
+    for one in shipments:
+        _say_what_functions_lack(one.deployment, say)
     found = here([one.deployment for one in shipments], gate, target.zones, say)
     shipments = _as_found(shipments, found)
     conductors = {name: config.conductors for name, config in pipelines.items()}
@@ -599,14 +602,23 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
 
 def site_releases(target: DeployTarget) -> SiteReleases:
     """The releases of a site that was deployed. Raises BadInput where there is no state of it, CloudError."""
+    site, gate = _site_there(target)
+    return SiteReleases(site, open_table(site.store, gate))
+
+
+def site_conductors(target: DeployTarget) -> ConductorReleases:
+    """The conductors of a site that was deployed. Raises BadInput where there is no state of it."""
+    return ConductorReleases(*_site_there(target))
+
+
+def _site_there(target: DeployTarget) -> tuple[Site, Gate]:
     target, gate = _checked(target)
     if target.state_bucket is not None:
         recall(gate, target.state_bucket, target.name, target.folder)
     site_file = target.folder / "site.toml"
     if not site_file.is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
-    site = load_site(site_file)
-    return SiteReleases(site, open_table(site.store, gate))
+    return load_site(site_file), gate
 
 
 def policies(target: DeployTarget) -> dict[str, Any]:
@@ -657,7 +669,8 @@ def environment_of(service: ServiceConfig, size: str) -> dict[str, str]:
     elif ":" not in model:
         profile = f"&profile=service/{Path(service.profile_file).name}" if service.profile_file else ""
         model = f"mark.profiling.replay:Replay?model={model}&instance={size}{profile}"
-    return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": service.name, "MARK_VERSION": version}
+    name = service.stage or service.name  # as its bouncers call it
+    return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": name, "MARK_VERSION": version}
 
 
 def _with_tables(text: str, tables: Mapping[str, str | None], folder: Path, files: dict[str, Path | bytes]) -> str:
@@ -763,9 +776,13 @@ def _of_one_group(place: Place) -> dict[str, int]:
     return {"balancer": place["balancer"], "priority": place["priority"]}
 
 
+def _say_what_functions_lack(one: ResolvedService, say: Say) -> None:
+    if one.service.functions and one.function is None:
+        named = ", ".join(one.service.functions)
+        say(f"{one.service.name}: has no function: no profile of {one.service.model} on {named}")
+
+
 def _say_what_stages_lack(config: PipelineConfig, target: DeployTarget, say: Say) -> None:
-    if any(stage.functions for stage in config.stages):
-        say(f"{config.name}: its stages get no functions: what would be late there is refused")
     if target.grpc_port is not None:
         say(f"{config.name}: conductors answer by HTTP only, none by gRPC")
     if target.bake:
@@ -962,7 +979,7 @@ def _check_archive(path: Path, *shipped: Shipment) -> None:
         if shipped[0].pipeline is None:
             arrived = [_deployment(file)]
         else:
-            arrived = [_stage(service) for service in load_pipeline(file).stage_services()]
+            arrived = [_looked_up(service) for service in load_pipeline(file).stage_services()]
     for one, there in zip(shipped, arrived, strict=True):
         if (there.offers, there.skipped) != (one.deployment.offers, one.deployment.skipped):
             raise MarkError(f"{one.service.name}: what would be sent is not what the service file says")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from mark.control.controller import known_rollout
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import AGAIN, BACK, WISH
-from mark.domain.errors import BadInput, CloudError
+from mark.domain.errors import BadInput, CloudError, NotFoundError
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.site import Site, TemplateVersion
 from mark_infra.controller.release_versions import PLATFORMS, TEMPLATES
@@ -60,6 +60,18 @@ class SiteReleases:
                 raise BadInput("there is no release before this one", "SERVICE", service)
         for service in services:
             self._wish(service, BACK)
+
+    def before(self, service: str) -> TemplateVersion | None:
+        """By what a roll-back would launch instances of this service; None where it knows of no release before."""
+        rollout, store = self._rollout(service), self._store(service)
+        release = "" if rollout is None else rollout.release if rollout.candidate else rollout.before
+        if not release:
+            return None
+        versions, platforms = (store.get(key) or {} for key in (TEMPLATES, PLATFORMS))
+        try:
+            return next(iter(templates_of(self._site.service(service), release, versions, platforms).values()))
+        except NotFoundError:
+            return None
 
     def roll_out(self, services: Sequence[str]) -> None:
         """What is deployed is wanted, also where it was stopped or taken back before."""

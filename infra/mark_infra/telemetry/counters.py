@@ -1,4 +1,4 @@
-"""What a bouncer's or a gateway's metrics page counts, as far as the controller needs it.
+"""What the metrics page of a bouncer, a gateway or a conductor counts, as far as the controller needs it.
 
 A page has some 200 lines and thousands are read every few seconds: only the lines needed are taken apart.
 """
@@ -70,6 +70,14 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         latency_s=sum(_values(page, b"mark_latency_seconds_sum")),
         workers=sum(workers),
     )
+
+
+def read_conductor(page: bytes) -> BouncerCounters:
+    """Of a pipeline's conductor what it counts of whole queries: its stages have counts of their own on the page.
+
+    Raises ValueError for a page that is none of a conductor.
+    """
+    return read_bouncer(b"\n".join(line for line in page.splitlines() if b'stage=""' in line))
 
 
 def read_gateway(page: bytes) -> GatewayCounts:

@@ -1,4 +1,4 @@
-"""Asks all bouncers (and gateways) of a site for their metrics, each once a window, from one thread."""
+"""Asks all bouncers (gateways, conductors) of a site for their metrics, each once a window, from one thread."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ class Scraper:
         gateway: str | None,
         sink: Sink,
         told: Callable[[], Mapping[str, str]] = dict,
+        read: Callable[[bytes], BouncerCounters] = read_bouncer,
     ) -> Callable[[], None]:
         """At the end of every window of `clock` ask `targets()` and the gateway, and hand `sink` what they said.
 
         Returns what ends it. `targets` may wait and raise CloudError: then no target is asked. `told` are headers by
-        which bouncers hear something in their turn; it must not wait.
+        which bouncers hear something in their turn; it must not wait. `read` reads the page of a target.
         """
-        task = asyncio.run_coroutine_threadsafe(self._watch(clock, targets, gateway, sink, told), self._loop)
+        task = asyncio.run_coroutine_threadsafe(self._watch(clock, targets, gateway, sink, told, read), self._loop)
         return lambda: (task.cancel(), None)[1]
 
     def close(self) -> None:
@@ -84,13 +85,14 @@ class Scraper:
         gateway: str | None,
         sink: Sink,
         told: Callable[[], Mapping[str, str]],
+        read: Callable[[bytes], BouncerCounters],
     ) -> None:
         timeout_s = min(TIMEOUT_S, 0.6 * WINDOW_S / clock.scale)
         while True:
             edge_s = (math.floor(clock.now_s() / WINDOW_S) + 1) * WINDOW_S
             await asyncio.sleep((edge_s - clock.now_s()) / clock.scale)
             try:
-                await self._ask(round(edge_s / WINDOW_S) - 1, targets, gateway, sink, told, timeout_s)
+                await self._ask(round(edge_s / WINDOW_S) - 1, targets, gateway, sink, told, read, timeout_s)
             except CloudError as error:
                 _LOG.warning("no target can be asked: %s", error)
                 sink(round(edge_s / WINDOW_S) - 1, (), {}, None)
@@ -104,12 +106,13 @@ class Scraper:
         gateway: str | None,
         sink: Sink,
         told: Callable[[], Mapping[str, str]],
+        read: Callable[[bytes], BouncerCounters],
         timeout_s: float,
     ) -> None:
         asked, headers = await asyncio.to_thread(targets), self._headers()
         to_bouncers = {**told(), **headers}
         pages: list[Coroutine[Any, Any, BouncerCounters | GatewayCounts | None]] = [
-            self._get(target.url, to_bouncers, read_bouncer, timeout_s, verified=False) for target in asked
+            self._get(target.url, to_bouncers, read, timeout_s, verified=False) for target in asked
         ]
         if gateway is not None:
             pages.append(self._get(gateway, headers, read_gateway, timeout_s, verified=True))

@@ -42,7 +42,8 @@ class StageAddress:
     `key` is the API key that is asked for there. `service` is the stage's name among all services of a site, by which
     a load balancer before several of them tells calls apart; "": there is none. `most_calls` are under way at a time,
     each on a connection of its own, and `most_queued` wait for one. `probe_s` is between two questions for readiness,
-    and how long an answer may take. Second calls are a share of all calls in the long run, after a burst.
+    and how long an answer may take; after an answer of a function, which is billed and counts among its requests,
+    `function_probe_s` pass. Second calls are a share of all calls in the long run, after a burst.
     """
 
     address: Address
@@ -52,6 +53,7 @@ class StageAddress:
     most_calls: int = 400  # a server takes 1,000 connections, of all conductors
     most_queued: int = 10_000
     probe_s: float = 1.0
+    function_probe_s: float = 10.0
     retry_share: float = 0.2
     retry_burst: float = 100.0
     service: str = ""
@@ -204,12 +206,13 @@ class RemoteStage:
                 self._probe = None
         self._line.sweep()
 
-    def _probed(self, status: int | None, why: str, now_s: float) -> None:
+    def _probed(self, status: int | None, why: str, now_s: float, by: str = NOBODY) -> None:
         """What came of a question for readiness; `status` None: the address said nothing."""
         if self._draining:
             return
         was, self._ready, self._silent = self._ready, status == 200, status is None
-        self._probe, self._probe_s = None, now_s + (self._at.probe_s if self._ready else _LOOK_S)
+        wait_s = self._at.function_probe_s if by == FUNCTION else self._at.probe_s
+        self._probe, self._probe_s = None, now_s + (wait_s if self._ready else _LOOK_S)
         self.metrics.workers_ready = int(self._ready)
         said = "is ready" if self._ready else f"is not ready: {why}"
         if said != self._said:
@@ -259,10 +262,11 @@ class RemoteStage:
     def answered(self, tag: _Sent, answer: Answer) -> None:
         """A whole answer is there."""
         now_s, status = self._now(), answer.status
+        by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE
         if tag.request is None:
-            if not tag.tried:
+            if not tag.tried and by != FUNCTION:  # whose environment may have to start
                 self._way.observe(now_s - tag.sent_s, now_s)
-            self._probed(status, f"status {status}", now_s)
+            self._probed(status, f"status {status}", now_s, by)
         elif tag in self._under_way and not (status == 503 and self._again(tag, tag.request, now_s)):
             if status == 200:
                 self._took.observe(now_s - tag.sent_s, now_s)
@@ -270,7 +274,6 @@ class RemoteStage:
             reply = Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
             if status not in _OF_THE_STAGE:
                 reply = error_reply(502, f"its server answers with status {status}")
-            by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE
             self._end(tag, reply, by if status in _OF_THE_MODEL else NOBODY)
             self._send_queued(now_s)
 

@@ -274,6 +274,7 @@ module "controller" {
   queue                     = module.events.queue
   keys                      = module.state.keys["controller"]
   dry_run                   = var.dry_run
+  pipelines                 = { for name in keys(var.pipelines) : name => { conductors = module.conductors[name].group, scheme = module.conductors[name].scheme } }
   services = { for name in local.names : name => {
     launch_template = module.fleet[name].launch_template
     target_groups   = module.fleet[name].target_groups[*].arn
@@ -301,9 +302,10 @@ module "observability" {
   queue_name         = module.events.queue.name
   balancers          = module.network.balancer_arn_suffixes
   pipelines = { for name in keys(var.pipelines) : name => {
-    balancer      = module.network.balancer_arn_suffixes[local.balancer_of[name]]
-    target_groups = module.conductors[name].target_groups
-    group         = module.conductors[name].group
+    balancer       = module.network.balancer_arn_suffixes[local.balancer_of[name]]
+    target_groups  = module.conductors[name].target_groups
+    group          = module.conductors[name].group
+    slo_attainment = var.pipelines[name].slo_attainment
   } }
   services = { for name in local.names : name => {
     balancer      = module.network.balancer_arn_suffixes[local.balancer_of[name]]

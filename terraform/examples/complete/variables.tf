@@ -130,15 +130,16 @@ variable "services" {
 }
 
 variable "pipelines" {
-  description = "Pipelines: `conductors` is how many instances take queries through the stages, which are services that name it; `archive` is its folder with the pipeline file as service.toml, `wheels` a .tar of what a conductor imports, files. `balancer` and `priority` are its place."
+  description = "Pipelines: `slo_attainment` is watched by an alarm, `conductors` is how many instances take queries through the stages, which are services that name it; `archive` is its folder with the pipeline file as service.toml, `wheels` a .tar of what a conductor imports, files. `balancer` and `priority` are its place."
   type = map(object({
-    slo_ms     = number
-    archive    = string
-    wheels     = string
-    conductors = optional(number, 2)
-    disk_gb    = optional(number, 8)
-    balancer   = optional(number, 0)
-    priority   = optional(number)
+    slo_ms         = number
+    slo_attainment = optional(number)
+    archive        = string
+    wheels         = string
+    conductors     = optional(number, 2)
+    disk_gb        = optional(number, 8)
+    balancer       = optional(number, 0)
+    priority       = optional(number)
   }))
   default = {}
   validation {

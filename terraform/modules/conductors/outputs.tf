@@ -3,6 +3,11 @@ output "group" {
   value       = aws_autoscaling_group.this.name
 }
 
+output "scheme" {
+  description = "What conductors speak: https or http."
+  value       = local.scheme
+}
+
 output "target_groups" {
   description = "What CloudWatch calls the target group."
   value       = [aws_lb_target_group.this.arn_suffix]

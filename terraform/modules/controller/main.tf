@@ -28,6 +28,7 @@ locals {
       function_alias  = service.function_alias
       scheme          = service.scheme
     } }
+    pipelines = var.pipelines
   })
 
   # What grows with the number of services, which user data (16 KB) and policies (10,240 characters) must not: files.

@@ -61,6 +61,15 @@ variable "services" {
   }
 }
 
+variable "pipelines" {
+  description = "Pipelines whose stages are among the services: the Auto Scaling group of their conductors, which are asked what became of queries, and what those speak."
+  type = map(object({
+    conductors = string
+    scheme     = string
+  }))
+  default = {}
+}
+
 variable "former_image_ids" {
   description = "Machine images of releases that may be rolled back to."
   type        = list(string)

@@ -64,7 +64,8 @@ locals {
     port      = var.bouncer_port
     scheme    = local.scheme
     grpc_port = try(tostring(var.grpc.port), "")
-    function  = var.function == null ? "" : var.function.qualified
+    # Of a pipeline, whose file has several models, it is one stage's.
+    function  = var.function == null ? "" : var.stage == "" ? "--function ${var.function.qualified}" : "--stage-function ${var.stage}=${var.function.qualified}"
     stage     = var.stage
     linger_s  = local.linger_s
     drain_s   = local.drain_s

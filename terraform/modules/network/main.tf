@@ -303,6 +303,27 @@ resource "aws_vpc_security_group_ingress_rule" "conductors" {
   to_port                      = var.bouncer_port
 }
 
+# What became of queries.
+resource "aws_vpc_security_group_egress_rule" "controller_to_conductors" {
+  for_each                     = local.conductors
+  security_group_id            = aws_security_group.controller.id
+  description                  = var.emulated ? null : "Metrics of conductors"
+  referenced_security_group_id = each.value
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_vpc_security_group_ingress_rule" "conductors_from_controller" {
+  for_each                     = local.conductors
+  security_group_id            = each.value
+  description                  = var.emulated ? null : "Conductor, from the controller"
+  referenced_security_group_id = aws_security_group.controller.id
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
 resource "aws_vpc_security_group_egress_rule" "conductors_to_stages" {
   for_each                     = local.stages_doors
   security_group_id            = aws_security_group.conductor[0].id

@@ -9,8 +9,11 @@ locals {
   )
   with_function = { for name, service in var.services : name => service.function
   if service.function != null }
-  promised = { for name, service in var.services : name => service.slo_attainment
-  if service.slo_attainment != null }
+  # Of a pipeline's stages each, and of the whole.
+  promised = { for name, one in merge(
+    { for name, service in var.services : name => service.slo_attainment },
+    { for name, pipeline in var.pipelines : name => pipeline.slo_attainment },
+  ) : name => one if one != null }
   # Each limit by itself: of the sum of both an alarm would be silent while one of them binds.
   limited = { for name, service in var.services : name => service.max_usd_per_hour
   if service.max_usd_per_hour != null }
@@ -202,7 +205,7 @@ resource "aws_cloudwatch_metric_alarm" "rejected" {
   ok_actions          = local.told
 }
 
-# Of the last 1,000 requests or so, as the controller counts them.
+# Of the last 1,000 requests or so, as the controller counts them; of a pipeline as its conductors do.
 resource "aws_cloudwatch_metric_alarm" "promise" {
   for_each            = local.promised
   alarm_name          = "${var.site}-${each.key}-promise"

@@ -26,11 +26,12 @@ variable "balancers" {
 }
 
 variable "pipelines" {
-  description = "What is watched of each pipeline's conductors: their balancer and target groups (as CloudWatch names them), and their Auto Scaling group."
+  description = "What is watched of each pipeline's conductors: their balancer and target groups (as CloudWatch names them), and their Auto Scaling group; and the share of queries that the whole promises (0 to 1; null: no alarm)."
   type = map(object({
-    balancer      = string
-    target_groups = list(string)
-    group         = string
+    balancer       = string
+    target_groups  = list(string)
+    group          = string
+    slo_attainment = optional(number)
   }))
   default = {}
 }

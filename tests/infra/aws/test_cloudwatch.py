@@ -12,10 +12,19 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from mark_infra.aws import cloudwatch
-from mark_infra.aws.cloudwatch import HEARTBEAT, NAMESPACE, OF_EACH_SERVICE, CloudWatchMetrics, Since, data_of
+from mark_infra.aws.cloudwatch import (
+    HEARTBEAT,
+    NAMESPACE,
+    OF_EACH_PIPELINE,
+    OF_EACH_SERVICE,
+    CloudWatchMetrics,
+    Since,
+    data_of,
+)
 from mark_infra.aws.gate import Gate, reaction
 from mark_infra.aws.site import Site
 
+from mark.control.ports import RecentAnswers
 from mark.control.views import DecisionView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.errors import CloudError
@@ -168,6 +177,19 @@ def test_a_heartbeat_is_the_sites() -> None:
     (one,) = gate.sent
     assert (one["MetricName"], one["Value"], one["Timestamp"]) == (HEARTBEAT, 1.0, NOW)
     assert one["Dimensions"] == [{"Name": "Site", "Value": "mark"}]
+
+
+def test_a_pipelines_queries_in_time_go_by_its_name() -> None:
+    """Without queries there is none."""
+    gate = Calls()
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics.put_pipeline("two", RecentAnswers(0, 0), NOW.timestamp())
+    metrics.put_pipeline("two", RecentAnswers(200, 195), NOW.timestamp())
+    metrics.flush()
+    (one,) = gate.sent
+    assert (one["MetricName"],) == OF_EACH_PIPELINE
+    assert (one["Value"], one["Unit"], one["Timestamp"]) == (97.5, "Percent", NOW)
+    assert {of["Name"]: of["Value"] for of in one["Dimensions"]} == {"Site": "mark", "Service": "two"}
 
 
 class Picky(Calls):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mark_infra.aws.site import Site, SiteService, TemplateVersion, dump_site, load_site
+from mark_infra.aws.site import Site, SitePipeline, SiteService, TemplateVersion, dump_site, load_site
 
 from mark.domain.errors import BadInput
 
@@ -40,6 +40,9 @@ launch_template_version = "7"
 [services."opennmt.ende".platforms]
 x86_64 = { launch_template = "lt-2", version = "7" }
 arm64-gpu = { launch_template = "lt-3", version = "1" }
+[pipelines.two]
+conductors = "mark-two-conductors"
+scheme = "https"
 """
 
 
@@ -82,6 +85,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
                 platforms={"x86_64": TemplateVersion("lt-2", "7"), "arm64-gpu": TemplateVersion("lt-3", "1")},
             ),
         },
+        {"two": SitePipeline("mark-two-conductors", "https")},
     )
     assert list(site.service("inception").subnets) == ["us-east-1a", "us-east-1b"]
     with pytest.raises(BadInput, match=r"services\.other"):
@@ -125,8 +129,9 @@ def test_what_is_written_reads_the_same(
         launch_template_version=function, platforms={"arm64": TemplateVersion(function, function)} if groups else {},
     )  # fmt: skip
     site = Site(
-        "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service}
-    )
+        "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service},
+        {name: SitePipeline(name, "https" if groups else "http") for name in zones},
+    )  # fmt: skip
     path.write_bytes(dump_site(site).encode())
     assert load_site(path) == site
 
@@ -167,6 +172,8 @@ def test_what_is_written_reads_the_same(
             r"release: is missing where there are platforms",
         ),
         ("[services.inception]", '[services."in ception"]', r"\[services\]: is no service name: in ception"),
+        ('conductors = "mark-two-conductors"\n', "", r"\[pipelines\.two\] conductors: is missing"),
+        ('conductors = "', 'count = 2\nconductors = "', r"\[pipelines\.two\] count: unknown key: 2"),
         ("[services.inception]", "[services]", r"\[services\.launch_template\]: must be a section|must be a section"),
         ("[site]", "[site", r"is no TOML"),
     ],

@@ -12,15 +12,17 @@ from threading import Event
 import boto3
 import numpy as np
 import pytest
-from mark_infra.aws.cloudwatch import HEARTBEAT, NAMESPACE
+from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.prices import Prices
-from mark_infra.aws.site import Site, TemplateVersion
+from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
+from mark_infra.telemetry.counters import BouncerCounters
 
+from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
@@ -161,6 +163,44 @@ def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin)
         Statistics=["SampleCount"],
     )["Datapoints"]
     assert [point["SampleCount"] for point in beats] == [1.0], "once a minute"
+
+
+PIPELINE = """
+[service]
+name = "two"
+slo_ms = 600
+slo_attainment = 0.98
+pipeline = "driver:run"
+[stage.first]
+model = "echo:Echo"
+slo_ms = 600
+"""
+
+
+def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, tmp_path: Path) -> None:
+    """As the conductors counted them, by the pipeline's name."""
+    (tmp_path / "two.toml").write_text(PIPELINE)
+    config, alone = load_pipeline(str(tmp_path / "two.toml")), charge()
+    stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
+    of_stage = {"two-first": site.service("inception")}
+    there = replace(site, services=of_stage, pipelines={"two": SitePipeline("mark-two-conductors")})
+    parts = site_parts(there, options=place.server.options)
+    control = SiteControl(there, [replace(alone, resolved=stage)], parts=parts, pipelines=[config])
+    for requests, misses in ((100.0, 50.0), (300.0, 56.0)):
+        control._conducted["two"].close_window(["i-1"], {"i-1": BouncerCounters(requests=requests, misses=misses)})
+    control.start()
+    step(control)
+    control.close()
+    points = place.server.client("cloudwatch").get_metric_statistics(
+        Namespace=NAMESPACE,
+        MetricName=ATTAINMENT,
+        Dimensions=[{"Name": "Site", "Value": site.name}, {"Name": "Service", "Value": "two"}],
+        StartTime=datetime.fromtimestamp(NOW - 600.0, UTC),
+        EndTime=datetime.fromtimestamp(NOW + 600.0, UTC),
+        Period=3600,
+        Statistics=["Average"],
+    )["Datapoints"]
+    assert [point["Average"] for point in points] == [97.0]
 
 
 def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, site: Site, begin: Begin) -> None:

@@ -43,6 +43,7 @@ def test_conductors_have_what_their_driver_imports(tmp_path: Path, monkeypatch: 
     assert (wanted.machine, wanted.kinds, wanted.gpus) == ("aarch64", (), False)
     assert packed.described(lambda path: path.name) == {
         "slo_ms": 600.0,
+        "slo_attainment": 0.98,
         "archive": "two.tar.gz",
         "wheels": "wheels.tar",
         "conductors": 4,

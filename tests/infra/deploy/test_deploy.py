@@ -14,9 +14,10 @@ import boto3
 import pytest
 from mark_infra.aws.platforms import PLATFORMS
 from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.boots import image_parameter, platforms_of
+from mark_infra.deploy.boots import PlatformBoot, ServiceBoots, image_parameter, platforms_of
 from mark_infra.deploy.deploy import (
     DeployTarget,
+    PackedService,
     _as_found,
     _check_archive,
     _check_imports,
@@ -36,6 +37,7 @@ from mark_infra.deploy.deploy import (
 )
 from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.offerings import without
+from mark_infra.deploy.sent_function import SentFunction
 from mark_infra.deploy.terraform import ResourceChange
 from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
@@ -452,6 +454,8 @@ profile = "../profile.csv"
 instances = ["c5.large", "g5.xlarge"]
 max_instances = 20
 max_usd_per_hour = 10.0
+[overflow]
+max_usd_per_hour = 2.0
 [stage.first]
 model = "echo:Echo"
 slo_ms = 200
@@ -483,10 +487,39 @@ def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> Non
     ]
     assert first.files is second.files
     assert sorted(first.files) == ["driver.py", "echo.py", "my.toml", "profile-profile.csv", "service.toml"]
-    assert first.deployment.function is None, "what serves stages calls none"
+    assert first.deployment.function is not None
+    assert (first.deployment.function.offer.name, second.deployment.function) == ("lambda:1024", None)
     assert first.service.limits_unsaid == ()
     _check_archive(archive(first.files, tmp_path / "two.tar.gz"), *sent)
     assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
+
+
+def test_a_stages_function_is_described_and_billed_as_a_services(tmp_path: Path) -> None:
+    """It answers to the stage's name, within the stage's part of what functions may cost."""
+    both = PIPELINE.replace("slo_ms = 400\n", 'slo_ms = 400\nfunction = "lambda:1024"\n')
+    packages = Wheelhouse(tmp_path / "wheels.tar", 1, 1, frozenset())
+    boots = ServiceBoots("x86_64", {"x86_64": PlatformBoot(PLATFORMS["x86_64"], None, packages, 8, 600)})
+    sent = SentFunction(tmp_path / "two-first.zip")
+    for text, usd_per_hour in ((PIPELINE, 2.0), (both, 1.0)):
+        first = shipments(pipeline(tmp_path, text))[0]
+        packed = PackedService(first, tmp_path / "two.tar.gz", boots, sent)
+        described = packed.described(lambda path: path.name, {"two-first": 7})
+        assert (described["pipeline"], described["stage"]) == ("two", "first")
+        assert described["function"] == {
+            "zip": "two-first.zip",
+            "image_uri": None,
+            "architecture": "x86_64",
+            "memory_mb": 1024,
+            "environment": {
+                "MARK_MODEL": "echo:Echo",
+                "MARK_MODEL_PATH": "service",
+                "MARK_NAME": "first",
+                "MARK_VERSION": "1",
+            },
+            "max_usd_per_hour": usd_per_hour,
+            "reserved_concurrency": 7,
+        }
+        assert (packed.cost().function, packed.cost().max_function_usd_per_hour) == ("lambda:1024", usd_per_hour)
 
 
 @pytest.mark.parametrize(
@@ -510,6 +543,9 @@ def test_a_pipelines_limits_and_names_are_checked(tmp_path: Path) -> None:
     target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
     unsaid = shipments(pipeline(tmp_path, PIPELINE.replace("max_instances = 20\n", "")))
     with pytest.raises(BadInput, match=r"my\.toml: say \[fleet\] max_instances: by default"):
+        plan(unsaid, target, lambda _: None)
+    unsaid = shipments(pipeline(tmp_path, PIPELINE.replace("[overflow]\nmax_usd_per_hour = 2.0\n", "")))
+    with pytest.raises(BadInput, match=r"my\.toml: say \[overflow\] max_usd_per_hour: by default"):
         plan(unsaid, target, lambda _: None)
     both = [*shipments(pipeline(tmp_path)), *shipments("inception-v3")]
     named = replace(both[-1], deployment=replace(both[-1].deployment, service=replace(both[-1].service, name="two")))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mark_infra.aws.site import Site, SiteService
+from mark_infra.aws.site import Site, SiteService, TemplateVersion
 from mark_infra.deploy.releases import LOOK_S, PATIENCE_S, RolloutNews, SiteReleases
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
@@ -155,6 +155,24 @@ def test_versions_that_may_still_be_launched(place: Place) -> None:
     assert templates() == {("lt-1", "2"), ("lt-1", "3"), ("lt-1", "4"), ("lt-2", "1")}
     place.has(Rollout("b", before="gone"))
     assert templates() == {("lt-1", "3")}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "version"),
+    [
+        (None, None),
+        (Rollout("b"), None),
+        (Rollout("b", before="gone"), None),
+        (Rollout("b", RolloutStage.ROLLING, before="a"), "1"),
+        (Rollout("a", RolloutStage.CANARY, before="z", candidate="b"), "1"),  # a serves still
+    ],
+)
+def test_what_a_roll_back_would_launch_from(place: Place, rollout: Rollout | None, version: str | None) -> None:
+    place.store.put("templates", {"z": "0", "a": "1", "b": "2"})
+    if rollout is not None:
+        place.has(rollout)
+    found = place.releases.before("echo")
+    assert found == (None if version is None else TemplateVersion("lt-1", version))
 
 
 def test_deploying_again_asks_for_it_again(place: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_gateway
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_conductor, read_gateway
 
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 
@@ -36,6 +36,19 @@ def test_a_bouncers_page_is_summed_over_versions() -> None:
         requests=131.0, misses=8.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
         errors=2.0, answered=2.0, latency_s=0.5, workers=4.0,
     )  # fmt: skip
+
+
+def test_a_conductors_page_is_read_without_its_stages() -> None:
+    metrics = Metrics()
+    for stage, count in (("", 10), ("first", 100), ("second", 1000)):
+        one = ModelMetrics("two", "1", stage)
+        one.requests["instance", 200] = count
+        one.deadline_misses = 3 * count
+        metrics.models.append(one)
+    found = read_conductor(metrics.page())
+    assert (found.requests, found.misses) == (10.0, 30.0)
+    with pytest.raises(ValueError, match="no metrics"):
+        read_conductor(page())
 
 
 def test_a_gateways_page_counts_clients_and_refusals() -> None:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from mark_infra.telemetry.clock import WallClock
-from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_conductor
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapeTarget
 
@@ -127,6 +127,17 @@ def test_each_window_scrapes_all_targets_over_kept_connections(
     assert all(answered.keys() <= {"a"} for _, _, answered, _ in seen.windows)
     # A busy machine answers some windows too late, which costs a connection.
     assert len(set(good.asked_by)) < len(good.asked_by)
+
+
+def test_conductors_are_asked_as_bouncers_are_and_read_otherwise(
+    serve: Callable[[bytes], PageServer], scraper: Scraper
+) -> None:
+    page = b'mark_requests_total{stage=""} 5.0\nmark_requests_total{stage="a"} 9.0\nmark_workers_ready{stage=""} 0.0\n'
+    conductor, seen = serve(page), Seen()
+    targets = [ScrapeTarget("a", conductor.url, "", 0.0)]
+    stop = scraper.watch(fast_clock(), lambda: targets, None, seen, read=read_conductor)
+    seen.wait(1, lambda _, answered, __: answered == {"a": BouncerCounters(requests=5.0)})
+    stop()
 
 
 def test_bouncers_are_told_something_and_a_gateway_is_not(

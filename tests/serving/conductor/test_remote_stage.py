@@ -291,6 +291,25 @@ def test_readiness_is_what_the_stage_says(
     ]  # fmt: skip
 
 
+def test_a_function_that_answers_for_the_stage_is_asked_rarely() -> None:
+    """It is billed for that, and what its environment takes to start is no way there and back."""
+    setup = Setup()
+    setup.stage.look()
+    setup.now_s += 0.5  # of a cold start
+    setup.says(200, headers=b"mark-answered-by: function\r\n")
+    assert (setup.stage.ready, setup.became_ready) == (True, 1)
+    setup.offer("q", 0.25)
+    assert headers_in(setup.line.asked.pop()[1])[b"mark-deadline-ms"] == b"250.000"
+    setup.now_s += AT.function_probe_s - 0.125
+    setup.stage.look()
+    assert setup.line.asked == []
+    setup.now_s += 0.125
+    setup.stage.look()
+    assert len(setup.line.asked) == 1
+    setup.says(200)
+    setup.probed(200)
+
+
 def test_an_unanswered_question_is_a_silent_address() -> None:
     setup = Setup()
     setup.stage.look()

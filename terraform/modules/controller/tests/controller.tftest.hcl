@@ -126,6 +126,16 @@ run "one_instance_that_gives_nothing_away" {
   }
 }
 
+run "it_knows_the_conductors_of_a_pipeline" {
+  variables {
+    pipelines = { "two.x" = { conductors = "mark-two-x-conductors", scheme = "https" } }
+  }
+  assert {
+    condition     = endswith(output.site_toml, "\n\n[pipelines.\"two.x\"]\nconductors = \"mark-two-x-conductors\"\nscheme = \"https\"\n")
+    error_message = "It asks them what became of queries."
+  }
+}
+
 run "dry_run_is_passed_on" {
   variables {
     dry_run = true

@@ -172,6 +172,22 @@ run "it_boots_a_bouncer" {
   }
 }
 
+run "a_stage_names_its_function" {
+  variables {
+    stage = "second"
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.this.user_data), " --stage-function second=mark_inception-overflow:3 --stage second\n") && !strcontains(base64decode(aws_launch_template.this.user_data), "--function")
+    error_message = "A pipeline's file has several models."
+  }
+  assert {
+    condition = [for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Resource if statement.Action == "lambda:InvokeFunction"] == [
+      "${var.function.arn}:*"
+    ]
+    error_message = "Its own function, and no other."
+  }
+}
+
 run "without_a_function_there_is_no_right_to_it" {
   variables {
     function = null

@@ -71,6 +71,24 @@ run "somebody_is_told" {
   }
 }
 
+run "a_pipeline_keeps_a_promise_of_its_own" {
+  variables {
+    pipelines = { two = { balancer = "app/mark/1", target_groups = ["targetgroup/mark-two-c/1"], group = "mark-two-conductors", slo_attainment = 0.99 } }
+  }
+  assert {
+    condition = (
+      keys(aws_cloudwatch_metric_alarm.promise) == ["inception", "two"] &&
+      aws_cloudwatch_metric_alarm.promise["two"].threshold == 99 &&
+      aws_cloudwatch_metric_alarm.promise["two"].dimensions == tomap({ Site = "mark", Service = "two" })
+    )
+    error_message = "As a service does, by the pipeline's name."
+  }
+  assert {
+    condition     = output.alarms == 20
+    error_message = "Three of its conductors, and its promise."
+  }
+}
+
 run "nobody_to_tell" {
   variables {
     alarm_email = null
