@@ -312,7 +312,8 @@ class HostileRun:
         if took_s is None:
             self.stories.append(f"not ready again {_WELL_S:g} s after {' and '.join(sorted(names))}: {self._state()}")
             return
-        print(f"{self._now_s():6.1f} s    all ready again after {took_s:.1f} s; our own lag: {self.lag_s:.1f} s", flush=True)
+        told = f"all ready again after {took_s:.1f} s; our own lag: {self.lag_s:.1f} s"
+        print(f"{self._now_s():6.1f} s    {told}", flush=True)
         for name in names:
             self.done[name].well_s = max(self.done[name].well_s, took_s)
         await asyncio.sleep(0.5)  # what was asked just before it ended
