@@ -67,6 +67,10 @@ class SloSchema(_Model):
     recent_ms: Maybe = Field(
         description="Mean latency of the last 1,000 requests or so that were answered, from arrival at what answers."
     )
+    recent_p50_ms: Maybe = Field(
+        description="Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart."
+    )
+    recent_p99_ms: Maybe = Field(description="What 99 % of them had at most.")
 
 
 class BillSchema(_Model):

@@ -12,6 +12,7 @@ import numpy as np
 
 from mark.control.act import Actor
 from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
+from mark.control.coming_calls import ComingCalls, higher_rps, with_coming
 from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
 from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
@@ -51,7 +52,7 @@ class Controller:
     that need no forecast. To time planner or predictor, hand in objects that wrap them. Clock, telemetry, cloud and
     predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
     one cloud do not share instances. `leads` as in `Actor`. `release` is what is to serve, "" where releases have no
-    names.
+    names. `coming` says what a stage of a pipeline will get where that is more than what arrives.
 
     Crash-only: `state` and launches under way are in the store, everything else is read from the cloud.
     `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts, by name, where a
@@ -72,6 +73,7 @@ class Controller:
         seed: int = 0,
         leads: Callable[[], bool] = lambda: True,
         release: str = "",
+        coming: Callable[[], ComingCalls | None] = lambda: None,
     ) -> None:
         if policy.planner.needs_forecast and predictor is None:
             raise ValueError(f"{policy.planner.name} needs a predictor")
@@ -80,6 +82,7 @@ class Controller:
         self._launcher = Launcher(policy.resolved, cloud, clock, store, limits_of(policy.resolved), seed)
         self._release = release
         self._actor, self._leads = Actor(cloud, functions, store, self._launcher, leads), leads
+        self._coming = coming
         self.use(policy)
         self._stored = _restored(store)
         # Another process may have planned with other offers.
@@ -253,8 +256,9 @@ class Controller:
 
     def _observe(self, now_s: float, agenda: tuple[AgendaItem, ...], *, forecasts: bool) -> Snapshot:
         telemetry = self._telemetry
-        rps = telemetry.last_minute_rps()
-        forecast, gap = self._forecast(now_s, rps) if forecasts else (None, False)
+        coming = self._coming()
+        rps = higher_rps(telemetry.last_minute_rps(), coming)
+        forecast, gap = self._forecast(now_s, rps, coming) if forecasts else (None, False)
         return Snapshot(
             now_s,
             self._fleet(now_s),
@@ -270,11 +274,12 @@ class Controller:
             agenda=agenda,
             wanted_release=self._release,
             releases=telemetry.releases() if self._release else {},
+            coming=coming,
         )
 
-    def _forecast(self, now_s: float, rps: float | None) -> tuple[Forecast | None, bool]:
+    def _forecast(self, now_s: float, rps: float | None, coming: ComingCalls | None) -> tuple[Forecast | None, bool]:
         """(forecast of the next hour, was nothing observed?)."""
-        load = self._telemetry.load()
+        load = with_coming(self._telemetry.load(), coming)
         gap = rps is None and not bool(np.isfinite(load.mean_rps).any())
         if self._predictor is None:
             return None, gap

@@ -255,7 +255,7 @@ class Decider:
         """A forecast is made of whole minutes: while a surge goes on that began within the last, it lags behind."""
         if s.forecast is None or not self.corrects or s.now_s - state.surprised_s > STEP_S:
             return s.forecast, state
-        seen_rps = surprise_rps(s.windows_rps[-LATEST:], float(s.forecast.mean_at(0.5)[0]))
+        seen_rps = _surprise_rps(s, LATEST, float(s.forecast.mean_at(0.5)[0]))
         if seen_rps is None:
             return s.forecast, state
         return condition_on_rate(s.forecast, seen_rps), replace(state, surprised_s=s.now_s)
@@ -420,7 +420,7 @@ class Decider:
         # What was seen before the plan was made is no news to it.
         fresh = min(len(s.windows_rps), round((s.now_s - state.believed_s) / WINDOW_S))
         planned_rps = max(float(believed.mean_at(0.5)[0]), state.plan.capacity_rps)
-        seen_rps = surprise_rps(s.windows_rps[len(s.windows_rps) - fresh :], planned_rps)
+        seen_rps = _surprise_rps(s, fresh, planned_rps)
         if seen_rps is None:
             return (), state, ()
         believed = condition_on_rate(believed, seen_rps)
@@ -647,6 +647,14 @@ class Decider:
             if place < going or i.interruption_at_s is not None
         ]
         return commands, state, ()
+
+
+def _surprise_rps(s: Snapshot, windows: int, expected_rps: float) -> float | None:
+    """By the last `windows`, of what arrived and of what will come: the higher one."""
+    seen = [surprise_rps(s.windows_rps[max(0, len(s.windows_rps) - windows) :], expected_rps)]
+    if s.coming is not None:
+        seen.append(s.coming.surprise_rps(windows, expected_rps))
+    return max((rps for rps in seen if rps is not None), default=None)
 
 
 def _waiting(state: ControllerState, waits: str) -> ControllerState:

@@ -61,7 +61,7 @@ class SloMonitor:
         since_s = math.inf if state.launched_s is None else now_s - state.launched_s
         if since_s < state.pause_s:
             return (), state
-        if not self._broken(recent):
+        if not broken(recent, self._slo, self._settings):
             return (), state if state.extra == 0 else replace(state, extra=0, enough=state.extra)
         late = 1.0 - recent.in_time / recent.count
         count, pause_s = self._settings.count, self._settings.pause_s
@@ -80,13 +80,14 @@ class SloMonitor:
         extra = count + (state.extra if self._backs_off else 0)
         return (launch,), MonitorState(now_s, extra, pause_s, late)
 
-    def _broken(self, recent: RecentAnswers) -> bool:
-        """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains."""
-        allowed = (1.0 - self._slo.attainment) * recent.count
-        missed = recent.count - recent.in_time
-        if recent.count >= self._settings.window:
-            return recent.in_time < self._slo.attainment * recent.count
-        return missed > allowed + DEVIATIONS * (math.sqrt(allowed) + 1.0)
+
+def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings) -> bool:
+    """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains."""
+    allowed = (1.0 - slo.attainment) * recent.count
+    missed = recent.count - recent.in_time
+    if recent.count >= settings.window:
+        return recent.in_time < slo.attainment * recent.count
+    return missed > allowed + DEVIATIONS * (math.sqrt(allowed) + 1.0)
 
 
 def default_offer(resolved: ResolvedService) -> Offer | None:

@@ -110,6 +110,8 @@ class RecentAnswers:
     count: int
     in_time: int
     latency_s: float | None = None  # in the mean, of those that were answered; None: not known
+    p50_s: float | None = None  # of the same, the median and what 99 % of them had at most
+    p99_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

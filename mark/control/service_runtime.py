@@ -436,7 +436,9 @@ class ServiceRuntime:
             attainment=_share(answers),
             recent=_share(recent),
             error_budget_left=1.0 - window.late / allowed if allowed > 0.0 else None,
-            recent_ms=None if recent.latency_s is None else recent.latency_s * 1e3,
+            recent_ms=_ms(recent.latency_s),
+            recent_p50_ms=_ms(recent.p50_s),
+            recent_p99_ms=_ms(recent.p99_s),
         )
 
     def _empty_view(self, now_unix_s: float) -> ServiceView:
@@ -487,6 +489,10 @@ def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) 
         levels=FAN,
         rps=tuple(tuple(float(rps) for rps in forecast.mean_at(level)) for level in FAN),
     )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
 
 
 def _share(answers: RecentAnswers) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mark.control.agenda import AgendaItem
+from mark.control.coming_calls import ComingCalls
 from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
@@ -40,7 +41,8 @@ class Snapshot:
     builds the snapshot. `gap`: nothing was observed. `outcomes` are those of the commands decided last in this round.
     `wanted_release` is to serve, "" where releases have no names; `releases` counts what each answered, by offer.
     `unsure` and `unsure_standbys` count instances by planned offer whose launch has an unknown outcome. `agenda` is
-    that of a round that begins; else what is left of it is in the state.
+    that of a round that begins; else what is left of it is in the state. `coming` is what a stage of a pipeline will
+    get where that is more than what arrives; `last_minute_rps` has it already.
     """
 
     now_s: float
@@ -58,3 +60,4 @@ class Snapshot:
     agenda: tuple[AgendaItem, ...] = ()
     wanted_release: str = ""
     releases: Mapping[str, Mapping[str, ReleaseCounts]] = field(default_factory=dict)
+    coming: ComingCalls | None = None

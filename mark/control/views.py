@@ -33,6 +33,8 @@ class SloView:
     recent: float | None  # over the last 1,000 or so
     error_budget_left: float | None  # 1: no miss in the SLO's window; 0: all it allows; below: broken
     recent_ms: float | None = None  # mean latency of the last 1,000 or so that were answered, from arrival there
+    recent_p50_ms: float | None = None  # of the same
+    recent_p99_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,11 @@ class Lineage:
         """Mean calls of each stage: what one query/s is to it in calls/s."""
         return np.asarray(self.queries @ self.calls / self.queries.sum(), dtype=np.float64)
 
+    @property
+    def by_all(self) -> NDArray[np.bool_]:
+        """Of each stage: does every query call it, and all equally often?"""
+        return np.asarray((self.calls == self.calls[0]).all(axis=0) & (self.calls[0] > 0), dtype=np.bool_)
+
     def drawn(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Calls of `queries` queries, drawn with what was seen as the law; shape (queries, stages)."""
         return self.calls[self.drawn_patterns(queries, rng)]

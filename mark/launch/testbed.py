@@ -42,6 +42,7 @@ from mark.workload.reader import open_trace
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
 _CONTROLLER_S = 60.0
 _FLEET_S = 600.0
+_AGAIN_S = 0.2
 _SPOT_S = 7 * 86400.0  # control seconds that a recorded market is followed for
 
 
@@ -219,7 +220,7 @@ class TraceLoad:
                 return
             if time.monotonic() > end_s:
                 raise MarkError(f"{self._name}: its instances were not ready within {_FLEET_S / 60.0:.0f} minutes")
-            time.sleep(0.2)
+            time.sleep(_AGAIN_S)
 
     @property
     def _url(self) -> str | None:
@@ -235,12 +236,9 @@ class TraceLoad:
         """Send them all when they are due; what came of it, as `mark testbed load --json` has it."""
         options = self._options
         prefix = f"load-{os.getpid()}-"
-        url = self._url
-        while url is None:
-            if options.begin_at is None or time.time() > options.begin_at:
-                raise MarkError(f"{self._name}: nothing answers yet, since a stage has no instance")
-            time.sleep(0.2)
-            url = self._remote.ask("/status")[self._among][self._name]
+        url = awaited(lambda: self._url or self._remote.ask("/status")[self._among][self._name], options.begin_at)
+        if url is None:
+            raise MarkError(f"{self._name}: nothing answers yet, since a stage has no instance")
         sent = uvloop.run(
             replay(
                 url,
@@ -268,6 +266,19 @@ class TraceLoad:
             time_scale=self._time_scale,
             stages=self._stages,
         )
+
+
+def awaited(
+    url: Callable[[], str | None],
+    until_unix_s: float | None,
+    *,
+    unix_s: Callable[[], float] = time.time,
+    pause: Callable[[float], None] = time.sleep,
+) -> str | None:
+    """What `url` says as soon as it says anything; None: it says nothing until then, or now (None)."""
+    while (found := url()) is None and until_unix_s is not None and unix_s() <= until_unix_s:
+        pause(_AGAIN_S)
+    return found
 
 
 def _spot_market(files: Sequence[str], service: ServiceConfig) -> Mapping[Any, dict[str, list[tuple[float, float]]]]:

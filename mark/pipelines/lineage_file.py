@@ -70,6 +70,17 @@ def calls_per_query(pipeline: PipelineConfig) -> list[float] | None:
     return calls
 
 
+def called_by_all(pipeline: PipelineConfig) -> list[bool]:
+    """Of each stage, as the file says it: does every query call it, all equally often? False where a driver decides.
+
+    Raises BadInput for a lineage that cannot be used.
+    """
+    if pipeline.lineage_file is None:
+        return [pipeline.driver is None and stage.share == 1.0 for stage in pipeline.stages]
+    found: list[bool] = load_lineage(pipeline.lineage_file, pipeline.names).by_all.tolist()
+    return found
+
+
 def _count(row: Row, column: str, least: int = 0, most: int = _MOST) -> int:
     count = row.whole(column, least=least)
     if count > most:

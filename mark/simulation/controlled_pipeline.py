@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mark.control.coming_calls import ComingCalls, PipelineCalls
 from mark.control.ports import WINDOW_S
 from mark.control.shared_limits import next_limits
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
 from mark.domain.function_offer import FunctionCalls
-from mark.domain.pipeline import Pipeline, needed_s
+from mark.domain.pipeline import Lineage, Pipeline, needed_s
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
 from mark.kernel.departures import BY_FUNCTION, REFUSED
@@ -79,6 +80,7 @@ class PipelineOutcome:
 def simulate_controlled(
     pipeline: Pipeline,
     stages: Sequence[ControlledStage],
+    law: Lineage,
     served: QuerySample,
     policy: str,
     rt_max_s: float,
@@ -87,7 +89,8 @@ def simulate_controlled(
     """Every stage by its own controller with `policy`; all stages have the same part of one trace as inputs.
 
     They share `limits`: each begins with those of its service, and every minute they are divided by what stages hold.
-    Raises Infeasible, BadInput.
+    By `law`, in the pipeline's order, each knows what it will get of queries that others refuse. Raises Infeasible,
+    BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
     runs = [_StageRun(flow, at, one, policy, rt_max_s) for at, one in enumerate(stages)]
@@ -97,11 +100,14 @@ def simulate_controlled(
     least_behind_s = needed_s(least_s, pipeline.successors, pipeline.awaits_all)
     for at, run in enumerate(runs):
         run.begin(behind_s[at] - parts_s[at], least_behind_s[at] - least_s[at])
+    calls = PipelineCalls(law.calls_per_query.tolist(), law.by_all.tolist())
     end_s = stages[0].inputs.duration_s
     for window in range(1, math.ceil(end_s / WINDOW_S) + 1):
         if window % WINDOWS_A_TICK == 1:
             _divide(limits, runs)
-        for run in runs:
+        seen = [run.now() for run in runs]  # of all at the same moment, before the first one goes on
+        for at, run in enumerate(runs):
+            run.coming = calls.coming(at, seen)
             run.pass_window(min(window * WINDOW_S, end_s))
     for run in runs:
         run.finish()
@@ -138,12 +144,15 @@ class _StageRun:
         inputs = stage.inputs
         self._resolved = inputs.resolved
         self._simulation = Simulation(
-            inputs, policy, inputs.request.predictor, keep=True, arrivals=self._calls, rt_max_s=rt_max_s
-        )
+            inputs, policy, inputs.request.predictor, keep=True, arrivals=self._calls, rt_max_s=rt_max_s,
+            coming=lambda: self.coming,
+        )  # fmt: skip
+        self.coming: ComingCalls | None = None  # to the stage, in the window that is next
         self._behind_s = self._least_behind_s = 0.0
         self._counts = np.zeros(3, dtype=np.int64)  # on instances, by functions, refused
         self._wait_s = 0.0
         self.holding, self.limit = self._simulation.holding, self._simulation.limit
+        self.now = self._simulation.stage_now
 
     def begin(self, behind_s: float, least_behind_s: float) -> None:
         self._behind_s, self._least_behind_s = behind_s, least_behind_s

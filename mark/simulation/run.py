@@ -17,6 +17,7 @@ import numpy as np
 
 from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.bounds.lower_bound import Bound, bin_width_s, lower_bound
+from mark.control.coming_calls import ComingCalls, StageNow, stage_now
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.monitor import default_offer
@@ -100,7 +101,7 @@ class Simulation:
 
     `arrivals` are what is drawn from the trace unless others are given. Bouncers promise RT_max of the service, or
     `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. With either the caller goes through the
-    run step by step: `begin`, `pass_window` until the end, `finish`.
+    run step by step: `begin`, `pass_window` until the end, `finish`. `coming` is what its controller is told.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Simulation:
         keep: bool = False,
         arrivals: ArrivalSource | None = None,
         rt_max_s: float | None = None,
+        coming: Callable[[], ComingCalls | None] = lambda: None,
     ) -> None:
         self._inputs = inputs
         request = inputs.request
@@ -149,6 +151,7 @@ class Simulation:
             self._store,
             self._telemetry,
             seed=request.seed,
+            coming=coming,
         )
         source: ArrivalSource = Arrivals(inputs) if arrivals is None else arrivals
         self._advance = self._kernel_watch.timed(source.advance)
@@ -180,6 +183,10 @@ class Simulation:
     def holding(self) -> Holding:
         """What the limits are used for now."""
         return self._controller.holding()
+
+    def stage_now(self) -> StageNow:
+        """What is known of it when a window is over."""
+        return stage_now(self._telemetry, self._controller.last_plan, self._policy.resolved)
 
     def limit(self, limits: Limits) -> None:
         """Plan within these from now on."""

@@ -68,7 +68,7 @@ def controlled_run(
     try:
         stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
         served = drawn_sample(trace, part, law, request)
-        found = simulate_controlled(pipeline, stages, served, policy, config.slo.rt_max_s, pipeline_limits(config))
+        found = simulate_controlled(pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config))
     except Infeasible as error:
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
     runs = tuple(

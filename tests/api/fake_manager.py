@@ -62,6 +62,8 @@ class FakeManager:
                 target=slo.attainment,
                 recent=0.9992,
                 recent_ms=470.0 * slo.rt_max_s,
+                recent_p50_ms=390.0 * slo.rt_max_s,
+                recent_p99_ms=930.0 * slo.rt_max_s,
             )
             self.views[name] = replace(view, rps=shares[name] * 151.0, slo=shown)
 

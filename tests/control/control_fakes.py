@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mark.control.coming_calls import ComingCalls
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.domain.function_offer import FunctionOffer
@@ -69,6 +70,7 @@ class Bench:
         self.planner = planner or ScriptedPlanner()
         self.resolved = where or resolved()
         self.release = more.pop("release", "")
+        self.coming: ComingCalls | None = None  # what the controller is told
         self.controller = self.controller_again(**more)
 
     def controller_again(self, predictor: Any = None) -> Controller:
@@ -78,7 +80,7 @@ class Bench:
             predictor = Supervised(predictor)
         return Controller(
             policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7,
-            release=self.release,
+            release=self.release, coming=lambda: self.coming,
         )  # fmt: skip
 
     def tick(self, wanted: dict[str, int] | None = None, at_s: float | None = None) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.control.coming_calls import ComingCalls
 from mark.control.ports import RecentAnswers
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
@@ -575,6 +576,32 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
     bench.clock.t_s = 10.0
     bench.controller.fast()
     assert len(bench.planner.contexts) == 1
+
+
+def test_a_stage_buys_for_calls_that_do_not_reach_it_yet() -> None:
+    """Nothing more arrives than was planned for, but the stage before refuses calls of a surge."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
+    bench.tick({A: 1}, at_s=0.0)
+    bench.planner.wanted = {A: 3}
+    bench.telemetry.windows = [0.0, 0.0]
+    bench.coming = ComingCalls(np.array([500.0, 500.0]), 0.1)
+    bench.clock.t_s = 10.0
+    bench.controller.fast()
+    assert bench.cloud.fleet().live() == {A: 3}
+    forecast = bench.planner.contexts[-1].forecast
+    assert forecast is not None
+    assert forecast.mean_rps[:, 0] == pytest.approx([50.0, 50.0])
+    assert bench.planner.contexts[-1].last_minute_rps == 50.0
+
+
+def test_forecasts_are_of_what_comes_and_not_of_what_is_let_through() -> None:
+    predictor = RampPredictor(origin_s=120.0)
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.telemetry.steps = [25.0, 25.0]
+    bench.coming = ComingCalls(np.full(12, 500.0), 0.1)
+    bench.tick({A: 1}, at_s=120.0)
+    assert bench.planner.contexts[-1].last_minute_rps == 50.0
+    assert predictor.updates[-1].mean_rps.tolist() == [25.0, 50.0]
 
 
 def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:

@@ -99,6 +99,7 @@ def test_a_lineage_keeps_the_joint_law_of_its_queries(calls: np.ndarray) -> None
     np.testing.assert_allclose(lineage.shares, (calls > 0).mean(axis=0))
     np.testing.assert_allclose(lineage.calls_per_query, calls.mean(axis=0))
     assert (lineage.calls_per_query >= lineage.shares - 1e-12).all()
+    assert lineage.by_all.tolist() == [len(set(column)) == 1 and column[0] > 0 for column in calls.T.tolist()]
 
 
 def test_drawn_queries_keep_what_correlates() -> None:

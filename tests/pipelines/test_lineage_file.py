@@ -10,7 +10,7 @@ import pytest
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
-from mark.pipelines.lineage_file import calls_per_query, lineage_csv, load_lineage
+from mark.pipelines.lineage_file import called_by_all, calls_per_query, lineage_csv, load_lineage
 
 TEXT = "queries,detect,classify\n7,1,0\n3,1,4\n"
 
@@ -88,10 +88,12 @@ def test_calls_of_a_query_are_those_of_lineage_or_shares(
             calls_per_query(found)
     else:
         assert calls_per_query(found) == pytest.approx(calls)
+        assert called_by_all(found) == [True, False]
 
 
 def test_without_a_lineage_only_the_driver_knows(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(
         '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.99\npipeline = "a:b"\n[stage.one]\nmodel = "m"\n'
     )
-    assert calls_per_query(load_pipeline(str(tmp_path / "p.toml"))) is None
+    found = load_pipeline(str(tmp_path / "p.toml"))
+    assert (calls_per_query(found), called_by_all(found)) == (None, [False])

@@ -51,7 +51,8 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
     part = trace.part(request.start_s, request.duration_s, request.scale)
     sample = drawn_sample(trace, part, law, request)
     stages = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
-    return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s, pipeline_limits(config))
+    limits = pipeline_limits(config)
+    return sample, simulate_controlled(pipeline, stages, law, sample, "mark", config.slo.rt_max_s, limits)
 
 
 def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
@@ -131,3 +132,23 @@ def test_room_of_one_stage_serves_another(tmp_path: Path) -> None:
     assert second.max() > 4 > first.max()
     assert (first + second).max() <= 8
     assert np.mean(found.latency_s[len(found.latency_s) // 2 :] <= 0.2) > 0.95
+
+
+def test_in_a_surge_stages_boot_together_and_not_in_turn(tmp_path: Path) -> None:
+    """Ten times the load from the third minute on, of which the first stage lets next to nothing through at first."""
+    stages = "".join(
+        f'[stage.{name}]\nmodel = "slow"\nslo_ms = 90\n{after}' for name, after in (("a", ""), ("b", 'after = ["a"]\n'))
+    )
+    fleet = '[fleet]\ninstances = ["c7i.large"]\nmax_instances = 60\n'
+    request = replace(
+        request_for(tmp_path, HEAD + fleet + stages),
+        trace="synthetic:gamma?rate=10&rate2=100&transition_at_s=3720&transition_s=1",
+        duration_s=600.0,
+    )
+    _, found = served(request)
+    first, second = found.stages
+    grown = [int(np.argmax(one.paid >= 5.0)) for one in found.stages]
+    assert first.refused > 0
+    assert grown[0] >= 2  # not before
+    assert grown[0] <= grown[1] <= grown[0] + 1
+    assert second.paid[-1] >= 5.0

@@ -13,6 +13,7 @@ import numpy as np
 
 from mark.billing.moving_prices import Repriced
 from mark.config.pipeline_file import PipelineConfig
+from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stage_now
 from mark.control.controller import Controller, known_rollout
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms
@@ -29,6 +30,7 @@ from mark.domain.time import STEP_S
 from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns
+from mark.pipelines.lineage_file import called_by_all, calls_per_query
 from mark.planning.port import Policy
 from mark.serving.backend.told_prices import headers_of
 from mark_infra.aws.balancer import Balancer
@@ -194,6 +196,11 @@ class SiteControl:
         self._conducted = {one.name: ConductedQueries() for one in pipelines if one.name in site.pipelines}
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
+        self._pipelines = [
+            ([stage.name for stage in one.stage_services()], PipelineCalls(per_query, called_by_all(one)))
+            for one in pipelines
+            if (per_query := calls_per_query(one)) is not None
+        ]
         self._keeper = Keeper(
             self._inventory,
             bouncers,
@@ -306,6 +313,13 @@ class SiteControl:
             for name, one in self._services.items()
         }
 
+    def coming(self, service: str) -> ComingCalls | None:
+        """What a service will get that is a stage of a pipeline, where that is more than what arrives."""
+        for names, calls in self._pipelines:
+            if service in names:
+                return calls.coming(names.index(service), [self._services[name].now() for name in names])
+        return None
+
     def leads(self) -> bool:
         """May this process act? By a clock that cannot be set, and without asking the store."""
         return self._parts.lease.lasts()
@@ -333,6 +347,14 @@ class _Service:
         self.name = spec.resolved.service.name
         self.spec, self.clock, self.cloud, self._control = spec, clock, cloud, control
         self._telemetry: ScrapedTelemetry | None = None  # while this process leads
+        self._controller: Controller | None = None  # the same
+
+    def now(self) -> StageNow | None:
+        """What is known of it, as of a pipeline's stage."""
+        telemetry, controller = self._telemetry, self._controller
+        if telemetry is None or controller is None:
+            return None
+        return stage_now(telemetry, controller.last_plan, self.spec.resolved)
 
     def rps(self) -> float | None:
         """The last rate that is known."""
@@ -402,7 +424,9 @@ class _Service:
         controller = Controller(
             spec.policy(spec.resolved), predictor, cloud, ported, clock, store, telemetry,
             seed=int(clock.origin_unix_s), leads=control.leads, release=there.release,
+            coming=partial(control.coming, self.name),
         )  # fmt: skip
+        self._controller = controller
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 
         def heard(
@@ -418,7 +442,7 @@ class _Service:
 
         def close() -> None:
             stop()
-            self._telemetry = None
+            self._telemetry = self._controller = None
             if warming is not None:
                 warming.close()
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mark.serving.backend.metrics import SECONDS
+
 _BY_FUNCTION, _BY_INSTANCE = b'answered_by="function"', b'answered_by="instance"'
 _SERVER_ERROR = b'code="5'
 
 
 class BouncerCounters(NamedTuple):
-    """Of one bouncer, all versions together. Counters but the last, which is what there is now."""
+    """Of one bouncer, all versions together. Counters but the last, which is what there is now.
+
+    `within` are the latencies by their size: how many were at most each of `SECONDS`, and then all; () is not known.
+    """
 
     requests: float = 0.0  # answered or refused
     misses: float = 0.0  # of them later than RT_max, or refused
@@ -24,14 +29,17 @@ class BouncerCounters(NamedTuple):
     errors: float = 0.0  # of the requests: answered by the model with an error
     answered: float = 0.0  # of the requests: not refused
     latency_s: float = 0.0  # of all of these, from arrival to answer
+    within: tuple[float, ...] = ()
     workers: float = 0.0
 
     def since(self, before: BouncerCounters) -> BouncerCounters:
         """What was counted since `before`. Counters that fell began anew."""
-        if any(now < then for now, then in zip(self[:-1], before[:-1], strict=True)):
+        if any(now < then for now, then in zip(self[:-2], before[:-2], strict=True)):
             return self
-        grown = (now - then for now, then in zip(self[:-1], before[:-1], strict=True))
-        return BouncerCounters._make((*grown, self.workers))
+        grown = (now - then for now, then in zip(self[:-2], before[:-2], strict=True))
+        known = len(self.within) == len(before.within)
+        within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
+        return BouncerCounters(*grown, within=within, workers=self.workers)
 
 
 class GatewayCounts(NamedTuple):
@@ -68,6 +76,7 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         errors=sum(_value(line) for line in requests if _BY_INSTANCE in line and _SERVER_ERROR in line),
         answered=sum(_values(page, b"mark_latency_seconds_count")),
         latency_s=sum(_values(page, b"mark_latency_seconds_sum")),
+        within=_within(list(_values(page, b"mark_latency_seconds_bucket"))),
         workers=sum(workers),
     )
 
@@ -87,6 +96,14 @@ def read_gateway(page: bytes) -> GatewayCounts:
         raise ValueError("no metrics of a gateway")
     names = ("requests", "refused", "by_functions", "late", "function_calls", "function_billed_seconds")
     return GatewayCounts._make(sum(_values(page, b"mark_gateway_%b_total" % name.encode())) for name in names)
+
+
+def _within(buckets: list[float]) -> tuple[float, ...]:
+    """The buckets of all versions, each in the order of its bounds, as those of one; () where they are others."""
+    bounds = len(SECONDS) + 1
+    if len(buckets) % bounds:
+        return ()
+    return tuple(sum(buckets[place::bounds]) for place in range(bounds)) if buckets else ()
 
 
 def _values(page: bytes, name: bytes) -> Iterator[float]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
 from mark.domain.time import STEP_S
+from mark.serving.backend.metrics import SECONDS
 from mark_infra.telemetry.balancer_counts import UnseenRequests
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+from mark_infra.telemetry.latency_quantile import latency_quantile_s
 
 _PER_STEP = round(STEP_S / WINDOW_S)
 _KEPT = 30 * 24 * 3600  # windows, where nothing takes the load away
@@ -46,6 +49,7 @@ class _Window:
     misses: float
     answered: float
     latency_s: float  # of all these
+    within: FloatArray  # of these, by size as `BouncerCounters` has it; empty: not known
     busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, of how many
 
 
@@ -96,8 +100,9 @@ class ScrapedTelemetry:
         # When this service was first watched: what served before is counted from its first answer on.
         self._began_s: float = kept.get("began_s", now_s)
         self._total: list[float] = list(kept.get("total", (0.0,) * 5))
-        self._last: dict[str, tuple[int, tuple[float, ...]]] = {
-            id: (window, _filled(counters)) for id, (window, counters) in kept.get("last", {}).items()
+        self._last: dict[str, tuple[int, tuple[Any, ...]]] = {
+            id: (window, counters if id == _GATEWAY else _filled(counters))
+            for id, (window, counters) in kept.get("last", {}).items()
         }
         self._releases: dict[str, dict[str, ReleaseCounts]] = {}
 
@@ -114,6 +119,7 @@ class ScrapedTelemetry:
         with self._lock:
             rate = requests = misses = answers = latency_s = 0.0
             counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
+            within = np.zeros(0)
             busy: dict[str, tuple[float, float]] = {}
             # Also of bouncers that are not asked: where the cloud could not say what runs, or left one out, all that
             # they ever counted would be news the next time.
@@ -136,6 +142,8 @@ class ScrapedTelemetry:
                 rate += grown.requests / passed
                 requests, misses = requests + grown.requests, misses + grown.misses
                 answers, latency_s = answers + grown.answered, latency_s + grown.latency_s
+                if grown.within:
+                    within = np.add(within, grown.within) if len(within) else np.array(grown.within)
                 if target.release:
                     of_release = self._releases.setdefault(target.release, {})
                     of_release[target.offer] = of_release.get(target.offer, ReleaseCounts()) + ReleaseCounts(
@@ -166,10 +174,10 @@ class ScrapedTelemetry:
                 self._append(math.nan)
             if self._first + len(self._counts) == window:
                 self._append(rate)
-            self._recent.append(_Window(requests, min(misses, requests), answers, latency_s, busy))
+            self._recent.append(_Window(requests, min(misses, requests), answers, latency_s, within, busy))
 
     def _through_gateway(
-        self, window: int, now: GatewayCounts | None, misses: float, last: dict[str, tuple[int, tuple[float, ...]]]
+        self, window: int, now: GatewayCounts | None, misses: float, last: dict[str, tuple[int, tuple[Any, ...]]]
     ) -> tuple[float, float, float]:
         """(requests of the window, requests counted, misses counted)."""
         before = self._last.get(_GATEWAY)
@@ -216,7 +224,8 @@ class ScrapedTelemetry:
             begin = self._first - first * _PER_STEP  # of what was seen, in `counts`
             seen = np.array(self._counts)[max(0, -begin) : max(0, len(counts) - begin)]
             counts[max(0, begin) : max(0, begin) + len(seen)] = seen
-            kept = {"began_s": self._began_s, "total": tuple(self._total), "last": self._last}
+            last = {id: (at, seen if id == _GATEWAY else _kept(seen)) for id, (at, seen) in self._last.items()}
+            kept = {"began_s": self._began_s, "total": tuple(self._total), "last": last}
         by_step = counts.reshape(steps, _PER_STEP) / self._window_s
         present = np.isfinite(by_step)
         known = 2 * present.sum(axis=1) >= _PER_STEP
@@ -248,13 +257,22 @@ class ScrapedTelemetry:
 
     def recent(self) -> RecentAnswers:
         requests = misses = answered = latency_s = 0.0
+        within = np.zeros(len(SECONDS) + 1)
         with self._lock:
             for window in reversed(self._recent):
                 requests, misses = requests + window.requests, misses + window.misses
                 answered, latency_s = answered + window.answered, latency_s + window.latency_s
+                if len(window.within):
+                    within += window.within
                 if requests >= self._look_back:
                     break
-        return RecentAnswers(round(requests), round(requests - misses), latency_s / answered if answered else None)
+        return RecentAnswers(
+            round(requests),
+            round(requests - misses),
+            latency_s / answered if answered else None,
+            latency_quantile_s(within.tolist(), 0.5),
+            latency_quantile_s(within.tolist(), 0.99),
+        )
 
     def answers(self) -> RecentAnswers:
         with self._lock:
@@ -283,10 +301,16 @@ class ScrapedTelemetry:
         return OverflowTotals(round(by_functions), usd)
 
 
-def _filled(counters: tuple[float, ...]) -> tuple[float, ...]:
-    """As earlier versions kept them, which counted no errors and no latencies; how many workers is the last."""
-    missing = len(BouncerCounters._fields) - len(counters)
-    return (*counters[:-1], *(0.0,) * missing, counters[-1])
+def _kept(counters: tuple[Any, ...]) -> tuple[float, ...]:
+    """A bouncer's as they are stored: without latencies by size, which would be most of what all of them take there."""
+    *numbers, _, workers = counters
+    return (*numbers, workers)
+
+
+def _filled(counters: tuple[float, ...]) -> tuple[Any, ...]:
+    """A bouncer's from the store; earlier versions counted no errors and no latencies. How many workers is the last."""
+    missing = len(BouncerCounters._fields) - 1 - len(counters)
+    return (*counters[:-1], *(0.0,) * missing, (), counters[-1])
 
 
 _: type[Telemetry] = ScrapedTelemetry

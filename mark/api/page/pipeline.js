@@ -128,6 +128,8 @@ function row(s) {
     h("td", {}, percent(s.used, 0)),
     h("td", {}, rate(s.slo.rt_max_ms)),
     h("td", {}, rate(s.slo.recent_ms)),
+    h("td", {}, rate(s.slo.recent_p50_ms)),
+    h("td", {}, rate(s.slo.recent_p99_ms)),
     h("td", { class: missed(s) ? "bad" : "" }, percent(s.slo.recent)),
     h("td", {}, percent(s.overflow_share, 1)),
     h("td", {}, usd(s.usd_per_hour)),

@@ -24,6 +24,7 @@ from mark_infra.telemetry.counters import BouncerCounters
 
 from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
+from mark.control.ports import RecentAnswers
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
 from mark.forecasting.port import Predictor
@@ -31,7 +32,9 @@ from mark.forecasting.registry import make_predictor
 from mark.planning.policies.registry import make_policy
 from mark.planning.port import Policy
 from mark.serving.backend.told_prices import headers_of
-from tests.control.control_fakes import ON_DEMAND, resolved
+from mark.testing.fakes import FakeTelemetry
+from tests.config.test_pipeline_file import GRAPH, HEAD, PARTS, with_parts
+from tests.control.control_fakes import ON_DEMAND, Bench, resolved
 from tests.infra.aws.bench import Place
 
 NOTHING = Load(0.0, 60.0, np.empty(0), np.empty(0))
@@ -120,6 +123,34 @@ def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> Non
     assert acting._services["inception"].told() == headers_of(acting.manager.view("inception").price_list) != {}
     assert headers_of(dry.manager.view("inception").price_list) != {}
     assert dry._services["inception"].told() == {}
+
+
+def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tmp_path: Path) -> None:
+    """By what comes to the first one, and how often a query calls it; not while that has no controller."""
+    file = tmp_path / "social.toml"
+    file.write_text(with_parts(HEAD + GRAPH, PARTS))
+    config = load_pipeline(str(file))
+    names = [service.name for service in config.stage_services()]
+    one = charge()
+    specs = [
+        replace(one, resolved=replace(one.resolved, service=replace(one.resolved.service, name=name))) for name in names
+    ]
+    there = replace(site, services=dict.fromkeys(names, site.service("inception")))
+    control = SiteControl(there, specs, parts=site_parts(there, options=place.server.options), pipelines=[config])
+    control.start()
+    services = control._services
+    for name in names:
+        telemetry = FakeTelemetry()
+        telemetry.windows = [150.0] * 12
+        services[name]._telemetry = telemetry  # type: ignore[assignment]
+        services[name]._controller = Bench().controller
+    assert [control.coming(name) for name in (*names, "inception")] == [None] * 5
+    services[names[0]]._telemetry.latest = RecentAnswers(1000, 500)  # type: ignore[union-attr]
+    rates = [None if (coming := control.coming(name)) is None else coming.last_minute_rps() for name in names]
+    assert rates == [None, pytest.approx(90.0), pytest.approx(60.0), pytest.approx(150.0)]
+    services[names[0]]._controller = None
+    assert [control.coming(name) for name in names] == [None] * 4
+    control.close()
 
 
 def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_conductor, read_gateway
 
-from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.metrics import SECONDS, Metrics, ModelMetrics
 
 
 class Spent:
@@ -35,6 +35,7 @@ def test_a_bouncers_page_is_summed_over_versions() -> None:
     assert read_bouncer(page()) == BouncerCounters(
         requests=131.0, misses=8.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
         errors=2.0, answered=2.0, latency_s=0.5, workers=4.0,
+        within=(*(2.0 * (bound >= 0.25) for bound in SECONDS), 2.0),
     )  # fmt: skip
 
 
@@ -49,6 +50,13 @@ def test_a_conductors_page_is_read_without_its_stages() -> None:
     assert (found.requests, found.misses) == (10.0, 30.0)
     with pytest.raises(ValueError, match="no metrics"):
         read_conductor(page())
+
+
+def test_buckets_of_other_bounds_are_not_read() -> None:
+    """Of a server of another version."""
+    lines = page().splitlines(keepends=True)
+    left = b"".join(line for line in lines if b'le="0.25"' not in line)
+    assert read_bouncer(left) == read_bouncer(page())._replace(within=())
 
 
 def test_a_gateways_page_counts_clients_and_refusals() -> None:
@@ -85,6 +93,9 @@ def test_counters_that_fell_began_anew() -> None:
     )
     assert now.since(before) == BouncerCounters(10.0, 0.0, 0.0, 0.5, 0.0, 0.0, workers=1.0)
     assert before.since(now) == before
+    before, now = before._replace(within=(1.0, 4.0)), now._replace(within=(3.0, 5.0))
+    assert now.since(before).within == (2.0, 1.0)
+    assert now.since(before._replace(within=())).within == ()  # not known of what was stored
     assert GatewayCounts(5.0, 1.0).since(GatewayCounts(9.0, 1.0)) == GatewayCounts(5.0, 1.0)
     grown = GatewayCounts(9.0, 2.0, 4.0, 1.0, 5.0, 0.5).since(GatewayCounts(5.0, 1.0))
     assert grown == GatewayCounts(4.0, 1.0, 4.0, 1.0, 5.0, 0.5)

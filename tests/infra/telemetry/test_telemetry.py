@@ -19,6 +19,7 @@ from mark.control.ports import OverflowTotals, RecentAnswers, ReleaseCounts
 from mark.domain.errors import StoreError
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
+from mark.serving.backend.metrics import SECONDS
 
 FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0)
 
@@ -265,6 +266,42 @@ def test_the_mean_latency_is_of_what_was_answered() -> None:
         bench.close()
     recent = bench.telemetry.recent()
     assert (recent.count, recent.latency_s) == (20, pytest.approx(0.3))
+    assert (recent.p50_s, recent.p99_s) == (None, None)
+
+
+def test_percentiles_are_of_the_last_requests_of_all_bouncers() -> None:
+    """Forty answers within 0.16 to 0.25 s, and ten within 1.6 to 2.5 s; what was before them counts no more."""
+    bench = Bench("a", "b", look_back=50)
+    slow, quick = ([bound >= least_s for bound in (*SECONDS, np.inf)] for least_s in (2.5, 0.25))
+    for answers in (((5, slow), (0, quick)), ((0, slow), (40, quick)), ((10, slow), (0, quick))):
+        for id, (count, within) in zip(bench.counts, answers, strict=True):
+            c = bench.counts[id]
+            before = c.within or (0.0,) * len(within)
+            grown = tuple(n + count * inside for n, inside in zip(before, within, strict=True))
+            bench.counts[id] = c._replace(requests=c.requests + count, answered=c.answered + count, within=grown)
+        bench.close()
+    recent = bench.telemetry.recent()
+    assert recent.p50_s == pytest.approx(0.16 + 0.09 * 25 / 40)
+    assert recent.p99_s == pytest.approx(1.6 + 0.9 * 9.5 / 10)
+    for _ in range(9):
+        bench.close()
+    bench.telemetry.load()
+    bench.again(since_s=60.0)  # what is stored has no latencies by size
+    bench.counts = {id: c._replace(requests=c.requests + 10.0) for id, c in bench.counts.items()}
+    bench.close()
+    assert (bench.telemetry.recent().count, bench.telemetry.recent().p50_s) == (20, None)
+
+
+def test_a_restart_goes_on_with_what_the_gateway_counted() -> None:
+    bench = Bench("a", gateway=True)
+    for minute in range(13):
+        bench.gateway = GatewayCounts(1000.0 + 10.0 * minute, 0.0)
+        bench.close()
+    bench.telemetry.load()
+    bench.again(since_s=60.0)
+    bench.gateway = GatewayCounts(1130.0, 0.0)
+    bench.close()
+    assert bench.telemetry.windows_rps().tolist() == [2.0]
 
 
 @pytest.mark.parametrize("counted", [6, 7])
