@@ -65,7 +65,6 @@ class World:
 def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
     """The same part in world 1, seconds from the beginning of the load."""
     from mark.ec2.draws import service_seed
-    from mark.forecasting.registry import make_predictor
     from mark.simulation.inputs import open_inputs
     from mark.simulation.request import RunRequest
     from mark.simulation.run import Simulation
@@ -76,13 +75,12 @@ def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
             trace=str(part.file), service=str(file), predictor=args.predictor, start_s=part.begin_s - args.lead,
             duration_s=args.lead + args.settle + args.calm, seed=service_seed(0, nth), cold_start=True,
             with_bound=False,
+            forecast_seed=0,  # as controllers draw the paths of every service's forecast
         )  # fmt: skip
         inputs = open_inputs(request)
         chunks = inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed)
         arrived_s = np.concatenate([times for times, _ in chunks])
-        # Controllers draw the paths of every service's forecast from seed 0, whatever its boots and arrivals are.
-        predictor = make_predictor(args.predictor, 0, inputs.history.step_s)
-        simulation = Simulation(inputs, "mark", predictor, keep=True)
+        simulation = Simulation(inputs, "mark", args.predictor, keep=True)
         result = simulation.run()
         timeline, kept = result.timeline, simulation.recording
         # Dollars of a row are those at its end.

@@ -38,6 +38,7 @@ class RunRequest:
     train_s: float | None = None
     gaps: str = "bridge"
     seed: int = 0
+    forecast_seed: int | None = None  # of the paths that are drawn for a forecast; None: `seed`
     spot_traces: tuple[str, ...] = ()
     cold_start: bool = False
     faults: str | None = None  # a file with `[faults]`; None: those of the service file

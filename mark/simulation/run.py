@@ -166,7 +166,9 @@ class Simulation:
             predictor, most_times = PerfectPredictor(self._inputs.drawn()), np.inf
         elif predictor is None or isinstance(predictor, str):
             name, self._predictor_note = predictor_of(self._policy_name, predictor)
-            predictor = make_predictor(name, self._seed, self._inputs.history.step_s)
+            request = self._inputs.request
+            seed = request.seed if request.forecast_seed is None else request.forecast_seed
+            predictor = make_predictor(name, seed, self._inputs.history.step_s)
         supervised = TimedPredictor(predictor, self._predictor_watch, most_times=most_times)
         supervised.fit(self._inputs.history)
         return supervised

@@ -46,7 +46,14 @@ def controlled_stages(
     planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
     stages = []
     for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
-        own = replace(as_known, seed=service_seed(request.seed, at), scale=request.scale * calls, with_bound=False)
+        # Boots of its own; but a controller draws the paths of all its forecasts from one seed.
+        own = replace(
+            as_known,
+            seed=service_seed(request.seed, at),
+            forecast_seed=request.seed,
+            scale=request.scale * calls,
+            with_bound=False,
+        )
         inputs = inputs_of(own, planned[name], trace, part)
         stages.append(ControlledStage(inputs, _least_s(planned[name])))
     return stages

@@ -39,7 +39,7 @@ class BouncerCounters(NamedTuple):
         grown = (now - then for now, then in zip(self[:-2], before[:-2], strict=True))
         known = len(self.within) == len(before.within)
         within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
-        return BouncerCounters(*grown, within=within, workers=self.workers)
+        return BouncerCounters._make((*grown, within, self.workers))
 
 
 class GatewayCounts(NamedTuple):

@@ -48,7 +48,7 @@ def test_one_that_is_replaced_is_forgotten() -> None:
 def test_the_last_whole_windows_are_told_of(grown: list[tuple[int, int]], look_back: int) -> None:
     """As many as have `look_back` queries together, and none before what RECENT_S remembers."""
     grown = [(queries, min(missed, queries)) for queries, missed in grown]
-    so_far = [(sum(q for q, _ in grown[:n]), sum(m for _, m in grown[:n])) for n in range(len(grown) + 1)]
+    so_far = [(float(sum(q for q, _ in grown[:n])), float(sum(m for _, m in grown[:n]))) for n in range(len(grown) + 1)]
     kept = [(0, 0), *grown][-round(RECENT_S / WINDOW_S) :]
     queries = missed = 0
     while kept and queries < look_back:
