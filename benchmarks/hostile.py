@@ -11,8 +11,8 @@ is checked:
 - every request that an honest client sent has one answer, its own (`hostile_clients`), whatever happens meanwhile;
 - in the pauses nine in ten are answered right, and within a minute of a fault all is ready again;
 - no process ends by itself; those that are asked to end do, with exit code 0, and leave nothing behind;
-- memory of the gateway and of the bouncer that is never killed, descriptors and shared memory stay flat after that:
-  `hostile_watch.MOST_RISE` says how flat; a worker stays within its bound.
+- memory of the gateway and of the bouncer that is never killed, descriptors and shared memory stay flat after that, as
+  looks in rests of half a minute see it: `hostile_watch.MOST_RISE` says how flat. A worker stays within its bound.
 
 Exits 1 with the story where one of these does not hold. Writes PATH.json and PATH.md: kinds of faults, how often, and
 what honest clients saw during them.
@@ -41,8 +41,8 @@ from typing import Any
 import httpx
 import psutil
 from hostile_clients import BROKEN, CALM, FAILED, REFUSED, RIGHT, TURNED_AWAY, HonestClient, HonestTally
-from hostile_faults import ALL, HostileFault, OverflowFunction
-from hostile_watch import HeldResources, held_by, left_behind, not_flat, rises
+from hostile_faults import ALL, MEMORY, HostileFault, OverflowFunction
+from hostile_watch import LOOKS, HeldResources, held_by, left_behind, not_flat, rises
 
 MODEL = """
 import os, signal, time
@@ -87,6 +87,8 @@ _WORKER_SLACK_MIB = 200.0  # a worker is looked at once a second, and its succes
 _CALM_SHARE = 0.9
 _WELL_S = 60.0
 _FIRST_S = 1.0  # of each fault in the first minute
+# Longer than an idle connection to a replica or a function is kept; between two rests; in a run that is long enough.
+_REST_S, _WORK_S, _LONG_S = 35.0, 150.0, 240.0
 _ERRORS = ("full", "closed", "file")  # what takes the standard error of the second bouncer, by turns
 _AIM_GONE = (ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess)  # of a fault: another one ended it
 
@@ -207,7 +209,6 @@ class HostileRun:
         self.active: frozenset[str] = frozenset()
         self._pids: set[int] = set()
         self._restarts = 0
-        self._warm = False  # each kind of fault has come once, and a minute is over
         self._began_s = time.monotonic()
 
     # What faults ask for
@@ -275,9 +276,15 @@ class HostileRun:
                     await self._do([fault], _FIRST_S, calm_s=0.2)
             while self._now_s() < warm_up_s and not self.stories:
                 await asyncio.sleep(0.1)
-            self._warm = True
-            while self._now_s() < seconds and not (self.stories or self.tally.stories):
+            rests = seconds >= _LONG_S
+            rested_s = -_WORK_S
+            while self._now_s() < seconds - rests * _REST_S and not (self.stories or self.tally.stories):
+                if rests and self._now_s() - rested_s >= _WORK_S:
+                    await self._rest()
+                    rested_s = self._now_s()
                 await self._do(self._drawn(kinds), self.draw.uniform(2.0, 6.0), calm_s=3.0)
+            if rests and not self.stories:
+                await self._rest()
         finally:
             stop.set()
             await asyncio.wait(asking, timeout=30.0)
@@ -312,13 +319,23 @@ class HostileRun:
         if took_s is None:
             self.stories.append(f"not ready again {_WELL_S:g} s after {' and '.join(sorted(names))}: {self._state()}")
             return
-        told = f"all ready again after {took_s:.1f} s; our own lag: {self.lag_s:.1f} s"
-        print(f"{self._now_s():6.1f} s    {told}", flush=True)
+        said = f"ready again after {took_s:.1f} s; our own lag: {self.lag_s:.1f} s"
+        print(f"{self._now_s():6.1f} s    {said}", flush=True)
         for name in names:
             self.done[name].well_s = max(self.done[name].well_s, took_s)
         await asyncio.sleep(0.5)  # what was asked just before it ended
         self.active = frozenset()
         await asyncio.sleep(calm_s)
+
+    async def _rest(self) -> None:
+        """Nothing is done until connections that are kept for a while are gone; then looks at what is held."""
+        await asyncio.sleep(_REST_S)
+        for _ in range(LOOKS):
+            for program in (self.gateway, self.bouncers[0]):
+                with suppress(psutil.Error):
+                    self.looks.setdefault(program.name, []).append(held_by(program.pid, self._now_s()))
+            await asyncio.sleep(0.5)
+        print(f"{self._now_s():6.1f} s  rested: {json.dumps(rises(self.looks))}", flush=True)
 
     async def _well(self) -> float | None:
         """Seconds until all workers are ready and the gateway knows; None: they were not in time."""
@@ -339,11 +356,9 @@ class HostileRun:
         return "; ".join(f"{one.name}: {len(one.workers())} workers, {one.log()[-500:]}" for one in self.bouncers)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """A look a second; only calm ones, once all is warm, count for what stays flat."""
-        calm_s = 0.0
+        """A look a second: does anything end by itself, what has a worker?"""
         programs = [self.gateway, *self.bouncers]
         while not stop.is_set():
-            calm_s = 0.0 if self.active else calm_s + 1.0
             for program in programs:
                 code = program.ended_by_itself()
                 if code is not None:
@@ -353,13 +368,10 @@ class HostileRun:
                         f"{program.log()[-2000:]}"
                     )
                 self._pids.update(program.workers())
-                for pid in program.workers():
+                for pid in program.workers() if MEMORY not in self.active else ():
                     with suppress(psutil.Error):
                         has_mib = psutil.Process(pid).memory_info().rss / 2**20
                         self.worst_worker_mib = max(self.worst_worker_mib, has_mib)
-                if self._warm and calm_s >= 2.0 and program is not self.bouncers[-1]:
-                    with suppress(psutil.Error):
-                        self.looks.setdefault(program.name, []).append(held_by(program.pid, self._now_s()))
             slept_s = time.monotonic()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 1.0)
@@ -405,6 +417,7 @@ class HostileRun:
         return {
             "seed": self.seed,
             "seconds": round(self._now_s(), 1),
+            "honest": dict(tally.every),
             "machine": {"processors": os.cpu_count(), "python": platform.python_version(), "linux": platform.release()},
             "faults": {
                 name: {
@@ -492,7 +505,7 @@ def main(argv: Sequence[str] = sys.argv[1:]) -> int:
     args.out.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n")
     args.out.with_suffix(".md").write_text(markdown(result))
     print(markdown(result))
-    print(json.dumps({key: result[key] for key in ("held", "worst_worker_mib", "lag_s")}))
+    print(json.dumps({key: result[key] for key in ("honest", "held", "worst_worker_mib", "lag_s")}))
     for story in run.stories:
         print(f"BROKEN: {story}", file=sys.stderr)
     return 1 if run.stories else 0

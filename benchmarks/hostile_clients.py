@@ -130,24 +130,18 @@ class HonestTally:
     counts: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     statuses: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     slowest_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    every: Counter[str] = field(default_factory=Counter)  # each request once
     stories: list[str] = field(default_factory=list)  # of what must not happen
-    right_at_s: float = 0.0  # the last right answer, by the monotonic clock
 
     def note(self, during: Collection[str], what: str, status: int, took_s: float, story: str) -> None:
         """One request has ended so. `during` is empty where nothing was done."""
+        self.every[what] += 1
         for kind in during or (CALM,):
             self.counts[kind][what] += 1
             self.statuses[kind][status] += 1
             self.slowest_s[kind] = max(self.slowest_s[kind], took_s)
-        if what == RIGHT:
-            self.right_at_s = time.monotonic()
         if what in BROKEN:
             self.stories.append(f"{what} during {', '.join(sorted(during)) or CALM}: {story}")
-
-    @property
-    def asked(self) -> int:
-        """Requests, each as often as there were kinds of faults at its time."""
-        return sum(counts.total() for counts in self.counts.values())
 
 
 class HonestClient:

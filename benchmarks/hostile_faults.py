@@ -11,7 +11,7 @@ import signal
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ from hostile_clients import BROKEN, LOST, ClientLine, HonestTally, answer_to, re
 
 # Attackers have addresses of their own: what a client does to its own address is its affair.
 FOES, CROWD = "127.0.0.2", "127.0.0.3"
+MEMORY = "memory limit"
 RIGHT, HANG, THROTTLE, DRIP, ENDLESS, RESET = FUNCTION_MODES = ("right", "hang", "throttle", "drip", "endless", "reset")
 _CHUNK = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 
@@ -259,13 +260,13 @@ def poisoned(kind: str, per_s: float) -> Do:
 
 
 async def memory_limit(world: HostileWorld, seconds: float) -> None:
-    """A worker may have 64 MiB more than it has, and is asked for two gigabytes."""
-    bouncer = world.draw.choice(world.bouncers)
-    pid = (bouncer.workers() or [0])[0]
-    with suppress(psutil.Error, OSError):
-        most = psutil.Process(pid).memory_info().vms + (64 << 20)
-        with limited(pid, resource.RLIMIT_AS, most):
-            await poisoned("memory", 2.0)(world, seconds)
+    """Workers may have 64 MiB more than they have, and are asked for two gigabytes."""
+    with ExitStack() as limits:
+        for pid in (pid for bouncer in world.bouncers for pid in bouncer.workers()):
+            with suppress(psutil.Error, OSError):
+                most = psutil.Process(pid).memory_info().vms + (64 << 20)
+                limits.enter_context(limited(pid, resource.RLIMIT_AS, most))
+        await poisoned("memory", 2.0)(world, seconds)
 
 
 # --- functions
@@ -362,7 +363,7 @@ ALL = [
     HostileFault("poison: lies", "5/s for which it returns too few results", "poison", poisoned("lie", 5.0)),
     HostileFault("poison: prints", "5/s that print 100 kB", "poison", poisoned("print", 5.0)),
     HostileFault("poison: large", "5/s answered by a megabyte", "poison", poisoned("big", 5.0)),
-    HostileFault("memory limit", "RLIMIT_AS of a worker, asked for 2 GiB", "poison", memory_limit),
+    HostileFault(MEMORY, "RLIMIT_AS of workers, asked for 2 GiB", "poison", memory_limit),
     *(
         HostileFault(f"function: {mode}", f"overload, and the function: {what}", "functions", function_that(mode))
         for mode, what in (

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-# What a number may rise between the first and the last third of the looks: so much, and so much for a minute between.
-# Freed memory is kept for reuse (the bouncer tells malloc so), and a page of numbers grows with the kinds of answers.
-MOST_RISE = {"rss_mib": (8.0, 1.0), "descriptors": (16.0, 0.0), "memory_files": (0.0, 0.0), "shared_memory": (0.0, 0.0)}
-_FEWEST = 6  # looks: with fewer nothing is said
+# What a number may rise between the first looks and the last: so much, and so much for a minute between. Freed memory
+# is kept on purpose: `mark.serving.server_process` tells malloc to give back none below 64 MiB.
+MOST_RISE = {"rss_mib": (64.0, 1.0), "descriptors": (8.0, 0.0), "memory_files": (0.0, 0.0), "shared_memory": (0.0, 0.0)}
+LOOKS = 3  # at a time
 _SHARED = re.compile(r"/dev/shm/\S+")
 
 
@@ -57,11 +57,10 @@ def held_by(pid: int, at_s: float) -> HeldResources:
 
 
 def not_flat(name: str, looks: Sequence[HeldResources]) -> list[str]:
-    """Where the median of the last third is too far above that of the first: a line each. Looks of calm moments."""
-    if len(looks) < _FEWEST:
+    """Where the median of the last `LOOKS` is too far above that of the first: a line each."""
+    if len(looks) < 2 * LOOKS:
         return []
-    third = len(looks) // 3
-    first, last = looks[:third], looks[-third:]
+    first, last = looks[:LOOKS], looks[-LOOKS:]
     found = []
     for what, (most, per_minute) in MOST_RISE.items():
         before, after = (statistics.median(getattr(one, what) for one in part) for part in (first, last))
@@ -75,17 +74,16 @@ def not_flat(name: str, looks: Sequence[HeldResources]) -> list[str]:
 
 
 def rises(looks: Mapping[str, Sequence[HeldResources]]) -> dict[str, dict[str, list[float]]]:
-    """By process and kind of resource: the median of the first and of the last third of the looks."""
+    """By process and kind of resource: the median of each `LOOKS`, in order."""
     return {
         name: {
             what: [
-                round(statistics.median(getattr(one, what) for one in part), 1)
-                for part in (of[: len(of) // 3], of[-(len(of) // 3) :])
+                round(statistics.median(getattr(one, what) for one in of[start : start + LOOKS]), 1)
+                for start in range(0, len(of), LOOKS)
             ]
             for what in (*MOST_RISE, "workers_mib")
         }
         for name, of in looks.items()
-        if len(of) >= _FEWEST
     }
 
 
