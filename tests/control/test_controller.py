@@ -578,7 +578,7 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
     assert len(bench.planner.contexts) == 1
 
 
-def test_a_stage_buys_for_calls_that_do_not_reach_it_yet() -> None:
+def test_a_stage_buys_for_calls_not_yet_reaching_it() -> None:
     """Nothing more arrives than was planned for, but the stage before refuses calls of a surge."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 1}, at_s=0.0)
@@ -594,7 +594,7 @@ def test_a_stage_buys_for_calls_that_do_not_reach_it_yet() -> None:
     assert bench.planner.contexts[-1].last_minute_rps == 50.0
 
 
-def test_forecasts_are_of_what_comes_and_not_of_what_is_let_through() -> None:
+def test_forecasts_learn_what_comes_not_what_is_let_through() -> None:
     predictor = RampPredictor(origin_s=120.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.telemetry.steps = [25.0, 25.0]
