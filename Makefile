@@ -36,6 +36,7 @@ types: $(VENV)/.dev
 
 kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
 	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
+	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/testbed/words-slow.toml --hedge-after-ms 300 --duration 60 --json - >/dev/null
 
 unit: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
