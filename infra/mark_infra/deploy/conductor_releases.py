@@ -36,20 +36,20 @@ class ConductorReleases:
         people. Nothing, where they have it or none of their versions had it."""
         if pipeline not in self._site.pipelines:
             return "its conductors stay: the site was deployed before they could be taken back"
-        group, scaling = self._site.pipelines[pipeline].conductors, self._gate.client("autoscaling")
-        (there,) = self._gate.call(scaling.describe_auto_scaling_groups, AutoScalingGroupNames=[group])[
-            "AutoScalingGroups"
-        ]
+        gate, group = self._gate, self._site.pipelines[pipeline].conductors
+        groups = gate.call(gate.client("autoscaling").describe_auto_scaling_groups, AutoScalingGroupNames=[group])
+        (there,) = groups["AutoScalingGroups"]
         template, now = there["LaunchTemplate"]["LaunchTemplateId"], there["LaunchTemplate"]["Version"]
-        wanted = [folder_of(one) for one in self._versions(stage.launch_template, [stage.version])]
-        same = [one["VersionNumber"] for one in self._versions(template) if folder_of(one) in wanted]
+        (of_stage,) = self._versions(stage.launch_template, [stage.version])
+        wanted = folder_of(of_stage)
+        same = [one["VersionNumber"] for one in self._versions(template) if wanted and folder_of(one) == wanted]
         if not same:
             return "its conductors stay: that release's folder is none of theirs"
         if str(max(same)) == now:
             return "its conductors stay: they have that release's folder"
         self._end_refresh(group)
-        self._gate.call(
-            scaling.start_instance_refresh,
+        gate.call(
+            gate.client("autoscaling").start_instance_refresh,
             AutoScalingGroupName=group,
             Strategy="Rolling",
             DesiredConfiguration={"LaunchTemplate": {"LaunchTemplateId": template, "Version": str(max(same))}},
@@ -58,23 +58,22 @@ class ConductorReleases:
         return "its conductors are replaced, new ones first, by such with that release's folder"
 
     def _versions(self, template: str, numbers: list[str] | None = None) -> list[dict[str, Any]]:
-        ec2, which = self._gate.client("ec2"), {} if numbers is None else {"Versions": numbers}
+        ec2 = self._gate.client("ec2")
+        which: dict[str, Any] = {} if numbers is None else {"Versions": numbers}
         pages = self._gate.pages(ec2.describe_launch_template_versions, LaunchTemplateId=template, **which)
         return [version for page in pages for version in page["LaunchTemplateVersions"]]
 
     def _end_refresh(self, group: str) -> None:
         """A group has one refresh at a time: that of a deployment a moment ago is given up."""
-        scaling = self._gate.client("autoscaling")
+        gate = self._gate
 
         def under_way() -> bool:
-            found = self._gate.call(scaling.describe_instance_refreshes, AutoScalingGroupName=group)[
-                "InstanceRefreshes"
-            ]
-            return any(one["Status"] in _UNDER_WAY for one in found)
+            said = gate.call(gate.client("autoscaling").describe_instance_refreshes, AutoScalingGroupName=group)
+            return any(one["Status"] in _UNDER_WAY for one in said["InstanceRefreshes"])
 
         if not under_way():
             return
-        self._gate.call(scaling.cancel_instance_refresh, AutoScalingGroupName=group)
+        gate.call(gate.client("autoscaling").cancel_instance_refresh, AutoScalingGroupName=group)
         for _ in range(round(PATIENCE_S / LOOK_S)):
             if not under_way():
                 return

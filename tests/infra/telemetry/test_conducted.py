@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.telemetry.conducted import ConductedQueries
@@ -14,7 +16,7 @@ def counters(requests: float, misses: float) -> BouncerCounters:
     return BouncerCounters(requests=requests, misses=misses)
 
 
-def windows(*counts: dict[str, tuple[float, float]], look_back: int = 1000) -> RecentAnswers:
+def windows(*counts: Mapping[str, tuple[float, float]], look_back: int = 1000) -> RecentAnswers:
     """Each window by conductor; all are asked that ever answered."""
     conducted, names = ConductedQueries(look_back), {name for one in counts for name in one}
     for one in counts:
