@@ -398,7 +398,7 @@ Client = Callable[[asyncio.StreamWriter, asyncio.StreamReader], Awaitable[None]]
 async def many(
     world: HostileWorld, count: int, seconds: float, client: Client, places: list[HostileProgram] | None = None
 ) -> None:
-    """So many rude clients at a time, of the gateway and the bouncers by turns, for so long at most."""
+    """`count` rude clients at a time, of the gateway and the bouncers by turns, for `seconds` at most."""
     where = places or [world.gateway, *world.bouncers]
 
     async def one(number: int) -> None:

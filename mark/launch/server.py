@@ -27,7 +27,7 @@ from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
 
-# A call of a function has failed after so many times what is promised, or what a warm call takes, whichever is more:
+# A call of a function has failed after this multiple of what is promised, or of a warm call, whichever is more:
 # until then a client waits. It may meet a cold start, of unknown length in a Lambda function without a profile: AWS
 # allows ten seconds for the initialisation.
 _PATIENCE, _COLD_STARTS = 4.0, 2.0

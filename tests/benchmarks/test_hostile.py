@@ -64,7 +64,7 @@ class SpoilingServer:
 
 
 def heard(spoil: Spoil, requests: int = 30) -> tuple[Counter[str], list[str]]:
-    """What an honest client says of so many requests to such a server."""
+    """What an honest client says of this many requests to such a server."""
 
     async def main() -> HonestTally:
         server, tally = SpoilingServer(spoil), HonestTally()
