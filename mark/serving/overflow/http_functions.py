@@ -6,6 +6,7 @@ For a place without Lambda: a big machine in the basement, a neighbour's gateway
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -46,6 +47,7 @@ class HttpFunctions:
         self._head = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b" % (target, self._address.authority, secret.encode())
         self._reach = reach or Reach(answer_bytes=MOST_ANSWER_BYTES)
         self._under_way = UnderWay(self._url)
+        self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._upstream: Upstream[Waiting] | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self.spent = Spent()  # it has no bill
@@ -72,11 +74,14 @@ class HttpFunctions:
             head += f"accept: {call.accept}\r\n"
         if call.json_bytes is not None:
             head += f"inference-header-content-length: {call.json_bytes}\r\n"
-        data = b"".join((self._head, head.encode("latin-1"), b"\r\n", call.body))
+        # Of this way only, so that an answer to another call is known for what it is.
+        self._ids += 1
+        identity = f"{self._id_prefix}-{self._ids:x}".encode()
+        data = b"%b%bx-request-id: %b\r\n\r\n%b" % (self._head, head.encode("latin-1"), identity, call.body)
         try:
-            answer = await self._asked(data)
+            answer = await self._asked(data, identity)
         except _Closed:  # in the very moment of its use: a server ends kept connections when it likes
-            answer = await self._asked(data)
+            answer = await self._asked(data, identity)
         status = answer.status
         if status in (429, 503):
             after = _AFTER.search(answer.headers)
@@ -87,13 +92,13 @@ class HttpFunctions:
             raise FunctionsFailed(f"{self._url}: status {status}")
         return Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
 
-    async def _asked(self, data: bytes) -> Answer:
+    async def _asked(self, data: bytes, identity: bytes) -> Answer:
         loop = asyncio.get_running_loop()
         if self._upstream is None:
             self._upstream = Upstream(self._address, self, self._reach, loop)
             self._sweep = loop.call_later(self._reach.keep_s, self._swept)
         waiting: Waiting = loop.create_future()
-        connection: ClientConnection[Waiting] = self._upstream.ask(waiting, data)
+        connection: ClientConnection[Waiting] = self._upstream.ask(waiting, data, identity)
         try:
             return await waiting
         finally:

@@ -368,6 +368,26 @@ def test_a_kept_connection_closed_upon_use_is_retried_once(server: Server) -> No
     assert said == []
 
 
+def test_an_answer_to_another_call_is_a_failure(server: Server) -> None:
+    """A server that echoes ids, and answers the first call twice."""
+    ids: list[str] = []
+
+    def answer(body: bytes) -> Said:
+        ids.append(server.seen[-1][1]["x-request-id"])
+        return Said(200, b"{}", {"x-request-id": ids[0]})
+
+    async def main() -> None:
+        functions = HttpFunctions(server.url)
+        await functions.call(calls(b"one"), 5.0)
+        with pytest.raises(FunctionsFailed, match="answered another request"):
+            await functions.call(calls(b"two"), 5.0)
+        await functions.close()
+
+    server.answer = answer
+    asyncio.run(main())
+    assert len(set(ids)) == 2
+
+
 def test_a_server_behind_a_door_gets_its_key(server: Server) -> None:
     answered(server, Said(200, b"{}"), key="k3y")
     ((_, headers, _),) = server.seen
