@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -93,9 +94,15 @@ class Forecast:
 
 
 def _quantile(levels: FloatArray, rates: FloatArray, level: float) -> FloatArray:
-    place = float(np.interp(level, levels, np.arange(len(levels), dtype=np.float64)))
-    low = int(place)
+    low, weight = _place(np.asarray(levels, dtype=np.float64).tobytes(), level)
     if low == len(levels) - 1:
         return np.asarray(rates[low])
-    weight = place - low
     return np.asarray(rates[low] * (1.0 - weight) + rates[low + 1] * weight, dtype=np.float64)
+
+
+@lru_cache(maxsize=1024)
+def _place(levels: bytes, level: float) -> tuple[int, float]:
+    """Between which two of them it is, and how far from the first; levels are the same in nearly all forecasts."""
+    ascending = np.frombuffer(levels)
+    place = float(np.interp(level, ascending, np.arange(len(ascending), dtype=np.float64)))
+    return int(place), place - int(place)

@@ -331,7 +331,8 @@ class ProcessTelemetry(_Port):
 
     def windows_rps(self) -> FloatArray:
         self._answer()
-        return np.array([self._seen(self._truth.rps()) for _ in range(4)])
+        rps = self._truth.rps()
+        return np.array([self._seen(rps) for _ in range(4)]) if self._world.hindered else np.full(4, rps)
 
     def recent(self) -> RecentAnswers:
         self._answer()

@@ -37,10 +37,10 @@ from mark.torture.ports import (
     ProcessTerms,
 )
 from mark.torture.roles import TorturedService, TorturedWorld
-from mark.torture.site import LIMITS, SteadyPlanner
+from mark.torture.site import LIMITS, LastRate, SteadyPlanner
 
 ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
-PRICED_S = 10 * MINUTE_S  # between two prices of one more request
+PRICED_S = 60 * MINUTE_S  # between two prices of one more request
 
 
 class SeldomPricing(Controller):
@@ -75,6 +75,9 @@ class ProcessParts:
         if policy == STAND_IN:
             return SteadyPlanner()
         return make_policy(policy, resolved, Load(0.0, MINUTE_S, np.empty(0), np.empty(0))).planner
+
+    def predictor(self, policy: str) -> Supervised:
+        return LastRate() if policy == STAND_IN else Supervised(LastValue())
 
     def limits(self, limits: Limits) -> Limits:
         """Within which policies are made."""
@@ -113,7 +116,7 @@ class WaitingPool(Executor):
 class RestingRuntime(ServiceRuntime):
     """Begins no round between two full minutes that would find what the last one found, and does nothing.
 
-    That is so where nothing has changed since (`World.rests`), and the last round asked for nothing and had no trouble.
+    That is so where nothing has changed since (`World.rests`), and the last round asked for nothing and went well.
     With `rests` off every round is run: what happens in the world is the same.
     """
 
@@ -140,12 +143,17 @@ class RestingRuntime(ServiceRuntime):
         return news or not self._world.rests(self._truth, parts.controller)
 
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
-        lines = len(self._truth.store.journal)
+        lines, self._stirred = len(self._truth.store.journal), False
         super().reconcile(fence, now_unix_s)
-        conditions = self.view().conditions
-        self._stirred = bool(conditions) or len(self._truth.store.journal) > lines
-        if conditions:
-            self._world.watch.round_over(self.service, conditions)
+        if len(self._truth.store.journal) > lines:
+            self._stirred = True
+        if self._conditions:
+            self._world.watch.round_over(self.service, self._conditions)
+
+    def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
+        well = super()._guard(conditions, action)
+        self._stirred = self._stirred or not well
+        return well
 
 
 class ControllerProcess:
@@ -202,7 +210,7 @@ class ControllerProcess:
                 return Policy(parts.planner(world.schedule.policy, resolved), resolved, bouncers=True)
 
             controller = parts.controller()(
-                policy(LIMITS), Supervised(LastValue()), cloud, ProcessFunctions(world, self, truth), self.clock,
+                policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth), self.clock,
                 store, telemetry, leads=parts.leads(self.lease), release=release,
             )  # fmt: skip
             self.controllers[truth.name] = controller

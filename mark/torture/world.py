@@ -57,7 +57,7 @@ class ServiceTruth:
         self.bad: set[str] = set()
         self.limits = LIMITS  # as an operator wants them
         self._world = world
-        self._rps = _load(schedule, name).tolist()
+        self._rps: list[float] = _load(schedule, name).tolist()
         self._answered = self._in_time = 0.0
         self._missed_s = -math.inf
         self._recent: deque[tuple[float, float, float]] = deque()
@@ -65,7 +65,8 @@ class ServiceTruth:
         self._counts: dict[tuple[str, str], float] = {}  # requests by release and offer
 
     def rps_in(self, minute: int) -> float:
-        return float(self._rps[min(max(minute, 0), len(self._rps) - 1)])
+        rate: float = self._rps[min(max(minute, 0), len(self._rps) - 1)]
+        return rate
 
     def rps(self) -> float:
         return self.rps_in(int(self._world.now_s // MINUTE_S))
@@ -172,7 +173,11 @@ class World:
         state, cloud = controller.state, truth.cloud
         if self._stirs or state.seen is not cloud.fleet() or cloud.told or cloud.notices:
             return False
-        if state.leaving or state.notices or state.monitor.extra or truth.misses_of_late():
+        if state.leaving or state.notices:
+            return False
+        monitor = state.monitor  # does nothing until its pause is over, then where requests were late, or are not now
+        pauses = monitor.launched_s is not None and self.now_s - monitor.launched_s < monitor.pause_s
+        if not pauses and (monitor.extra or truth.misses_of_late()):
             return False
         rollout = state.rollout
         if rollout is not None and (rollout.stage is not RolloutStage.DONE or state.switched != rollout.release):
