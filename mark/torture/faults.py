@@ -83,6 +83,7 @@ RELEASES = ("release", "bad release")
 HINDERS = frozenset(kind.name for kind in _KINDS if not kind.market)  # keep controllers from what they should do
 # Of them, those that are met by a round that asks for nothing and writes nothing, too.
 STIRS = HINDERS - {"answers lost", "commands twice", "fleet stale", "store read-only", "store torn", "lease down"}
+STRIKES = frozenset(("crash", "pause", "calls slow"))  # at any call
 CLOCKS = frozenset(("clock ahead", "clock stands"))
 SPOILS = frozenset(("never boots", "boots and dies", "ended at launch", "boots slow", "launches partial"))
 # What brings a fleet into a state that is rare by itself, beside a fault: kind, how hard, from and to how many seconds

@@ -27,7 +27,7 @@ from mark.torture.faults import SPOILS, STAND_IN
 from mark.torture.roles import TorturedProcess, TorturedService, TorturedWorld
 from mark.torture.site import CAPACITY_RPS, LIMITS, dollars_of
 
-LOOK_S = 30.0
+LOOK_S = 60.0
 ORPHAN_S = 5 * MINUTE_S
 STARVED_S = 20 * MINUTE_S
 SILENT_S = 12 * MINUTE_S + LOOK_S

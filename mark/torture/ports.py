@@ -77,7 +77,7 @@ class _Port:
 
     def _happens(self, kind: str) -> bool:
         world = self._world
-        if not world.faulty:
+        if kind not in world.kinds:
             return False
         for fault, draw in world.active(kind, self._process.index):
             if float(draw.random()) < fault.share:
@@ -88,7 +88,7 @@ class _Port:
     def _arrive(self, *, command: bool) -> None:
         """A call begins: the process may die of it, or stand still, or wait."""
         world, process = self._world, self._process
-        if world.hindered:
+        if world.strikes:
             chance = _AT_COMMAND if command else _AT_READ
             for fault, draw in world.active("crash", process.index):
                 if fault.number not in world.spent and float(draw.random()) < chance:
@@ -267,6 +267,8 @@ class ProcessTerms:
         self._world.terms.resign(name, holder)
 
     def _answer(self) -> None:
+        if "lease down" not in self._world.kinds:
+            return
         for fault, draw in self._world.active("lease down", self._process.index):
             if float(draw.random()) < fault.share:
                 self._world.meets(fault.kind)

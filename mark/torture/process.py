@@ -16,6 +16,7 @@ from mark.control.ports import Cloud, Lease, Store
 from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
+from mark.domain.fleet import Fleet
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
@@ -131,6 +132,7 @@ class RestingRuntime(ServiceRuntime):
         super().__init__(truth.name, truth.resolved, start)
         self._truth, self._world, self._may_rest = truth, world, rests
         self._stirred = True
+        self._viewed: Fleet | None = None
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         if not super().due(fence, now_unix_s):
@@ -147,8 +149,18 @@ class RestingRuntime(ServiceRuntime):
         super().reconcile(fence, now_unix_s)
         if len(self._truth.store.journal) > lines:
             self._stirred = True
+        self._viewed: Fleet | None = None
         if self._conditions:
             self._world.watch.round_over(self.service, self._conditions)
+
+    def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
+        """A view once a minute, and of every fleet."""
+        fleet = self._truth.cloud.fleet()
+        if minute > self._minute or fleet is not self._viewed or self._noted or conditions:
+            super()._observe(parts, minute, conditions)
+            self._viewed = fleet
+        else:
+            self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
 
     def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
         well = super()._guard(conditions, action)

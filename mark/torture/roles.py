@@ -120,7 +120,8 @@ class TorturedWorld(Protocol):
     schedule: Schedule
     spent: set[int]  # faults that happen once, and have
     terms: Terms
-    faulty: bool  # is any fault active?
+    kinds: Mapping[str, Any]  # of the faults that are active
+    strikes: bool  # may a call be slow, or its process die or stand still in it?
     hindered: bool  # one that keeps controllers from acting?
     clocks: bool  # is the clock of one set?
     spoiled: bool  # does one keep what was bought from serving?

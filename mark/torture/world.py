@@ -26,7 +26,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
 from mark.torture.cloud import Conditions, TrueCloud
 from mark.torture.coverage import BOOTING, DRAINING, NO_LEADER, NONE_READY, STEADY
-from mark.torture.faults import CLOCKS, HINDERS, RELEASES, SPOILS, STIRS, Fault, Schedule, clock_text, stream
+from mark.torture.faults import CLOCKS, HINDERS, RELEASES, SPOILS, STIRS, STRIKES, Fault, Schedule, clock_text, stream
 from mark.torture.invariants import Watch
 from mark.torture.process import ControllerProcess, ProcessParts
 from mark.torture.roles import Terms
@@ -142,13 +142,13 @@ class World:
     def __init__(self, schedule: Schedule, parts: ProcessParts | None = None, *, rests: bool = True) -> None:
         self.schedule, self._parts, self._rests = schedule, parts or ProcessParts(), rests
         self.now_s = 0.0
-        self.faulty = self.hindered = self.clocks = self.spoiled = self._stirs = False
+        self.hindered = self.strikes = self.clocks = self.spoiled = self._stirs = False
         self.story: deque[str] = deque(maxlen=STORY_LINES)
         self.met: Counter[tuple[str, str]] = Counter()
         self.spent: set[int] = set()  # faults that happen once, and have
         self.terms = Terms()
         self._draws = {fault.number: stream(schedule.seed, "fault", fault.number) for fault in schedule.faults}
-        self._active: dict[str, list[_Drawing]] = {}
+        self.kinds: dict[str, list[_Drawing]] = {}
         self._next_change_s = 0.0
         self._begun: set[int] = set()
         self._depth = 0
@@ -162,7 +162,7 @@ class World:
 
     def active(self, kind: str, index: int | None = None) -> Sequence[_Drawing]:
         """The faults of that kind now that hit this controller, each with its draws."""
-        found = self._active.get(kind)
+        found = self.kinds.get(kind)
         if not found:
             return ()
         return [one for one in found if one[0].target is None or one[0].target == index]
@@ -191,7 +191,7 @@ class World:
 
     def market_met(self, truth: ServiceTruth) -> None:
         for kind in ("offer refused", "market refused"):
-            if kind in self._active:
+            if kind in self.kinds:
                 self.meets(kind, truth)
 
     def tell(self, text: str) -> None:
@@ -247,18 +247,18 @@ class World:
             truth.advance(now_s)
         if now_s >= self._next_change_s:
             self._change()
-        if self._active:
+        if self.kinds:
             self._afflict()
         if self._operated:
             self._operate()
 
     def _change(self) -> None:
         """Faults begin and end."""
-        self._active, self._next_change_s = {}, math.inf
+        self.kinds, self._next_change_s = {}, math.inf
         begun: list[Fault] = []
         for fault in self.schedule.faults:
             if fault.start_s <= self.now_s < fault.end_s:
-                self._active.setdefault(fault.kind, []).append((fault, self._draws[fault.number]))
+                self.kinds.setdefault(fault.kind, []).append((fault, self._draws[fault.number]))
                 self._next_change_s = min(self._next_change_s, fault.end_s)
                 if fault.number not in self._begun:
                     self._begun.add(fault.number)
@@ -266,9 +266,10 @@ class World:
                     begun.append(fault)
             elif self.now_s < fault.start_s:
                 self._next_change_s = min(self._next_change_s, fault.start_s)
-        self.faulty, names = bool(self._active), self._active.keys()
+        names = self.kinds.keys()
         self.hindered, self.clocks = not HINDERS.isdisjoint(names), not CLOCKS.isdisjoint(names)
         self.spoiled, self._stirs = not SPOILS.isdisjoint(names), not STIRS.isdisjoint(names)
+        self.strikes = not STRIKES.isdisjoint(names)
         conditions = self._conditions()
         for truth in self.services.values():
             truth.cloud.conditions = conditions
@@ -374,10 +375,10 @@ class World:
                             truth.cloud.interrupt(number, self._known_after_s(truth))
 
     def _known_after_s(self, truth: ServiceTruth) -> float:
-        if "notices lost" in self._active:
+        if "notices lost" in self.kinds:
             self.meets("notices lost", truth)
             return math.inf
-        if "notices late" in self._active:
+        if "notices late" in self.kinds:
             self.meets("notices late", truth)
             return _NOTICE_LATE_S
         return 0.0
