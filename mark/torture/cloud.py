@@ -19,7 +19,7 @@ from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark.torture.faults import stream
 
-QUEUE_S = 8.0  # a drained instance answers what it has
+QUEUE_S, LONGEST_QUEUE_S = 5.0, 60.0  # in which a drained instance answers what it has
 SHOWN_S = 600.0  # what was ended at its launch is shown for so long
 LEAST_BILLED_S = 60.0
 STOPPING_S = 20.0  # before what was stopped can be started again
@@ -158,7 +158,9 @@ class TrueCloud:
         if phase is Phase.STOPPED:
             raise CloudError(f"#{number} is stopped")
         machine.drained_s = self.now_s
-        machine.idle_s = self.now_s + (QUEUE_S if phase is Phase.READY else 0.0)
+        draw = stream(self._seed, "queue", self.service, number)
+        queue_s = QUEUE_S + (LONGEST_QUEUE_S - QUEUE_S) * float(draw.random()) ** 2
+        machine.idle_s = self.now_s + (queue_s if phase is Phase.READY else 0.0)
         self._show(machine, phase=Phase.DRAINING, idle=phase is not Phase.READY)
         self._tell(f"{self.service}: #{number} is drained")
         self._look()

@@ -12,5 +12,7 @@ STATES = (STEADY, BOOTING, DRAINING, NONE_READY, NO_LEADER)
 # (fault, state) -> why one never meets the other.
 IMPOSSIBLE = {
     ("silent", NONE_READY): "what is ready does not answer",
+    ("fleet stale", STEADY): "what does not show yet boots",
+    ("fleet stale", DRAINING): "what does not show yet boots",
     ("limits change", NO_LEADER): "only a controller that leads takes them",
 }

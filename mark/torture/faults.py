@@ -6,6 +6,7 @@ schedule changes no draw of another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ CALM_S = 80 * MINUTE_S  # at the end of a run, without faults: by then the fleet
 QUIET_S = 10 * MINUTE_S  # at its beginning
 LEAST_H = 2.5
 STAND_IN = "steady"  # the policy, where it is none of mark's
-BROUGHT = 0.3  # share of faults that meet a fleet which is brought into a state for them
+BROUGHT = 0.4  # share of faults that meet a fleet which is brought into a state for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ _KINDS = (
     FaultKind("boots and dies", "instances launched now end while they boot", share=(0.3, 1.0), market=True),
     FaultKind("boots slow", "boots take up to three times as long", HOUR_S, (1.5, 3.0), market=True),
     FaultKind("outage", "all instances are gone at once", MINUTE_S, market=True),
-    FaultKind("silent", "ready instances do not answer, though they run", share=(0.05, 0.5), market=True),
+    FaultKind("silent", "ready instances do not answer, though they run", 40 * MINUTE_S, (0.05, 0.5), market=True),
     FaultKind("dies", "an instance is gone without a notice", share=(0.001, 0.01), market=True),
     FaultKind("interrupted", "instances are taken back, two minutes after a notice", share=(0.002, 0.02), market=True),
     FaultKind("notices late", "notices reach the controller 100 s late", HOUR_S, market=True),
@@ -87,16 +88,23 @@ STRIKES = frozenset(("crash", "pause", "calls slow"))  # at any call
 CLOCKS = frozenset(("clock ahead", "clock stands"))
 SPOILS = frozenset(("never boots", "boots and dies", "ended at launch", "boots slow", "launches partial"))
 # What brings a fleet into a state that is rare by itself, beside a fault: kind, how hard, from and to how many seconds
-# after its beginning. Where calls are slow a round goes on beyond the end of its term, and meets what there is.
-_BRINGS: tuple[tuple[tuple[str, float, float, float], ...], ...] = (
+# after its beginning (infinity: its end). Where calls are slow, or a controller stands still, a call goes on beyond the
+# end of its term.
+_Beside = tuple[str, float, float, float]
+_BRINGS: tuple[tuple[_Beside, ...], ...] = (
     (("outage", 1.0, 0.0, 10.0),),
     (("lease down", 1.0, -20.0, 120.0), ("calls slow", 0.2, -20.0, 120.0)),
+    (("outage", 1.0, -6.0, 0.0), ("pause", 1.0, -4.0, 60.0), ("lease down", 1.0, 0.0, 300.0)),
 )
-# What is of no consequence unless something else happens meanwhile: kind, and how hard.
-_NEEDS = {
-    "notices late": ("interrupted", 0.01), "notices lost": ("interrupted", 0.01), "fleet stale": ("crash", 1.0),
-    "never boots": ("outage", 1.0), "market refused": ("outage", 1.0),
-}  # fmt: skip
+_OFTEN = ("interrupted", "silent")  # whose answer takes minutes in which nothing else is in the way
+# What is of no consequence unless something else happens meanwhile.
+_NEEDS: dict[str, tuple[_Beside, ...]] = {
+    "notices late": (("interrupted", 0.01, 0.0, math.inf),),
+    "notices lost": (("interrupted", 0.01, 0.0, math.inf),),
+    "fleet stale": (("outage", 1.0, 0.0, 5.0), ("crash", 1.0, 0.0, 15.0)),
+    "never boots": (("outage", 1.0, 0.0, 10.0),),
+    "market refused": (("outage", 1.0, 0.0, 10.0),),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +171,7 @@ def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = S
     warm_pool = int(draw.integers(1, 4)) if float(draw.random()) < 0.5 else 0
     releases = float(draw.random()) < 0.4
     # Where releases are to be had they are half a dozen faults of their own.
-    names = tuple(k for k in kinds if k not in RELEASES) + (RELEASES * 2 if releases else ())
+    names = tuple(k for k in kinds if k not in RELEASES) + _OFTEN + (RELEASES * 2 if releases else ())
     last_s = hours * HOUR_S - CALM_S
     faults: list[Fault] = []
 
@@ -181,19 +189,14 @@ def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = S
         target = int(draw.integers(controllers))
         add(number, kind.name, start_s, end_s, share, target)
         brought, which = float(draw.random()), int(draw.integers(len(_BRINGS)))
-        if brought < BROUGHT:
-            for place, (other, hard, from_s, to_s) in enumerate(_BRINGS[which]):
-                add(1000 + 10 * number + place, other, start_s + from_s, start_s + to_s, hard, target)
-        elif kind.name in _NEEDS and brought < 0.8:
-            other, hard = _NEEDS[kind.name]
-            add(
-                1000 + 10 * number,
-                other,
-                start_s,
-                end_s if KINDS[other].share[0] < 1.0 else start_s + 60.0,
-                hard,
-                target,
-            )
+        others = _BRINGS[which] if brought < BROUGHT else _NEEDS.get(kind.name, ())
+        place = 1000 + 100 * number
+        for other, hard, from_s, to_s in others:
+            # What is of one controller may not be of the one that leads.
+            for whose in range(controllers) if KINDS[other].of_one else (target,):
+                until_s = end_s if to_s == math.inf else start_s + to_s
+                add(place, other, start_s + from_s, until_s, hard, whose)
+                place += 1
     faults.sort(key=lambda fault: (fault.start_s, fault.number))
     return Schedule(seed, hours, controllers, services, tuple(faults), warm_pool, releases, policy)
 

@@ -110,23 +110,28 @@ class _Port:
 
 
 class ProcessCloud(_Port):
-    """The port Cloud, and Changes."""
+    """The port Cloud, and Changes. As the adapter to AWS it remembers what it was answered, and shows that."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:
         super().__init__(world, process, truth)
         self._fence = fence
+        self._answered: dict[str, Launched] = {}  # by token
 
     def fleet(self) -> Fleet:
         self._arrive(command=False)
         self._refuse()
         fleet = self._truth.cloud.fleet()
-        if not self._world.hindered or not self._world.active("fleet stale", self._process.index):
+        if "fleet stale" not in self._world.kinds:
             return fleet
         now_s, machines, index = self._world.now_s, self._truth.cloud.machines, self._process.index
+        shown = {number for launched in self._answered.values() for number in launched.numbers}
         hidden = {
             i.number
             for i in fleet.instances
-            if now_s - i.launched_s < HIDDEN_S and machines[i.number].of not in (index, -1)
+            if now_s - i.launched_s < HIDDEN_S
+            and not i.resumed
+            and machines[i.number].of != index
+            and i.number not in shown
         }
         if not hidden:
             return fleet
@@ -143,6 +148,8 @@ class ProcessCloud(_Port):
         release: str = "",
         alternatives: tuple[str, ...] = (),
     ) -> Launched:
+        if token in self._answered:
+            return self._answered[token]
         cloud, index, watch = self._truth.cloud, self._process.index, self._world.watch
         offers = (offer, *alternatives)
 
@@ -153,10 +160,11 @@ class ProcessCloud(_Port):
 
         watch.asks(self._truth, self._fence, offers, token)
         try:
-            return self._command("launch", token, launch)
+            self._answered[token] = launched = self._command("launch", token, launch)
         except CapacityError:
             watch.refused(self._truth, self._fence, offers, token)
             raise
+        return launched
 
     def drain(self, number: int) -> None:
         self._command("drain", number, lambda: self._truth.cloud.drain(number))

@@ -149,14 +149,13 @@ class RestingRuntime(ServiceRuntime):
         super().reconcile(fence, now_unix_s)
         if len(self._truth.store.journal) > lines:
             self._stirred = True
-        self._viewed: Fleet | None = None
         if self._conditions:
             self._world.watch.round_over(self.service, self._conditions)
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
         """A view once a minute, and of every fleet."""
         fleet = self._truth.cloud.fleet()
-        if minute > self._minute or fleet is not self._viewed or self._noted or conditions:
+        if minute > self._minute or fleet is not self._viewed or self._noted:
             super()._observe(parts, minute, conditions)
             self._viewed = fleet
         else:
@@ -222,8 +221,8 @@ class ControllerProcess:
                 return Policy(parts.planner(world.schedule.policy, resolved), resolved, bouncers=True)
 
             controller = parts.controller()(
-                policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth), self.clock,
-                store, telemetry, leads=parts.leads(self.lease), release=release,
+                policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth),
+                self.clock, store, telemetry, leads=parts.leads(self.lease), release=release,
             )  # fmt: skip
             self.controllers[truth.name] = controller
             return RuntimePorts(
