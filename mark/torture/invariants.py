@@ -155,11 +155,11 @@ class Watch:
     def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
         """Right before it is sent."""
         seen = self._seen[truth.name]
-        who = f"{truth.name}: controller {process.index} with the number {fence}"
+        whose = f"{truth.name}: controller {process.index} with the number {fence}"
         if fence < seen.fence:
-            self._break("one leader", f"{who} asks to {verb} {what} after another one with {seen.fence} has acted")
+            self._break("one leader", f"{whose} asks to {verb} {what} after another one with {seen.fence} has acted")
         if not process.in_term():
-            self._break("within its term", f"{who} asks to {verb} {what} though its term is over")
+            self._break("within its term", f"{whose} asks to {verb} {what} though its term is over")
         seen.fence = fence
         if verb != "launch":
             return

@@ -49,7 +49,7 @@ def site_service(name: str, warm_pool: int = 0) -> ResolvedService:
 
 
 def dollars_of(instances: int) -> float:
-    """Dollars an hour that so many instances stay below, whichever they are, at first prices."""
+    """Dollars an hour that this number of instances stays below, whichever they are, at first prices."""
     return 0.1 * instances
 
 
