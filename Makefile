@@ -6,7 +6,7 @@ TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3-2026
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types kernel unit explore schema coverage test-slow acceptance test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit explore schema coverage test-slow acceptance torture test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -59,6 +59,9 @@ test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Te
 
 acceptance: $(VENV)/.dev .venv-ray/.done  ## an hour and more: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; bugs that torture finds; Ray
 	$(BIN)/python -m pytest -q -m acceptance
+
+torture: $(VENV)/.dev  ## two minutes on two cores: 200 fleet-days of the control plane under faults
+	$(BIN)/mark torture --seeds 400 --hours 6 --jobs $(WORKERS)
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning conductor/test_conductor \
 	conductor/test_processes frontend/test_conformance frontend/test_server \

@@ -180,9 +180,8 @@ class Decider:
         # In a gap nothing is known that the last plan did not know.
         if not s.gap or state.plan is None:
             forecast, state = self._corrected(s, state)
-            state = replace(state, believed=forecast, believed_s=s.now_s)
             plan, state = self._plan(s, state, fleet, forecast, s.last_minute_rps)
-            state = replace(state, plan=plan)
+            state = replace(state, plan=plan, believed=forecast, believed_s=s.now_s)
         return self._follow(s, state, fleet)
 
     def _replan(self, s: Snapshot, state: ControllerState) -> Decided:
@@ -306,11 +305,13 @@ class Decider:
 
     def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
         """After a refusal plan again; else do what was deferred, and see what came of that."""
-        deferred, state = state.deferred, replace(state, deferred=())
+        deferred = state.deferred
+        if deferred:  # to copy a state is dear, and most rounds have nothing to settle
+            state = replace(state, deferred=())
         serving = "" if state.rollout is None else state.rollout.release
         if any(o.whole_release and isinstance(o.command, Launch) and o.command.release == serving for o in s.outcomes):
             # Another plan would be refused just the same, and nothing is ended for this one.
-            return (), replace(state, replanning=None), ()
+            return (), _planned(state), ()
         if any(outcome.refused for outcome in s.outcomes) and self.replans(state):
             # The plan was made for another market: nothing is ended for it.
             if state.replanning is None:
@@ -319,7 +320,7 @@ class Decider:
                 return (), state, (AgendaItem.REPLAN,)
         elif deferred:
             return deferred, state, (AgendaItem.SETTLE,)
-        return (), replace(state, replanning=None), ()
+        return (), _planned(state), ()
 
     def _end_excess(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
@@ -435,7 +436,8 @@ class Decider:
             boots = failed_boots.seen(state.boots, state.boots_seen_s, planned_for, s.now_s, numbers)
             if boots != state.boots:
                 state = replace(state, boots=boots)
-        if state.boots:  # else nothing boots of which it could be missed how it went
+        # Else nothing boots of which it could be missed how it went.
+        if any(one.booting or one.given_up for one in state.boots.values()):
             state = replace(state, boots_seen_s=s.now_s)
         commands: list[Command] = [
             Terminate(
@@ -655,6 +657,10 @@ def _surprise_rps(s: Snapshot, windows: int, expected_rps: float) -> float | Non
     if s.coming is not None:
         seen.append(s.coming.surprise_rps(windows, expected_rps))
     return max((rps for rps in seen if rps is not None), default=None)
+
+
+def _planned(state: ControllerState) -> ControllerState:
+    return state if state.replanning is None else replace(state, replanning=None)
 
 
 def _waiting(state: ControllerState, waits: str) -> ControllerState:

@@ -32,9 +32,10 @@ class MinuteHistory:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rows: dict[int, Minute] = {}
+        kept: dict[int, Minute] = {}
         for chunk in range(_CHUNKS):
-            self._rows.update(store.get(f"history/{chunk}") or {})
+            kept.update(store.get(f"history/{chunk}") or {})
+        self._rows = dict(sorted(kept.items()))  # ascending, so that what is old stands first
         self._forget()
 
     def add(self, number: int, row: Minute) -> None:
@@ -50,9 +51,9 @@ class MinuteHistory:
         return dict(self._rows)
 
     def _forget(self) -> None:
-        last = max(self._rows, default=0)
-        for number in [n for n in self._rows if not last - MINUTES < n]:
-            del self._rows[number]
+        last = next(reversed(self._rows), 0)
+        while self._rows and (first := next(iter(self._rows))) <= last - MINUTES:
+            del self._rows[first]
 
 
 def history_view(

@@ -35,6 +35,9 @@ class ControllerManager:
     ) -> None:
         self._runtimes = {runtime.service: runtime for runtime in runtimes}
         self._together = [(whole, [self._runtimes[name] for name in names]) for whole, names in together]
+        for _, members in self._together:
+            for member in members:
+                member.shares = True
         self._lease, self._pool = lease, pool
         self._fence: int | None = None
         self._window: int | None = None

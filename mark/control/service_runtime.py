@@ -36,6 +36,7 @@ from mark.planning.port import Policy
 LAG_S = 1.0  # after its end a window has been counted
 AGAIN_S = 10.0  # after a start that failed
 NEWEST = 500  # decisions kept at hand
+_NEWER = 20  # of them asked for after a round: few have more
 # In the store: {"wish": BACK or AGAIN, "release": the one that it is about}.
 WISH, BACK, AGAIN = "rollout_wish", "back", "again"
 FAN = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -98,6 +99,7 @@ class ServiceRuntime:
         self._conditions: tuple[str, ...] = ()
         self.late = ""  # set by the manager while a round takes too long
         self.turn = False  # set by the manager: the next round may learn
+        self.shares = False  # set by the manager: does it share limits, so that what it holds is asked for?
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
@@ -251,7 +253,8 @@ class ServiceRuntime:
         )
         conditions += [condition for condition in told if condition]
         controlled = self._guard(conditions, lambda: self._control(parts, minute > self._minute))
-        self._guard(conditions, lambda: self._hold(parts))
+        if self.shares:
+            self._guard(conditions, lambda: self._hold(parts))
         if not controlled:
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))
         elif self._guard(conditions, lambda: self._observe(parts, minute, conditions)):
@@ -341,7 +344,7 @@ class ServiceRuntime:
             self._counted, self._by_functions = answers, overflow.requests
             self._minute = minute  # now: where what follows fails, the next round must not write this row again
         if self._noted:
-            self._decisions = self._shown(parts, parts.store.recorded(None, NEWEST))
+            self._decisions = self._with_newer(parts)
             self._noted = False
         if rps is None and ready:
             conditions.append(
@@ -390,7 +393,8 @@ class ServiceRuntime:
 
     def _tell(self, conditions: tuple[str, ...]) -> None:
         """Troubles into the view, and into the log when they change."""
-        self._view = replace(self._view, conditions=conditions)
+        if self._view.conditions != conditions:
+            self._view = replace(self._view, conditions=conditions)
         for condition in conditions:
             if condition not in self._conditions:
                 _log.warning("trouble", extra={"service": self.service, "trouble": condition})
@@ -414,6 +418,15 @@ class ServiceRuntime:
             DecisionView(line.id, parts.unix_s(line.at_s), line.verb, line.text, line.outcome, line.usd_per_hour)
             for line in lines
         ]
+
+    def _with_newer(self, parts: RuntimePorts) -> list[DecisionView]:
+        """What is at hand with what was written since: lines of the journal do not change."""
+        known = self._decisions[0].id if self._decisions else 0
+        lines = parts.store.recorded(None, _NEWER)
+        if len(lines) == _NEWER and lines[-1].id > known + 1:
+            return self._shown(parts, parts.store.recorded(None, NEWEST))
+        newer = self._shown(parts, [line for line in lines if line.id > known])
+        return [*newer, *self._decisions][:NEWEST]
 
     def _shown_prices(self, fleet: Fleet, plan: Plan | None) -> dict[str, float]:
         names = {i.offer for i in (*fleet.instances, *fleet.leaving)}
@@ -487,7 +500,7 @@ def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) 
         step_s=unix_s(forecast.step_s) - unix_s(0.0),
         predictor=forecast.predictor,
         levels=FAN,
-        rps=tuple(tuple(float(rps) for rps in forecast.mean_at(level)) for level in FAN),
+        rps=tuple(tuple(forecast.mean_at(level).tolist()) for level in FAN),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.layout import columns, page, sentences, text
+from mark.torture.coverage import IMPOSSIBLE
 from mark.torture.invariants import INVARIANTS
 from mark.torture.trial import told
 
@@ -22,6 +23,7 @@ def torture_json(found: Tortured, shortest: Trial | None) -> dict[str, Any]:
         "fleet_days": found.fleet_days,
         "invariants": INVARIANTS,
         "coverage": found.coverage(),
+        "impossible": [{"fault": fault, "state": state, "why": why} for (fault, state), why in IMPOSSIBLE.items()],
         "failed": [_failed(trial) for trial in found.failed],
         "story": None if shortest is None else told(shortest),
     }
@@ -32,18 +34,25 @@ def torture_table(found: Tortured, shortest: Trial | None) -> RenderableType:
     states = list(next(iter(coverage.values())))
     table = columns("fault met", *states)
     for kind, met in coverage.items():
-        table.add_row(text(kind), *(text(f"{met[state]:,}", "" if met[state] else "bold red") for state in states))
-    missed = sum(count == 0 for met in coverage.values() for count in met.values())
+        table.add_row(text(kind), *(_cell(kind, state, met[state]) for state in states))
+    pairs = [(kind, state) for kind in coverage for state in states if (kind, state) not in IMPOSSIBLE]
+    missed = sum(coverage[kind][state] == 0 for kind, state in pairs)
     lines = [
         f"seeds: {len(found.trials)}, fleet-days: {found.fleet_days:.1f}, {len(INVARIANTS)} invariants: "
         f"{len(found.failed) or 'none'} broken",
-        f"{missed} of {len(coverage) * len(states)} pairs of fault and state did not meet",
+        f"{missed} of {len(pairs)} pairs of fault and state did not meet; {len(IMPOSSIBLE)} more (-) never can",
     ]
     for trial in found.failed:
         assert trial.broken is not None
         lines.append(f"seed {trial.schedule.seed}: {trial.broken.invariant}: {trial.broken.text}")
     story = [] if shortest is None else [text(f"\n{told(shortest)}")]
     return page(table, *sentences(lines), *story)
+
+
+def _cell(kind: str, state: str, met: int) -> RenderableType:
+    if (kind, state) in IMPOSSIBLE and not met:
+        return text("-")
+    return text(f"{met:,}", "" if met else "bold red")
 
 
 def _failed(trial: Trial) -> dict[str, Any]:
@@ -54,4 +63,5 @@ def _failed(trial: Trial) -> dict[str, Any]:
         "at_s": trial.broken.at_s,
         "what": trial.broken.text,
         "faults": [str(fault) for fault in trial.schedule.faults],
+        "schedule": trial.schedule.as_json(),
     }

@@ -1,6 +1,7 @@
 """The invariants: what holds whatever goes wrong, each with a name and a sentence, checked on the truth.
 
-A fault may excuse one for as long as it lasts and a stated time after. `Watch` looks at every command and every step.
+A fault may excuse one for as long as it lasts and a stated time after. `Watch` looks at every command, and at a service
+whenever its fleet changes, else every `LOOK_S`.
 """
 
 from __future__ import annotations
@@ -9,54 +10,73 @@ import math
 import pickle
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mark.control.health import BOOT_S
+from mark.control.launcher import SHOWN_S, UNSURE_S
+from mark.control.rollout import RolloutStage
 from mark.control.state import durable
+from mark.control.views import Limits
 from mark.domain.command import Drain, Launch, Terminate
-from mark.domain.fleet import Phase
+from mark.domain.fleet import Fleet, Phase
 from mark.domain.time import MINUTE_S
 from mark.torture.cloud import TrueInstance
-from mark.torture.faults import KINDS
+from mark.torture.faults import SPOILS, STAND_IN
 from mark.torture.roles import TorturedProcess, TorturedService, TorturedWorld
-from mark.torture.site import CAPACITY_RPS, LIMITS
+from mark.torture.site import CAPACITY_RPS, LIMITS, dollars_of
 
-ORPHAN_S = 15 * MINUTE_S
+LOOK_S = 60.0
+ORPHAN_S = 5 * MINUTE_S
 STARVED_S = 20 * MINUTE_S
-SILENT_S = 12 * MINUTE_S
+SILENT_S = 12 * MINUTE_S + LOOK_S
 LEADERLESS_S = 60.0
 GIVEN_UP_S = 15 * MINUTE_S  # what was replaced because it did not answer may be there beside its replacement
 ANSWERED_S = 60.0  # a notice that is known so long before the end
+LOWERED_S = 10 * MINUTE_S  # after which lower limits hold for what was there before
 MOST_LAUNCHES = 60  # asked for in ten minutes
+PATIENT_S = 30.0
+NEW_S = 2 * MINUTE_S  # a controller that leads for so short may not have planned
+PLANNED_S = 3 * MINUTE_S
+SETTLES_S = 5 * MINUTE_S  # after what hinders controllers, what they do every minute is done
+CROSSED_OUT_S = 10 * MINUTE_S
 MOST_STATE_BYTES, MOST_INTENTS = 64_000, 64
+GROWS_BYTES = 700  # in an hour of calm
 BILLS_S = 20 * MINUTE_S
+GROWN_S = 60 * MINUTE_S
 
 INVARIANTS = {
     "limits": "never above max_instances or max_usd_per_hour, but for what replaces instances that do not answer",
+    "within its term": "a command begins only while the term of its controller lasts",
     "one leader": "once a controller has acted, none with an older lease begins a command for that service",
+    "one writer": "nothing is kept of what the holder of an older term writes",
     "one need": "a launch never brings more than is planned",
-    "no orphan": "what neither serves nor boots nor finishes its queue is ended within 15 minutes",
+    "no orphan": "what neither serves nor boots nor finishes its queue is ended within 5 minutes",
     "drained first": "what serves is drained before it is ended",
     "notices answered": "an instance whose loss was known a minute before serves no more when it is lost",
     "silent replaced": "while some are silent and others answer, one is drained every 12 minutes",
     "buys elsewhere": "while something is to be had, a fleet is not short for 20 minutes",
+    "planned": "while a controller leads and nothing hinders it, no plan is older than 3 minutes",
     "led": "a controller leads within a minute of one being able to",
     "polite": "no more than 60 launches are asked for in ten minutes",
+    "patient": "what was refused is not asked for again within 30 s",
+    "crossed out": "a launch whose outcome is known is not among those under way 10 minutes later",
     "explained": "every command that was carried out is in the journal",
-    "bounded": "state and launches under way stay below 64 kB and 64",
+    "bounded": "state and launches under way stay below 64 kB and 64, and in calm the state does not grow",
+    "warm pool": "no more is kept stopped than the pool may hold",
     "no fault of ours": "no round ends in an error that was not foreseen",
     "bill": "the controllers' bill is that of the events",
     "billed after the end": "what is gone costs nothing more: in calm both bills grow alike",
+    "released": "80 minutes after the last fault one release serves, not a bad one, and the newest that is good",
     "settled": "80 minutes after the last fault the fleet is the plan, and holds the load",
 }
 _LOSES_LINES = frozenset(
     ("crash", "pause", "store down", "store read-only", "store torn", "lease down", "clock ahead", "clock stands",
-     "calls slow", "telemetry fails", "calls fail", "calls throttled", "answers lost")
+     "calls slow", "telemetry fails", "calls fail", "calls throttled", "answers lost", "release", "bad release")
 )  # fmt: skip
-_CLOCKS = frozenset(("clock ahead", "clock stands"))
-_SPOILS = frozenset(("never boots", "boots and dies", "ended at launch", "boots slow", "launches partial"))
+# What may look like a bad release.
+_MISJUDGES = SPOILS | {"silent", "outage", "dies", "interrupted", "offer refused", "market refused"}
 _STARTED = re.compile(r"(?:the market had )?(\d+) of \d+")
 
 
@@ -76,6 +96,27 @@ class _Done:
     at_s: float
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What is remembered of one service."""
+
+    fleet: Fleet | None = None
+    looks_s: float = 0.0  # again at the latest
+    answering_s: float = 0.0  # when none was silent, or none answered
+    mute: set[int] = field(default_factory=set)
+    enough_s: float = 0.0  # when there was enough, or nothing to be had
+    pooled_s: float = 0.0  # when no more was stopped than may be
+    ended: int = 0
+    fence: int = 0
+    asked_s: list[float] = field(default_factory=list)
+    refused: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # by offer: when, for whom, its token
+    done: list[_Done] = field(default_factory=list)
+    limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])  # and when they held last
+    unled_usd: float = 0.0  # paid while no controller led
+    paid_usd: float = 0.0
+    unjudged: bool = False  # did nothing good serve while a bad release was new?
+
+
 class Watch:
     """Looks on. `broken` is the first invariant that did not hold; nothing after it is looked at."""
 
@@ -85,34 +126,49 @@ class Watch:
         # When what excuses was there last, or what is looked for began.
         self._hindered_s = self._clocks_s = 0.0
         self._leaderless_s = self._spoiled_s = 0.0
+        self._leader: TorturedProcess | None = None
+        self._led_s = 0.0  # since when by this one
         self.hindered_for_s = 0.0
         self._looked_s = 0.0
-        self._answering_s = dict.fromkeys(world.services, 0.0)  # when none was silent, or none answered
-        self._mute: dict[str, set[int]] = {name: set() for name in world.services}
-        self._short_s = dict.fromkeys(world.services, 0.0)
-        self._ended = Counter[str]()
-        self._fences = Counter[str]()
-        self._asked: dict[str, list[float]] = {name: [] for name in world.services}
-        self._done: dict[str, list[_Done]] = {name: [] for name in world.services}
+        self._seen = {name: _Seen() for name in world.services}
         self._bills: dict[str, tuple[float, float]] | None = None
+        self._sizes: dict[str, int] = {}
+        kinds = {fault.kind for fault in world.schedule.faults}
+        self._may_stand, self._moves = "clock ahead" in kinds or "clock stands" in kinds, "prices move" in kinds
 
     # -- called at commands --------------------------------------------------------------------------------------------
 
+    def asks(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
+        """A launch is about to be sent."""
+        now_s, known = self._world.now_s, self._seen[truth.name].refused
+        if now_s - max(self._led_s, self._hindered_s) < NEW_S or now_s - self._clocks_s < GIVEN_UP_S:
+            return
+        for offer in offers:
+            at_s, whose, before = known.get(offer, (-math.inf, 0, ""))
+            if whose == fence and before != token and now_s - at_s < PATIENT_S:
+                self._break("patient", f"{truth.name}: {offer} was refused {now_s - at_s:.0f} s ago")
+
+    def refused(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
+        for offer in offers:
+            self._seen[truth.name].refused[offer] = self._world.now_s, fence, token
+
     def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
         """Right before it is sent."""
-        newest = self._fences[truth.name]
-        if fence < newest:
-            self._break("one leader", f"{truth.name}: controller {process.index} with the number {fence} asks to "
-                        f"{verb} {what} after another one with {newest} has acted")  # fmt: skip
-        self._fences[truth.name] = fence
+        seen = self._seen[truth.name]
+        whose = f"{truth.name}: controller {process.index} with the number {fence}"
+        if fence < seen.fence:
+            self._break("one leader", f"{whose} asks to {verb} {what} after another one with {seen.fence} has acted")
+        if not process.in_term():
+            self._break("within its term", f"{whose} asks to {verb} {what} though its term is over")
+        seen.fence = fence
         if verb != "launch":
             return
-        now_s, asked = self._world.now_s, self._asked[truth.name]
-        asked.append(now_s)
-        while asked[0] < now_s - 10 * MINUTE_S:
-            del asked[0]
-        if len(asked) > MOST_LAUNCHES:
-            self._break("polite", f"{truth.name}: {len(asked)} launches asked for in ten minutes")
+        now_s, asked_s = self._world.now_s, seen.asked_s
+        asked_s.append(now_s)
+        while asked_s[0] < now_s - 10 * MINUTE_S:
+            del asked_s[0]
+        if len(asked_s) > MOST_LAUNCHES:
+            self._break("polite", f"{truth.name}: {len(asked_s)} launches asked for in ten minutes")
 
     def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
         """Right before it is."""
@@ -127,17 +183,28 @@ class Watch:
         """Right after it was carried out."""
         if verb != "launch" or not started:
             return
-        self._done[truth.name].append(_Done(verb, tuple(sorted(started)), self._world.now_s))
+        self._seen[truth.name].done.append(_Done(verb, tuple(sorted(started)), self._world.now_s))
         self._limits(truth)
         controller = process.controllers.get(truth.name)
         plan = None if controller is None else controller.state.plan
         if controller is None or plan is None or self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return
         wanted = sum(plan.counts.values()) + controller.state.monitor.extra_at(process.clock.now_s())
+        rollout = controller.state.rollout
+        if rollout is not None and rollout.stage is not RolloutStage.DONE:
+            wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
         serving = (Phase.PENDING, Phase.READY)
         live = sum(m.view.phase in serving and m.view.interruption_at_s is None for m in self._counted(truth))
         if live > wanted:
             self._break("one need", f"{truth.name}: {live} instances serve or boot after a launch, {wanted} are wanted")
+
+    def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:
+        self._break("one writer", f"{truth.name}: controller {process.index} wrote with the number {fence}")
+
+    def round_over(self, service: str, conditions: Sequence[str]) -> None:
+        for condition in conditions:
+            if condition.startswith("a fault of ours"):
+                self._break("no fault of ours", f"{service}: {condition}")
 
     # -- every step ----------------------------------------------------------------------------------------------------
 
@@ -146,60 +213,92 @@ class Watch:
         if self.broken is not None:
             return
         passed_s, self._looked_s = now_s - self._looked_s, now_s
-        active = world.names_active()
         leader = world.leader()
+        if leader is not self._leader:
+            self._leader, self._led_s = leader, now_s
         if leader is not None or not any(not p.dead and not p.paused for p in world.processes):
             self._leaderless_s = now_s
         # A clock that was set back stands until time has caught up: its controller leads, and finds nothing due.
-        stands = any(process.clock.stands for process in world.processes)
-        if stands or any(not KINDS[name].market for name in active):
+        stands = self._may_stand and any(process.clock.stands for process in world.processes)
+        if stands or world.hindered:
             self._hindered_s = now_s
         if leader is None or self._hindered_s == now_s:
             self.hindered_for_s += passed_s
-        if stands or _CLOCKS.intersection(active):
+        if stands or world.clocks:
             self._clocks_s = now_s
-        if _SPOILS.intersection(active):
+        if world.spoiled:
             self._spoiled_s = now_s
         if now_s - max(self._leaderless_s, self._hindered_s) > LEADERLESS_S and now_s - self._clocks_s > GIVEN_UP_S:
             self._break("led", f"no controller leads for {LEADERLESS_S:.0f} s, though one could")
-        for process in world.processes:
-            for name, runtime in process.runtimes.items():
-                for condition in runtime.view().conditions:
-                    if condition.startswith("a fault of ours"):
-                        self._break("no fault of ours", f"{name}: {condition}")
-        for truth in world.services.values():
-            self._limits(truth)
-            self._orphans(truth, leader)
-            self._notices(truth, leader)
-            self._silent(truth, leader)
-            self._short(truth, leader)
+        for name, truth in world.services.items():
+            seen, fleet = self._seen[name], truth.cloud.fleet()
+            if fleet is not seen.fleet or now_s >= seen.looks_s:
+                seen.fleet, seen.looks_s = fleet, now_s + LOOK_S
+                self._look_at(truth, seen, leader)
         if math.floor(now_s / 1800.0) > math.floor((now_s - passed_s) / 1800.0):
             self._bounded()
-        if self._bills is None and now_s >= world.schedule.end_s - BILLS_S:
+        left_s = world.schedule.end_s - now_s
+        if not self._sizes and left_s <= GROWN_S:
+            self._sizes = self._state_bytes(leader)
+        if self._bills is None and left_s <= BILLS_S:
             self._bills = dict(self._both_bills())
 
+    def _look_at(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
+        self._limits(truth)
+        self._notices(truth, seen, leader)
+        if self._moves:
+            paid_usd = truth.cloud.usd()
+            if leader is None or self._hindered_s == self._world.now_s:
+                seen.unled_usd += paid_usd - seen.paid_usd
+            seen.paid_usd = paid_usd
+        self._orphans(truth, leader)
+        self._silent(truth, seen, leader)
+        self._short(truth, seen, leader)
+        self._pooled(truth, seen, leader)
+        self._planned(truth, leader)
+        self._crossed_out(truth, leader)
+        if truth.release in truth.bad and not any(i.release == truth.good for i in truth.cloud.ready()):
+            seen.unjudged = True
+
+    def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:
+        """Has one controller led for so long, with nothing in its way?"""
+        return leader is not None and self._world.now_s - max(self._hindered_s, self._led_s) >= for_s
+
+    def _keep_limits(self, truth: TorturedService, seen: _Seen) -> None:
+        now_s, kept = self._world.now_s, truth.store.get("limits") or LIMITS
+        if kept != seen.limits[-1][1]:
+            seen.limits.append((now_s, kept))
+        seen.limits[-1] = now_s, kept
+        while now_s - max(seen.limits[0][0], self._hindered_s, self._led_s) > LOWERED_S:
+            del seen.limits[0]
+
     def _limits(self, truth: TorturedService) -> None:
+        seen = self._seen[truth.name]
+        self._keep_limits(truth, seen)
         if self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return  # by a clock that jumps, instances are late with their boots
+        allowed = [limits for _, limits in seen.limits]
         counted = [m.view.offer for m in self._counted(truth)]
-        usd_per_hour = sum(truth.cloud.offers[offer].usd_per_hour for offer in counted)
-        if len(counted) > LIMITS.max_instances or usd_per_hour > LIMITS.max_usd_per_hour + 1e-9:
+        # Where spot was cheaper when it was bought it may cost more than it might now.
+        usd_per_hour = sum(truth.cloud.least_usd_per_hour[offer] for offer in counted)
+        too_many = len(counted) > max(limits.max_instances for limits in allowed)
+        if too_many or usd_per_hour > max(limits.max_usd_per_hour for limits in allowed) + 1e-9:
             self._break("limits", f"{truth.name}: {len(counted)} instances at {usd_per_hour:.3f} usd/h")
 
     def _counted(self, truth: TorturedService) -> Iterator[TrueInstance]:
-        """Without what others may have replaced."""
+        """What runs, without what others may have replaced."""
         now_s = self._world.now_s
         for m in truth.cloud.machines.values():
             late = m.view.phase is Phase.PENDING and now_s - m.view.launched_s >= BOOT_S
             if late or m.view.silent_s is not None:
                 m.given_up_s = now_s
-            if now_s - m.given_up_s > GIVEN_UP_S:
+            if now_s - m.given_up_s > GIVEN_UP_S and m.view.phase is not Phase.STOPPED:
                 yield m
 
     def _orphans(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
-        now_s = self._world.now_s
-        if leader is None or now_s - self._hindered_s < ORPHAN_S:
+        if not self._unhindered(leader, ORPHAN_S):
             return
+        now_s = self._world.now_s
         for number, m in truth.cloud.machines.items():
             since_s = m.idle_s if m.view.phase is Phase.DRAINING else math.inf
             if m.view.phase is Phase.PENDING:
@@ -207,54 +306,95 @@ class Watch:
             if now_s - since_s > ORPHAN_S:
                 self._break("no orphan", f"{truth.name}: #{number} is {m.view.phase} for {now_s - since_s:.0f} s")
 
-    def _notices(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
-        ended, before = truth.cloud.ended, self._ended[truth.name]
+    def _notices(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
+        ended, before = truth.cloud.ended, seen.ended
         if len(ended) == before:
             return
-        self._ended[truth.name] = len(ended)
-        if leader is None or self._world.now_s - self._hindered_s < 5 * MINUTE_S:
+        seen.ended = len(ended)
+        if leader is None or self._world.now_s - self._hindered_s < SETTLES_S:
             return
         for one in ended[before:]:
             view = one.machine.view
             known_s = one.at_s - one.machine.noticed_s
-            if view.phase is Phase.READY and known_s >= ANSWERED_S and one.why == "taken back":
+            led = one.at_s - self._led_s > ANSWERED_S
+            if led and view.phase is Phase.READY and known_s >= ANSWERED_S and one.why == "taken back":
                 self._break("notices answered", f"{truth.name}: #{view.number} served when it was taken back")
 
-    def _silent(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
+    def _silent(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
         """Few are given up at a time: what counts is when the last one was."""
-        now_s, before = self._world.now_s, self._mute[truth.name]
-        ready = {n for n, m in truth.cloud.machines.items() if m.view.phase is Phase.READY}
-        silent = {n for n in ready if truth.cloud.machines[n].view.silent_s is not None}
-        self._mute[truth.name] = silent
+        now_s, before = self._world.now_s, seen.mute
+        ready = {i.number for i in truth.cloud.ready()}
+        silent = {i.number for i in truth.cloud.ready() if i.silent_s is not None}
+        seen.mute = silent
         if not silent or silent == ready or leader is None or before - silent:
-            self._answering_s[truth.name] = now_s
-        elif now_s - max(self._hindered_s, self._answering_s[truth.name]) > SILENT_S:
+            seen.answering_s = now_s
+        elif now_s - max(self._hindered_s, self._led_s, seen.answering_s) > SILENT_S:
             self._break("silent replaced", f"{truth.name}: {len(silent)} of {len(ready)} instances are silent")
 
-    def _short(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
+    def _short(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
         """Below what the load needs, though something is to be had and nothing hinders the controllers."""
         now_s = self._world.now_s
         serving = (Phase.PENDING, Phase.READY)
         there = sum(m.view.phase in serving for m in truth.cloud.machines.values())
         refused = dict(truth.cloud.conditions.refused)
         sold = len(refused) < len(truth.cloud.offers)
-        needed = max(1, math.ceil(truth.rps() / CAPACITY_RPS))
-        fine = there >= needed or leader is None or not sold
-        if fine or now_s in (self._hindered_s, self._spoiled_s):
-            self._short_s[truth.name] = now_s
-        elif now_s - max(self._short_s[truth.name], self._spoiled_s) > STARVED_S:
+        needed = self._needed(truth)
+        if there >= needed or leader is None or not sold:
+            seen.enough_s = now_s
+        elif now_s - max(seen.enough_s, self._hindered_s, self._spoiled_s) > STARVED_S:
             self._break("buys elsewhere", f"{truth.name}: {there} instances for {needed} that are needed")
+
+    def _needed(self, truth: TorturedService) -> int:
+        """Instances that the load needs, as far as the limits go. Other policies than the stand-in leave to functions
+        what costs less there."""
+        if self._world.schedule.policy != STAND_IN:
+            return 1
+        most = min(limits.max_instances for _, limits in self._seen[truth.name].limits)
+        # A limit in dollars is used up before where some cost more than others.
+        most = min(most, math.floor(LIMITS.max_usd_per_hour / dollars_of(1)))
+        return min(most, max(1, math.ceil(truth.rps() / CAPACITY_RPS)))
+
+    def _pooled(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
+        stopped = sum(m.view.phase is Phase.STOPPED and not m.view.standby for m in truth.cloud.machines.values())
+        if stopped <= truth.resolved.service.warm_pool:
+            seen.pooled_s = self._world.now_s
+        elif self._unhindered(leader, SETTLES_S) and self._world.now_s - seen.pooled_s > SETTLES_S:
+            self._break("warm pool", f"{truth.name}: {stopped} instances are stopped")
+
+    def _planned(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
+        if leader is None or not self._unhindered(leader, SETTLES_S):
+            return
+        controller = leader.controllers.get(truth.name)
+        plan = None if controller is None else controller.state.plan
+        age_s = math.inf if plan is None else leader.clock.now_s() - plan.at_s
+        if age_s > PLANNED_S:
+            self._break("planned", f"{truth.name}: the plan is {age_s:.0f} s old")
+
+    def _crossed_out(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
+        """Launches that were made are kept until the next one is, for a controller that takes over."""
+        if not self._unhindered(leader, CROSSED_OUT_S) or self._world.now_s - self._clocks_s < GIVEN_UP_S:
+            return
+        intents = truth.store.get("intents") or ()
+        newest_s = max((intent.at_s for intent in intents), default=0.0)
+        for intent in intents:
+            age_s, since_s = self._world.now_s - intent.at_s, newest_s - intent.at_s
+            unknown = not intent.made and age_s > UNSURE_S + SETTLES_S
+            if unknown or (age_s > CROSSED_OUT_S and since_s > 2.0 * SHOWN_S):
+                self._break("crossed out", f"{truth.name}: {intent.token} is {age_s:.0f} s old")
 
     def _bounded(self) -> None:
         for process in self._world.processes:
-            for name, controller in process.controllers.items():
-                size = len(pickle.dumps(durable(controller.state)))
+            for name, size in self._state_bytes(process).items():
                 if size > MOST_STATE_BYTES:
                     self._break("bounded", f"{name}: {size} bytes of state")
         for name, truth in self._world.services.items():
             intents = len(truth.store.get("intents") or ())
             if intents > MOST_INTENTS:
                 self._break("bounded", f"{name}: {intents} launches under way")
+
+    def _state_bytes(self, process: TorturedProcess | None) -> dict[str, int]:
+        controllers = {} if process is None else process.controllers
+        return {name: len(pickle.dumps(durable(one.state))) for name, one in controllers.items()}
 
     # -- at the end ----------------------------------------------------------------------------------------------------
 
@@ -265,44 +405,68 @@ class Watch:
             self._break("settled", "no controller leads at the end")
             return
         bills, before = dict(self._both_bills()), self._bills or {}
+        sizes = self._state_bytes(leader)
         for name, truth in self._world.services.items():
             self._explained(truth)
             self._settled(truth, leader)
+            self._released(truth, leader)
+            if name in self._sizes and sizes.get(name, 0) > self._sizes[name] + GROWS_BYTES:
+                grown = sizes[name] - self._sizes[name]
+                self._break("bounded", f"{name}: the state grew by {grown} bytes in an hour of calm")
             ours, paid = bills[name]
-            starts = len(truth.cloud.ended) + len(truth.cloud.machines)
-            # One instance while no controller could look, and for each start what the cloud's word may be late.
-            allowed = 0.05 * paid + 180.0 * starts * 0.096 / 3600.0 + self.hindered_for_s * 0.096 / 3600.0
+            # One instance while no controller could look, what was paid while none could learn of another price, and
+            # for each start what the cloud's word may be late.
+            allowed = 0.05 * paid + 180.0 * truth.cloud.starts * 0.096 / 3600.0 + self.hindered_for_s * 0.096 / 3600.0
+            allowed += self._seen[name].unled_usd
             if abs(ours - paid) > allowed:
                 self._break("bill", f"{name}: {ours:.3f} usd, by the events {paid:.3f}")
             if name in before:
-                grown, truly = ours - before[name][0], paid - before[name][1]
-                if abs(grown - truly) > 0.03 * truly + 0.002:
-                    self._break("billed after the end", f"{name}: {grown:.4f} usd more in 20 minutes, by the events "
+                grew, truly = ours - before[name][0], paid - before[name][1]
+                if abs(grew - truly) > 0.03 * truly + 0.002:
+                    self._break("billed after the end", f"{name}: {grew:.4f} usd more in 20 minutes, by the events "
                                 f"{truly:.4f}")  # fmt: skip
 
     def _settled(self, truth: TorturedService, leader: TorturedProcess) -> None:
         controller = leader.controllers.get(truth.name)
         plan = None if controller is None else controller.last_plan
-        phases = Counter(m.view.phase for m in truth.cloud.machines.values())
+        phases = Counter(m.view.phase for m in truth.cloud.machines.values() if m.view.phase is not Phase.STOPPED)
         planned = 0 if plan is None else sum(plan.counts.values())
         there = phases[Phase.READY]
-        if planned != there or len(phases) > 1 or there * CAPACITY_RPS < min(truth.rps(), 0.7 * CAPACITY_RPS * 14):
+        if planned != there or len(phases) > 1 or there < self._needed(truth):
             shown = ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing"
             self._break("settled", f"{truth.name}: {shown}, planned {planned}, for {truth.rps():.1f} requests/s")
 
+    def _released(self, truth: TorturedService, leader: TorturedProcess) -> None:
+        """A good one is taken back where the faults of its instances look like its own; a bad one may stay where
+        nothing good served beside it."""
+        controller = leader.controllers.get(truth.name)
+        rollout = None if controller is None else controller.state.rollout
+        if not truth.release or rollout is None:
+            return
+        serving = sorted({i.release for i in truth.cloud.ready()})
+        if len(serving) > 1:
+            self._break("released", f"{truth.name}: {', '.join(serving)} serve, {truth.release} is deployed")
+        bad = [release for release in serving if release in truth.bad]
+        if bad and not self._seen[truth.name].unjudged:
+            self._break("released", f"{truth.name}: {bad[0]} serves, though it is a bad release")
+        kinds = {fault.kind for fault in self._world.schedule.faults}
+        misjudged = truth.good in rollout.refused
+        if truth.good == truth.release and serving != [truth.good] and not misjudged:
+            self._break("released", f"{truth.name}: {', '.join(serving)} serves, {truth.release} is deployed")
+        if misjudged and kinds.isdisjoint(_MISJUDGES):
+            self._break("released", f"{truth.name}: {truth.good} was taken back: {rollout.reason}")
+
     def _explained(self, truth: TorturedService) -> None:
-        lines = truth.store.journal
+        lines, done = truth.store.journal, self._seen[truth.name].done
         named = {c.number for _, c, outcome in lines if isinstance(c, Drain | Terminate)}
         started = 0
         for _, command, outcome in lines:
             if isinstance(command, Launch):
                 part = _STARTED.match(outcome)
                 started += int(part[1]) if part else command.count if outcome.startswith("done") else 0
-        launched = sum(len(one.numbers) for one in self._done[truth.name])
+        launched = sum(len(one.numbers) for one in done)
         lossy = [(f.start_s - 120.0, f.end_s + 3600.0) for f in self._world.schedule.faults if f.kind in _LOSES_LINES]
-        excused = sum(
-            len(one.numbers) for one in self._done[truth.name] if any(begin <= one.at_s <= end for begin, end in lossy)
-        )
+        excused = sum(len(one.numbers) for one in done if any(begin <= one.at_s <= end for begin, end in lossy))
         if started < launched - excused:
             self._break("explained", f"{truth.name}: {launched} instances launched, {started} of them in the journal")
         for one in truth.cloud.ended:
@@ -311,12 +475,15 @@ class Watch:
                 self._break("explained", f"{truth.name}: the end of #{one.machine.view.number} is not in the journal")
 
     def _both_bills(self) -> Iterator[tuple[str, tuple[float, float]]]:
+        """As of the same moment: the controller's is that of its last round."""
         leader = self._world.leader()
         if leader is None:
             return
         for name, truth in self._world.services.items():
-            bill = leader.runtimes[name].view().bill
-            yield name, (bill.on_demand + bill.spot, truth.cloud.usd())
+            view = leader.runtimes[name].view()
+            late_s = self._world.now_s - view.at_s
+            paid = truth.cloud.usd() - late_s * truth.cloud.usd_per_s()
+            yield name, (view.bill.on_demand + view.bill.spot, paid)
 
     def _break(self, invariant: str, text: str) -> None:
         if self.broken is None:

@@ -13,22 +13,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mark.billing.moving_prices import LivePrices, Repriced
 from mark.control.lease import Term
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
-from mark.domain.errors import CloudError, LostLease, StoreError, ThrottledError
+from mark.domain.errors import CapacityError, CloudError, LostLease, StoreError, ThrottledError
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 from mark.domain.time import MINUTE_S
 from mark.torture.roles import TorturedProcess, TorturedService, TorturedWorld
 
 HIDDEN_S = 25.0  # what another controller launched may not show for so long
-_AT_COMMAND, _AT_READ = 0.3, 0.005  # chances that a crash or a pause comes at this very call
+_AT_COMMAND, _AT_READ = 0.3, 0.001  # chances that a crash or a pause comes at this very call
 _LONGEST_CALL_S = 40.0
 _LONGEST_PAUSE_S = 3600.0
 _LONGEST_RESTART_S = 1200.0
-_LATE_S = 100.0  # of notices
+WARM_S = 300.0  # that an environment of a function stays warm
 LEASE = "controller"
 T = TypeVar("T")
 
@@ -48,6 +49,8 @@ class ProcessClock:
     def wall_s(self) -> float:
         """What the machine shows: it may go back."""
         now_s = self._world.now_s
+        if not self._world.clocks:
+            return now_s
         for fault, _ in self._world.active("clock ahead", self._process.index):
             self._world.meets(fault.kind)
             return now_s + fault.share
@@ -73,16 +76,19 @@ class _Port:
         self._world, self._process, self._truth = world, process, truth
 
     def _happens(self, kind: str) -> bool:
-        for fault, draw in self._world.active(kind, self._process.index):
+        world = self._world
+        if kind not in world.kinds:
+            return False
+        for fault, draw in world.active(kind, self._process.index):
             if float(draw.random()) < fault.share:
-                self._world.meets(kind, self._truth)
+                world.meets(kind, self._truth)
                 return True
         return False
 
     def _arrive(self, *, command: bool) -> None:
         """A call begins: the process may die of it, or stand still, or wait."""
         world, process = self._world, self._process
-        if world.faulty:
+        if world.strikes:
             chance = _AT_COMMAND if command else _AT_READ
             for fault, draw in world.active("crash", process.index):
                 if fault.number not in world.spent and float(draw.random()) < chance:
@@ -104,23 +110,28 @@ class _Port:
 
 
 class ProcessCloud(_Port):
-    """The port Cloud, and Changes."""
+    """The port Cloud, and Changes. As the adapter to AWS it remembers what it was answered, and shows that."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess, truth: TorturedService, fence: int) -> None:
         super().__init__(world, process, truth)
         self._fence = fence
+        self._answered: dict[str, Launched] = {}  # by token
 
     def fleet(self) -> Fleet:
         self._arrive(command=False)
         self._refuse()
         fleet = self._truth.cloud.fleet()
-        if not self._world.active("fleet stale", self._process.index):
+        if "fleet stale" not in self._world.kinds:
             return fleet
         now_s, machines, index = self._world.now_s, self._truth.cloud.machines, self._process.index
+        shown = {number for launched in self._answered.values() for number in launched.numbers}
         hidden = {
             i.number
             for i in fleet.instances
-            if now_s - i.launched_s < HIDDEN_S and machines[i.number].of not in (index, -1)
+            if now_s - i.launched_s < HIDDEN_S
+            and not i.resumed
+            and machines[i.number].of != index
+            and i.number not in shown
         }
         if not hidden:
             return fleet
@@ -137,11 +148,23 @@ class ProcessCloud(_Port):
         release: str = "",
         alternatives: tuple[str, ...] = (),
     ) -> Launched:
-        cloud, index = self._truth.cloud, self._process.index
-        conditions = cloud.conditions
-        if conditions.refused and offer in dict(conditions.refused):
-            self._world.market_met(self._truth)
-        return self._command("launch", token, lambda: cloud.launch(index, offer, count, token, release, alternatives))
+        if token in self._answered:
+            return self._answered[token]
+        cloud, index, watch = self._truth.cloud, self._process.index, self._world.watch
+        offers = (offer, *alternatives)
+
+        def launch() -> Launched:
+            if offer in dict(cloud.conditions.refused):
+                self._world.market_met(self._truth)
+            return cloud.launch(index, offer, count, token, release, alternatives, standby=standby)
+
+        watch.asks(self._truth, self._fence, offers, token)
+        try:
+            self._answered[token] = launched = self._command("launch", token, launch)
+        except CapacityError:
+            watch.refused(self._truth, self._fence, offers, token)
+            raise
+        return launched
 
     def drain(self, number: int) -> None:
         self._command("drain", number, lambda: self._truth.cloud.drain(number))
@@ -150,22 +173,26 @@ class ProcessCloud(_Port):
         self._command("terminate", number, lambda: self._truth.cloud.terminate(number))
 
     def stop(self, number: int) -> None:
-        raise CloudError("nothing here can be stopped")
+        self._command("stop", number, lambda: self._truth.cloud.stop(number))
 
     def resume(self, number: int) -> None:
-        raise CloudError("nothing here can be stopped")
+        self._command("resume", number, lambda: self._truth.cloud.resume(number))
 
     def notices(self) -> tuple[Notice, ...]:
         self._arrive(command=False)
+        if not self._truth.cloud.notices:
+            return ()
         found, self._truth.cloud.notices = self._truth.cloud.notices, []
         return tuple(notice for _, notice in found if notice.number in self._truth.cloud.machines)
 
     def ran(self) -> tuple[Ran, ...]:
+        if not self._truth.cloud.told:
+            return ()
         found, self._truth.cloud.told = self._truth.cloud.told, []
         return tuple(one for one in found if not self._happens("news lost"))
 
     def _refuse(self) -> None:
-        if self._world.faulty:
+        if self._world.hindered:
             if self._happens("calls throttled"):
                 raise ThrottledError("too many requests")
             if self._happens("calls fail"):
@@ -215,18 +242,17 @@ class ProcessStore(_Port):
         self._answer()
         if self._happens("store read-only"):
             raise StoreError("the store is read-only")
-        self._fenced()
+        term = self._world.terms.term(LEASE)
+        if term is None or term.fence != self._fence:
+            if self.fenced:
+                raise LostLease("another controller holds the lease")
+            self._world.watch.wrote_late(self._truth, self._process, self._fence)
         write()
         if self._happens("store torn"):
             raise StoreError("the store's answer was lost")
 
-    def _fenced(self) -> None:
-        term = self._world.terms.term(LEASE)
-        if self.fenced and (term is None or term.fence != self._fence):
-            raise LostLease("another controller holds the lease")
-
     def _answer(self) -> None:
-        if self._world.faulty and self._happens("store down"):
+        if self._happens("store down"):
             raise StoreError("the store does not answer")
 
 
@@ -249,6 +275,8 @@ class ProcessTerms:
         self._world.terms.resign(name, holder)
 
     def _answer(self) -> None:
+        if "lease down" not in self._world.kinds:
+            return
         for fault, draw in self._world.active("lease down", self._process.index):
             if float(draw.random()) < fault.share:
                 self._world.meets(fault.kind)
@@ -256,19 +284,41 @@ class ProcessTerms:
 
 
 class ProcessFunctions(_Port):
-    """The port Functions."""
+    """The port Functions: an environment stays warm for a while."""
+
+    _warm_s = -math.inf
+    _environments = 0
 
     def warm(self, environments: int) -> int:
         self._answer()
-        return environments
+        now_s = self._world.now_s
+        warm = self._environments if now_s - self._warm_s < WARM_S else 0
+        if environments <= warm:
+            return 0
+        self._warm_s, self._environments = now_s, environments
+        return environments - warm
 
     def switch(self, release: str) -> bool:
         self._answer()
         return True
 
     def _answer(self) -> None:
+        self._arrive(command=True)
         if self._happens("functions fail"):
             raise CloudError("functions do not answer")
+
+
+class ProcessPrices:
+    """The port LivePrices: what is known last of what one service's offers cost."""
+
+    def __init__(self, truth: TorturedService) -> None:
+        self._truth = truth
+
+    def repriced(self) -> Repriced | None:
+        return self._truth.repriced
+
+    def trouble(self) -> str:
+        return ""
 
 
 class ProcessTelemetry(_Port):
@@ -291,7 +341,8 @@ class ProcessTelemetry(_Port):
 
     def windows_rps(self) -> FloatArray:
         self._answer()
-        return np.array([self._seen(self._truth.rps()) for _ in range(4)])
+        rps = self._truth.rps()
+        return np.array([self._seen(rps) for _ in range(4)]) if self._world.hindered else np.full(4, rps)
 
     def recent(self) -> RecentAnswers:
         self._answer()
@@ -305,13 +356,13 @@ class ProcessTelemetry(_Port):
         return {}
 
     def overflow(self) -> OverflowTotals:
-        return OverflowTotals(0, 0.0)
+        return _NO_OVERFLOW
 
     def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
-        return {}
+        return self._truth.release_counts()
 
     def _seen(self, rps: float) -> float:
-        if not self._world.faulty:
+        if not self._world.hindered:
             return rps
         if self._happens("telemetry gap") or self._happens("telemetry NaN"):
             return math.nan
@@ -321,5 +372,9 @@ class ProcessTelemetry(_Port):
 
     def _answer(self) -> None:
         self._arrive(command=False)
-        if self._world.faulty and self._happens("telemetry fails"):
+        if self._world.hindered and self._happens("telemetry fails"):
             raise CloudError("no metrics")
+
+
+_NO_OVERFLOW = OverflowTotals(0, 0.0)
+_prices: type[LivePrices] = ProcessPrices

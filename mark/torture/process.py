@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
+
+import numpy as np
 
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease
 from mark.control.manager import ControllerManager
 from mark.control.ports import Cloud, Lease, Store
-from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
+from mark.domain.fleet import Fleet
+from mark.domain.load import Load
 from mark.domain.price_list import PriceList
+from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
 from mark.forecasting.fallback import LastValue
 from mark.forecasting.supervised import Supervised
+from mark.planning.policies.registry import make_policy
 from mark.planning.port import Planner, Policy
+from mark.torture.faults import STAND_IN
 from mark.torture.ports import (
     LEASE,
     Killed,
     ProcessClock,
     ProcessCloud,
     ProcessFunctions,
+    ProcessPrices,
     ProcessStore,
     ProcessTelemetry,
     ProcessTerms,
 )
 from mark.torture.roles import TorturedService, TorturedWorld
-from mark.torture.site import LIMITS, SteadyPlanner
+from mark.torture.site import LIMITS, LastRate, SteadyPlanner
 
 ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
+PRICED_S = 60 * MINUTE_S  # between two prices of one more request
 
 
 class SeldomPricing(Controller):
-    """Prices one more request once a minute, not in every round: that is shown, and decides nothing."""
+    """Prices one more request seldom, not in every round: that is shown, and decides nothing."""
 
     _priced: tuple[float, PriceList] | None = None
 
     def price_list(self, ready: Mapping[str, int]) -> PriceList:
         now_s = self._clock.now_s()
-        if self._priced is None or now_s - self._priced[0] >= MINUTE_S:
+        if self._priced is None or now_s - self._priced[0] >= PRICED_S:
             self._priced = now_s, super().price_list(ready)
         return self._priced[1]
 
@@ -61,8 +71,14 @@ class ProcessParts:
     def telemetry(self, telemetry: ProcessTelemetry) -> ProcessTelemetry:
         return telemetry
 
-    def planner(self) -> Planner:
-        return SteadyPlanner()
+    def planner(self, policy: str, resolved: ResolvedService) -> Planner:
+        """`policy`: `STAND_IN`, or one of mark's."""
+        if policy == STAND_IN:
+            return SteadyPlanner()
+        return make_policy(policy, resolved, Load(0.0, MINUTE_S, np.empty(0), np.empty(0))).planner
+
+    def predictor(self, policy: str) -> Supervised:
+        return LastRate() if policy == STAND_IN else Supervised(LastValue())
 
     def limits(self, limits: Limits) -> Limits:
         """Within which policies are made."""
@@ -98,10 +114,63 @@ class WaitingPool(Executor):
             self._waiting.pop(0)()
 
 
+class RestingRuntime(ServiceRuntime):
+    """Begins no round between two full minutes that would find what the last one found, and does nothing.
+
+    That is so where nothing has changed since (`World.rests`), and the last round asked for nothing and went well.
+    With `rests` off every round is run: what happens in the world is the same.
+    """
+
+    def __init__(
+        self,
+        truth: TorturedService,
+        world: TorturedWorld,
+        start: Callable[[Callable[[Store], Store]], RuntimePorts],
+        *,
+        rests: bool,
+    ) -> None:
+        super().__init__(truth.name, truth.resolved, start)
+        self._truth, self._world, self._may_rest = truth, world, rests
+        self._stirred = True
+        self._viewed: Fleet | None = None
+
+    def due(self, fence: int | None, now_unix_s: float) -> bool:
+        if not super().due(fence, now_unix_s):
+            return False
+        parts = self._parts
+        if parts is None or fence != self._fence or self._stirred or not self._may_rest or self._changed_limits:
+            return True
+        minute = math.floor((parts.clock.now_s() - LAG_S) / MINUTE_S)
+        news = minute > self._minute or self._repriced is not self._truth.repriced
+        return news or not self._world.rests(self._truth, parts.controller)
+
+    def reconcile(self, fence: int | None, now_unix_s: float) -> None:
+        lines, self._stirred = len(self._truth.store.journal), False
+        super().reconcile(fence, now_unix_s)
+        if len(self._truth.store.journal) > lines:
+            self._stirred = True
+        if self._conditions:
+            self._world.watch.round_over(self.service, self._conditions)
+
+    def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
+        """A view once a minute, and of every fleet."""
+        fleet = self._truth.cloud.fleet()
+        if minute > self._minute or fleet is not self._viewed or self._noted:
+            super()._observe(parts, minute, conditions)
+            self._viewed = fleet
+        else:
+            self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
+
+    def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
+        well = super()._guard(conditions, action)
+        self._stirred = self._stirred or not well
+        return well
+
+
 class ControllerProcess:
     """One controller, number `index`. Dead ones are replaced by the world, under the same number."""
 
-    def __init__(self, world: TorturedWorld, index: int, parts: ProcessParts) -> None:
+    def __init__(self, world: TorturedWorld, index: int, parts: ProcessParts, *, rests: bool = True) -> None:
         self.index, self._world, self._parts = index, world, parts
         self.dead = False
         self.paused = 0  # calls within which it stands still
@@ -112,7 +181,8 @@ class ControllerProcess:
         self._pool = WaitingPool()
         self.controllers: dict[str, Controller] = {}  # of the last start
         self.runtimes = {
-            name: ServiceRuntime(name, truth.resolved, self._starter(truth)) for name, truth in world.services.items()
+            name: RestingRuntime(truth, world, self._starter(truth, truth.release), rests=rests)
+            for name, truth in world.services.items()
         }
         self.manager = ControllerManager(list(self.runtimes.values()), self.lease, self._pool)
 
@@ -120,35 +190,44 @@ class ControllerProcess:
     def holder(self) -> str:
         return self._own_lease.holder
 
+    def in_term(self) -> bool:
+        return self._own_lease.lasts()
+
     def step(self) -> None:
         self.manager.step(ORIGIN_UNIX_S + self.clock.wall_s())
         self._pool.run()
 
     def die(self, for_s: float) -> None:
         """Raises Killed."""
-        self.dead, self.restart_s = True, self._world.now_s + for_s
-        self._world.tell(f"controller {self.index} dies, for {for_s:.0f} s")
+        self.dies(for_s)
         raise Killed
 
-    def _starter(self, truth: TorturedService) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
+    def dies(self, for_s: float) -> None:
+        """It is gone; where that is within a call of its own, the call ends with Killed."""
+        self.dead, self.restart_s = True, self._world.now_s + for_s
+        self._world.tell(f"controller {self.index} dies, for {for_s:.0f} s")
+
+    def _starter(self, truth: TorturedService, release: str) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
+        """`release`: what it was deployed with."""
+
         def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
             world, parts, fence = self._world, self._parts, self._own_lease.fence or 0
             bare = ProcessCloud(world, self, truth, fence)
             cloud, store = parts.cloud(bare), wrapped(parts.store(ProcessStore(world, self, truth, fence)))
             telemetry = parts.telemetry(ProcessTelemetry(world, self, truth))
-            planner = parts.planner()
 
             def policy(limits: Limits) -> Policy:
-                return Policy(planner, limited(truth.resolved, parts.limits(limits)), bouncers=True)
+                resolved = limited(truth.resolved, parts.limits(limits))
+                return Policy(parts.planner(world.schedule.policy, resolved), resolved, bouncers=True)
 
             controller = parts.controller()(
-                policy(LIMITS), Supervised(LastValue()), cloud, ProcessFunctions(world, self, truth), self.clock,
-                store, telemetry, leads=parts.leads(self.lease),
+                policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth),
+                self.clock, store, telemetry, leads=parts.leads(self.lease), release=release,
             )  # fmt: skip
             self.controllers[truth.name] = controller
             return RuntimePorts(
                 controller, cloud, telemetry, bare, store, self.clock,
-                lambda at_s: ORIGIN_UNIX_S + at_s, policy, lambda: None,
+                lambda at_s: ORIGIN_UNIX_S + at_s, policy, lambda: None, ProcessPrices(truth),
             )  # fmt: skip
 
         return start

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mark.billing.moving_prices import Repriced
 from mark.control.controller import Controller
 from mark.control.lease import MemoryTerms, Term
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.control.service_runtime import ServiceRuntime
 from mark.domain.service import ResolvedService
 from mark.torture.cloud import TrueCloud
@@ -29,9 +30,13 @@ class TorturedService(Protocol):
     """One service as it is."""
 
     name: str
-    resolved: ResolvedService
+    resolved: ResolvedService  # at today's prices
+    repriced: Repriced | None  # its prices, where they have moved
     cloud: TrueCloud
     store: MemoryStore
+    release: str  # what was deployed last; "": releases have no names
+    bad: set[str]  # releases that answer with errors, or do not boot
+    good: str  # the last one that is not
 
     def rps_in(self, minute: int) -> float:
         """The load of a minute of the world's time."""
@@ -44,6 +49,9 @@ class TorturedService(Protocol):
 
     def recent(self) -> RecentAnswers:
         """The last thousand or so."""
+
+    def release_counts(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        """Since the beginning, by release and offer."""
 
 
 class TorturedClock(Protocol):
@@ -64,11 +72,17 @@ class TorturedProcess(Protocol):
     dead: bool
     paused: int  # calls within which it stands still
     controllers: dict[str, Controller]  # of the last start, by service
-    runtimes: dict[str, ServiceRuntime]
 
     @property
     def clock(self) -> TorturedClock:
         """Its own, which may differ from the world's time."""
+
+    @property
+    def runtimes(self) -> Mapping[str, ServiceRuntime]:
+        """By service."""
+
+    def in_term(self) -> bool:
+        """Does the term last that it was told of?"""
 
     def die(self, for_s: float) -> None:
         """Raises what ends whatever it is doing."""
@@ -76,6 +90,12 @@ class TorturedProcess(Protocol):
 
 class Onlooker(Protocol):
     """What is told of every command."""
+
+    def asks(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
+        """A launch of one of these offers is about to be sent."""
+
+    def refused(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
+        """None of them was to be had."""
 
     def asked(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any) -> None:
         """Right before it is sent."""
@@ -86,6 +106,12 @@ class Onlooker(Protocol):
     def done(self, truth: TorturedService, process: TorturedProcess, verb: str, started: set[int]) -> None:
         """The controller has its answer; `started` are the numbers of new instances."""
 
+    def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:
+        """A store without a fence took what the holder of an older term wrote."""
+
+    def round_over(self, service: str, conditions: Sequence[str]) -> None:
+        """A round of this service is over, and these are its troubles."""
+
 
 class TorturedWorld(Protocol):
     """What goes on, and what goes wrong."""
@@ -94,6 +120,11 @@ class TorturedWorld(Protocol):
     schedule: Schedule
     spent: set[int]  # faults that happen once, and have
     terms: Terms
+    kinds: Mapping[str, Any]  # of the faults that are active
+    strikes: bool  # may a call be slow, or its process die or stand still in it?
+    hindered: bool  # one that keeps controllers from acting?
+    clocks: bool  # is the clock of one set?
+    spoiled: bool  # does one keep what was bought from serving?
 
     @property
     def services(self) -> Mapping[str, TorturedService]:
@@ -107,15 +138,11 @@ class TorturedWorld(Protocol):
     def watch(self) -> Onlooker:
         """Looks on."""
 
-    @property
-    def faulty(self) -> bool:
-        """Is any fault active?"""
-
-    def active(self, kind: str, index: int | None = None) -> list[tuple[Fault, np.random.Generator]]:
+    def active(self, kind: str, index: int | None = None) -> Sequence[tuple[Fault, np.random.Generator]]:
         """The faults of that kind now that hit this controller, each with its draws."""
 
-    def names_active(self) -> tuple[str, ...]:
-        """Kinds of the faults that are active."""
+    def rests(self, truth: Any, controller: Controller) -> bool:
+        """Would a round of this service find what the last one found?"""
 
     def meets(self, kind: str, truth: Any = None) -> None:
         """A fault has met a service, or all of them."""

@@ -11,13 +11,19 @@ import numpy as np
 
 from mark.control.views import Limits
 from mark.domain.function_offer import FunctionOffer
+from mark.domain.load import Forecast, Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
+from mark.domain.time import STEP_S
+from mark.forecasting.fallback import LastValue
+from mark.forecasting.supervised import Supervised
 from mark.planning.port import PlanningContext
+from mark.torture.faults import STAND_IN
 
+_LEVELS = np.array([0.1, 0.5, 0.9])
 CAPACITY_RPS = 10.0  # of every offer
 LIMITS = Limits(14, 1.0)
 _BOOT = Delay(90.0, 180.0)
@@ -29,11 +35,11 @@ OFFERS = (
 )
 
 
-def site_service(name: str) -> ResolvedService:
-    """A service that may hold `LIMITS`, and is never without an instance."""
+def site_service(name: str, warm_pool: int = 0) -> ResolvedService:
+    """A service that may hold `LIMITS`, is never without an instance, and keeps up to `warm_pool` of them stopped."""
     service = ServiceConfig(
         name, "inception-v3", Slo(0.6, 0.98), "torture", (Market.SPOT, Market.ON_DEMAND), ("*",),
-        LIMITS.max_instances, LIMITS.max_usd_per_hour, ("lambda:3008",), min_instances=1,
+        LIMITS.max_instances, LIMITS.max_usd_per_hour, ("lambda:3008",), min_instances=1, warm_pool=warm_pool,
     )  # fmt: skip
     profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / CAPACITY_RPS),))
     step = np.array([0.0, 1.0 / CAPACITY_RPS])
@@ -42,13 +48,18 @@ def site_service(name: str) -> ResolvedService:
     return ResolvedService(service, Catalog("torture", OFFERS, ()), OFFERS, (candidate,) * len(OFFERS), function)
 
 
+def dollars_of(instances: int) -> float:
+    """Dollars an hour that this number of instances stays below, whichever they are, at first prices."""
+    return 0.1 * instances
+
+
 class SteadyPlanner:
     """As many instances as hold the load with a quarter to spare: what is there, then the cheapest that is to be had.
 
     Implements `mark.planning.port.Planner`; its memory is the last number of instances.
     """
 
-    name = "steady"
+    name = STAND_IN
     needs_forecast = True
     monitors_slo = True
     replans = True
@@ -77,4 +88,21 @@ class SteadyPlanner:
             counts[best] += left
         reason = f"{wanted} instances for {0.0 if rps is None else rps:.1f} requests/s"
         targets = tuple(Target(name, count, reason) for name, count in counts.items() if count)
-        return Plan(context.now_s, targets, capacity_rps=wanted * CAPACITY_RPS), wanted
+        return Plan(context.now_s, targets, warm=1, capacity_rps=wanted * CAPACITY_RPS), wanted
+
+
+class LastRate(Supervised):
+    """The last rate that was seen, for all steps to come: how load is predicted is not what is tortured."""
+
+    def __init__(self) -> None:
+        super().__init__(LastValue())
+        self._from_s = self._last_rps = 0.0
+
+    def update(self, observed: Load) -> None:
+        self._from_s = observed.end_s
+        self._last_rps = next((r for r in reversed(observed.mean_rps.tolist()) if math.isfinite(r)), self._last_rps)
+
+    def predict(self, steps: int, recent_rps: float | None = None) -> Forecast:
+        known = recent_rps is not None and math.isfinite(recent_rps)
+        rates = np.full((len(_LEVELS), steps), recent_rps if known else self._last_rps)
+        return Forecast(self._from_s, STEP_S, _LEVELS, rates, rates, self.name)

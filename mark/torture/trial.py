@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from mark.domain.time import DAY_S
-from mark.torture.faults import KINDS, Schedule, smaller
+from mark.torture.coverage import STATES
+from mark.torture.faults import KINDS, STAND_IN, Schedule, smaller
 from mark.torture.invariants import INVARIANTS, Broken
 from mark.torture.process import ProcessParts
-from mark.torture.world import STATES, World
+from mark.torture.world import World
 
 _TOLD = 60  # lines of a story before the first broken invariant
 MOST_TRIES = 200  # of the shrinker
@@ -90,7 +91,8 @@ def told(trial: Trial) -> str:
     schedule, broken = trial.schedule, trial.broken
     assert broken is not None
     lines = [
-        f"seed {schedule.seed}, {schedule.hours:g} h: {schedule.controllers} controllers, {schedule.services} services",
+        f"seed {schedule.seed}, {schedule.hours:g} h: {schedule.controllers} controllers, {schedule.services} services"
+        f"{_besides(schedule)}",
         "faults:",
         *(f"  {fault}" for fault in schedule.faults),
         "what happened last:",
@@ -99,6 +101,13 @@ def told(trial: Trial) -> str:
         f"  {broken.text}",
     ]
     return "\n".join(lines)
+
+
+def _besides(schedule: Schedule) -> str:
+    """What else the services have."""
+    warm = f", a warm pool of {schedule.warm_pool}" if schedule.warm_pool else ""
+    policy = f", policy {schedule.policy}" if schedule.policy != STAND_IN else ""
+    return f"{warm}{', releases' if schedule.releases else ''}{policy}"
 
 
 @contextmanager

@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from mark.billing.moving_prices import Repriced
+from mark.control.controller import Controller
+from mark.control.launcher import SHOWN_S
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers
-from mark.domain.errors import RefusalScope
+from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers, ReleaseCounts
+from mark.control.rollout import RolloutStage
+from mark.control.views import Limits
+from mark.domain.errors import BadInput, RefusalScope
 from mark.domain.fleet import Phase
 from mark.domain.offer import Market
+from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
 from mark.torture.cloud import Conditions, TrueCloud
-from mark.torture.faults import Fault, Schedule, clock_text, stream
+from mark.torture.coverage import BOOTING, DRAINING, NO_LEADER, NONE_READY, STEADY
+from mark.torture.faults import CLOCKS, HINDERS, RELEASES, SPOILS, STIRS, STRIKES, Fault, Schedule, clock_text, stream
 from mark.torture.invariants import Watch
 from mark.torture.process import ControllerProcess, ProcessParts
 from mark.torture.roles import Terms
-from mark.torture.site import CAPACITY_RPS, OFFERS, site_service
+from mark.torture.site import CAPACITY_RPS, LIMITS, OFFERS, dollars_of, site_service
 
 STORY_LINES = 4000  # the newest; more is of no use to a reader
 _DEEPEST = 5  # calls that wait inside of each other
@@ -29,96 +38,152 @@ _BY_FUNCTIONS = 0.97  # of what no instance has room for, in time
 _NOTICE_LATE_S = 100.0
 _SAMPLED = 1000  # requests that the SLO monitor looks back at
 _LAG_S = 1.0
+_ERRORS = 0.2  # share of a bad release's answers
+_DEPLOYED_S = 60.0  # within which every controller is back, with the new release
+_FIRST = "r0"  # the release that everything begins with
+
+_Drawing = tuple[Fault, np.random.Generator]
 
 
 class ServiceTruth:
     """One service as it is: its load, its instances, what was answered, and what is kept of it."""
 
     def __init__(self, world: World, name: str, schedule: Schedule) -> None:
-        self.name, self.resolved = name, site_service(name)
-        self.cloud = TrueCloud(name, OFFERS, schedule.seed, world.tell)
+        self.name, self.resolved = name, site_service(name, schedule.warm_pool)
+        self.repriced: Repriced | None = None
+        self.cloud = TrueCloud(name, OFFERS, schedule.seed, world.tell, lambda kind: world.meets(kind, self))
         self.store = MemoryStore()
+        self.release = self.good = _FIRST if schedule.releases else ""
+        self.bad: set[str] = set()
+        self.limits = LIMITS  # as an operator wants them
         self._world = world
-        self._rps = _load(schedule, name)
-        self._answers: tuple[float, float] = (0.0, 0.0)
+        self._rps: list[float] = _load(schedule, name).tolist()
+        self._answered = self._in_time = 0.0
+        self._missed_s = -math.inf
         self._recent: deque[tuple[float, float, float]] = deque()
+        self._looked_back: tuple[float, RecentAnswers] = -1.0, RecentAnswers(0, 0)
+        self._counts: dict[tuple[str, str], float] = {}  # requests by release and offer
 
     def rps_in(self, minute: int) -> float:
-        return float(self._rps[min(max(minute, 0), len(self._rps) - 1)])
+        rate: float = self._rps[min(max(minute, 0), len(self._rps) - 1)]
+        return rate
 
     def rps(self) -> float:
-        return self.rps_in(math.floor(self._world.now_s / MINUTE_S))
+        return self.rps_in(int(self._world.now_s // MINUTE_S))
 
     def advance(self, now_s: float) -> None:
         passed_s = now_s - self.cloud.now_s
         self.cloud.advance(now_s)
-        arrived = self.rps() * passed_s
-        ready = sum(m.view.phase is Phase.READY for m in self.cloud.machines.values())
-        served = min(arrived, ready * CAPACITY_RPS * passed_s)
-        in_time = served + _BY_FUNCTIONS * (arrived - served)
-        self._answers = self._answers[0] + arrived, self._answers[1] + in_time
+        served = arrived = self.rps() * passed_s
+        in_time = arrived
+        ready = self.cloud.ready()
+        if arrived > (room := len(ready) * CAPACITY_RPS * passed_s):
+            self._missed_s, served = now_s, room
+            in_time = served + _BY_FUNCTIONS * (arrived - served)
+        self._answered += arrived
+        self._in_time += in_time
         self._recent.append((now_s, arrived, in_time))
-        while self._recent[0][0] < now_s - RECENT_S:
+        if self._recent[0][0] < now_s - RECENT_S:
             self._recent.popleft()
+        if self.release and ready:
+            for i in ready:
+                key = i.release, i.offer
+                self._counts[key] = self._counts.get(key, 0.0) + served / len(ready)
 
     def answers(self) -> RecentAnswers:
-        return RecentAnswers(int(self._answers[0]), int(self._answers[1]))
+        return RecentAnswers(int(self._answered), int(self._in_time))
 
     def recent(self) -> RecentAnswers:
-        count = in_time = 0.0
-        for _, arrived, timely in reversed(self._recent):
-            count, in_time = count + arrived, in_time + timely
-            if count >= _SAMPLED:
-                break
-        return RecentAnswers(int(count), int(in_time + 0.999))
+        if self._looked_back[0] != self._world.now_s:
+            count = in_time = 0.0
+            for at_s, arrived, timely in reversed(self._recent):
+                if at_s < self._world.now_s - RECENT_S:
+                    break
+                count, in_time = count + arrived, in_time + timely
+                if count >= _SAMPLED:
+                    break
+            self._looked_back = self._world.now_s, RecentAnswers(int(count), int(in_time + 0.999))
+        return self._looked_back[1]
+
+    def misses_of_late(self) -> bool:
+        """Was anything too late within what `recent` looks back at?"""
+        return self._world.now_s - self._missed_s <= RECENT_S + WINDOW_S
+
+    def release_counts(self) -> dict[str, dict[str, ReleaseCounts]]:
+        found: dict[str, dict[str, ReleaseCounts]] = {}
+        for (release, offer), requests in self._counts.items():
+            errors = int(_ERRORS * requests) if release in self.bad else 0
+            counts = ReleaseCounts(int(requests), errors=errors, busy_s=requests / CAPACITY_RPS)
+            found.setdefault(release, {})[offer] = counts
+        return found
+
+    def reprice(self, resolved: ResolvedService) -> None:
+        """From now on these are the prices."""
+        self.resolved = resolved
+        self.cloud.reprice(resolved.offers)
+        self.repriced = Repriced(resolved, {offer.name: self._world.now_s for offer in resolved.offers})
 
     def state(self) -> str:
         """What a fault meets: one word for the fleet as it is."""
-        phases = Counter(m.view.phase for m in self.cloud.machines.values())
         if self._world.leader() is None:
-            return "no leader"
-        if not phases[Phase.READY]:
-            return "none ready"
-        if phases[Phase.PENDING]:
-            return "booting"
-        return "draining" if phases[Phase.DRAINING] else "steady"
-
-
-STATES = ("steady", "booting", "draining", "none ready", "no leader")
+            return NO_LEADER
+        if not self.cloud.ready():
+            return NONE_READY
+        phases = {m.view.phase for m in self.cloud.machines.values()}
+        return BOOTING if Phase.PENDING in phases else DRAINING if Phase.DRAINING in phases else STEADY
 
 
 class World:
-    """Runs a schedule. `watch` has what is broken; `story` what happened; `met` how often a fault met which state."""
+    """Runs a schedule. `watch` has what is broken; `story` what happened; `met` how often a fault met which state.
 
-    def __init__(self, schedule: Schedule, parts: ProcessParts | None = None) -> None:
-        self.schedule, self._parts = schedule, parts or ProcessParts()
+    With `rests`, rounds that would do nothing are left out (`mark.torture.process.RestingRuntime`).
+    """
+
+    def __init__(self, schedule: Schedule, parts: ProcessParts | None = None, *, rests: bool = True) -> None:
+        self.schedule, self._parts, self._rests = schedule, parts or ProcessParts(), rests
         self.now_s = 0.0
+        self.hindered = self.strikes = self.clocks = self.spoiled = self._stirs = False
         self.story: deque[str] = deque(maxlen=STORY_LINES)
         self.met: Counter[tuple[str, str]] = Counter()
         self.spent: set[int] = set()  # faults that happen once, and have
         self.terms = Terms()
         self._draws = {fault.number: stream(schedule.seed, "fault", fault.number) for fault in schedule.faults}
-        self._active: dict[str, list[tuple[Fault, np.random.Generator]]] = {}
+        self.kinds: dict[str, list[_Drawing]] = {}
         self._next_change_s = 0.0
         self._begun: set[int] = set()
         self._depth = 0
         self.services = {name: ServiceTruth(self, name, schedule) for name in _names(schedule.services)}
-        self.processes = [ControllerProcess(self, index, self._parts) for index in range(schedule.controllers)]
+        self.processes = [self._process(index) for index in range(schedule.controllers)]
+        self._operated = any(fault.kind == "limits change" for fault in schedule.faults)
         self.watch = Watch(self)
 
-    @property
-    def faulty(self) -> bool:
-        return bool(self._active)
+    def _process(self, index: int) -> ControllerProcess:
+        return ControllerProcess(self, index, self._parts, rests=self._rests)
 
-    def active(self, kind: str, index: int | None = None) -> list[tuple[Fault, np.random.Generator]]:
+    def active(self, kind: str, index: int | None = None) -> Sequence[_Drawing]:
         """The faults of that kind now that hit this controller, each with its draws."""
-        found = self._active.get(kind)
+        found = self.kinds.get(kind)
         if not found:
-            return []
+            return ()
         return [one for one in found if one[0].target is None or one[0].target == index]
 
-    def names_active(self) -> tuple[str, ...]:
-        return tuple(self._active)
+    def rests(self, truth: ServiceTruth, controller: Controller) -> bool:
+        """Would a round of this service find what the last one found? Not before a minute of the load begins, nor by
+        the clock of a process: these are its own."""
+        state, cloud = controller.state, truth.cloud
+        if self._stirs or state.seen is not cloud.fleet() or cloud.told or cloud.notices:
+            return False
+        if state.leaving or state.notices:
+            return False
+        monitor = state.monitor  # does nothing until its pause is over, then where requests were late, or are not now
+        pauses = monitor.launched_s is not None and self.now_s - monitor.launched_s < monitor.pause_s
+        if not pauses and (monitor.extra or truth.misses_of_late()):
+            return False
+        rollout = state.rollout
+        if rollout is not None and (rollout.stage is not RolloutStage.DONE or state.switched != rollout.release):
+            return False
+        intents = truth.store.get("intents") or ()
+        return all(intent.made and self.now_s - intent.at_s > 2.0 * SHOWN_S for intent in intents)
 
     def meets(self, kind: str, truth: ServiceTruth | None = None) -> None:
         for one in self.services.values() if truth is None else (truth,):
@@ -126,7 +191,7 @@ class World:
 
     def market_met(self, truth: ServiceTruth) -> None:
         for kind in ("offer refused", "market refused"):
-            if kind in self._active:
+            if kind in self.kinds:
                 self.meets(kind, truth)
 
     def tell(self, text: str) -> None:
@@ -151,7 +216,7 @@ class World:
                 process = self.processes[index]
                 if process.dead and self.now_s >= process.restart_s:
                     self.tell(f"controller {index} is started again")
-                    process = self.processes[index] = ControllerProcess(self, index, self._parts)
+                    process = self.processes[index] = self._process(index)
                 if not process.dead and not process.paused:
                     process.step()
             self.watch.look()
@@ -178,30 +243,39 @@ class World:
 
     def _advance(self, now_s: float) -> None:
         self.now_s = now_s
-        if now_s >= self._next_change_s:
-            self._change()
         for truth in self.services.values():
             truth.advance(now_s)
-        if self._active:
+        if now_s >= self._next_change_s:
+            self._change()
+        if self.kinds:
             self._afflict()
+        if self._operated:
+            self._operate()
 
     def _change(self) -> None:
         """Faults begin and end."""
-        self._active, self._next_change_s = {}, math.inf
+        self.kinds, self._next_change_s = {}, math.inf
+        begun: list[Fault] = []
         for fault in self.schedule.faults:
             if fault.start_s <= self.now_s < fault.end_s:
-                self._active.setdefault(fault.kind, []).append((fault, self._draws[fault.number]))
+                self.kinds.setdefault(fault.kind, []).append((fault, self._draws[fault.number]))
                 self._next_change_s = min(self._next_change_s, fault.end_s)
                 if fault.number not in self._begun:
                     self._begun.add(fault.number)
                     self.tell(f"a fault begins: {fault}")
-                    if fault.kind == "silent":
-                        self._silence(fault)
+                    begun.append(fault)
             elif self.now_s < fault.start_s:
                 self._next_change_s = min(self._next_change_s, fault.start_s)
+        names = self.kinds.keys()
+        self.hindered, self.clocks = not HINDERS.isdisjoint(names), not CLOCKS.isdisjoint(names)
+        self.spoiled, self._stirs = not SPOILS.isdisjoint(names), not STIRS.isdisjoint(names)
+        self.strikes = not STRIKES.isdisjoint(names)
         conditions = self._conditions()
         for truth in self.services.values():
             truth.cloud.conditions = conditions
+        self._reprice()
+        for fault in begun:
+            self._begin(fault)
 
     def _conditions(self) -> Conditions:
         def most(kind: str, least: float = 0.0) -> float:
@@ -211,20 +285,79 @@ class World:
         for fault, _ in self.active("offer refused"):
             refused[OFFERS[fault.number % len(OFFERS)].name] = RefusalScope.OFFER
         for fault, _ in self.active("market refused"):
-            market = Market.SPOT if fault.number % 2 else Market.ON_DEMAND
-            refused |= {offer.name: RefusalScope.MARKET for offer in OFFERS if offer.market is market}
+            markets = ((Market.SPOT,), (Market.ON_DEMAND,), (Market.SPOT, Market.ON_DEMAND))[fault.number % 3]
+            refused |= {offer.name: RefusalScope.MARKET for offer in OFFERS if offer.market in markets}
         return Conditions(
             tuple(refused.items()), 1 if self.active("launches partial") else 1000,
             most("ended at launch"), most("never boots"), most("boots and dies"), most("boots slow", 1.0),
         )  # fmt: skip
 
-    def _silence(self, fault: Fault) -> None:
-        draw = self._draws[fault.number]
+    def _reprice(self) -> None:
+        """What spot costs now: by the fault that began last."""
+        moved = self.active("prices move")
+        times = moved[-1][0].share if moved else 1.0
         for truth in self.services.values():
-            for number, machine in tuple(truth.cloud.machines.items()):
-                if machine.view.phase is Phase.READY and float(draw.random()) < fault.share:
+            offers = tuple(
+                replace(o, usd_per_hour=o.usd_per_hour * times) if o.market is Market.SPOT else o for o in OFFERS
+            )
+            if offers != truth.resolved.offers:
+                self.meets("prices move", truth)
+                truth.reprice(replace(truth.resolved, offers=offers))
+                self.tell(f"{truth.name}: spot costs {times:.2f} times as much as first")
+
+    def _begin(self, fault: Fault) -> None:
+        """What happens at once where it begins."""
+        draw = self._draws[fault.number]
+        if fault.kind == "silent":
+            for truth in self.services.values():
+                for i in truth.cloud.ready():
+                    if float(draw.random()) < fault.share:
+                        self.meets(fault.kind, truth)
+                        truth.cloud.mute(i.number, fault.end_s)
+        elif fault.kind == "outage":
+            for truth in self.services.values():
+                there = [n for n, m in truth.cloud.machines.items() if m.view.phase is not Phase.STOPPED]
+                if there:
                     self.meets(fault.kind, truth)
-                    truth.cloud.mute(number, fault.end_s)
+                for number in there:
+                    truth.cloud.kill(number, "died")
+        elif fault.kind in RELEASES:
+            self._deploy(fault, draw)
+
+    def _deploy(self, fault: Fault, draw: np.random.Generator) -> None:
+        """A new release is to serve, and controllers are started anew with it."""
+        release = f"r{fault.number + 1}"
+        boots = float(draw.random()) < 0.5
+        for truth in self.services.values():
+            self.meets(fault.kind, truth)
+            truth.release = release
+            if fault.kind == "bad release":
+                truth.bad.add(release)
+                if not boots:
+                    truth.cloud.no_boots.add(release)
+            else:
+                truth.good = release
+        for process in self.processes:
+            if not process.dead:
+                process.dies(1.0 + _DEPLOYED_S * float(draw.random()))
+
+    def _operate(self) -> None:
+        """An operator asks for other limits, and again until they are kept."""
+        lowered = self.active("limits change")
+        share = lowered[-1][0].share if lowered else 1.0
+        most = max(1, round(share * LIMITS.max_instances))
+        wanted = LIMITS if share == 1.0 else Limits(most, dollars_of(most))
+        for name, truth in self.services.items():
+            kept = truth.store.get("limits") or LIMITS
+            leader = self.leader() if kept != wanted else None
+            if leader is not None:
+                if truth.limits != wanted:
+                    self.meets("limits change", truth)
+                    truth.limits = wanted
+                try:
+                    leader.manager.set_limits(name, wanted)
+                except BadInput:
+                    continue  # it leads no more: the next one is asked
 
     def _afflict(self) -> None:
         """What happens to instances by itself."""
@@ -232,7 +365,7 @@ class World:
             for fault, draw in self.active(kind):
                 for truth in self.services.values():
                     for number, machine in tuple(truth.cloud.machines.items()):
-                        if float(draw.random()) >= fault.share:
+                        if float(draw.random()) >= fault.share or machine.view.phase is Phase.STOPPED:
                             continue
                         if kind == "dies":
                             self.meets(kind, truth)
@@ -242,10 +375,10 @@ class World:
                             truth.cloud.interrupt(number, self._known_after_s(truth))
 
     def _known_after_s(self, truth: ServiceTruth) -> float:
-        if "notices lost" in self._active:
+        if "notices lost" in self.kinds:
             self.meets("notices lost", truth)
             return math.inf
-        if "notices late" in self._active:
+        if "notices late" in self.kinds:
             self.meets("notices late", truth)
             return _NOTICE_LATE_S
         return 0.0

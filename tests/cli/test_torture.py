@@ -19,6 +19,7 @@ def test_it_tells_coverage_and_writes_json(capsys: pytest.CaptureFixture[str]) -
     found = json.loads(capsys.readouterr().out)
     assert (found["seeds"], found["failed"], found["story"]) == (1, [], None)
     assert found["coverage"].keys() >= {"crash", "pause"}
+    assert {"fault": "silent", "state": "none ready"}.items() <= found["impossible"][0].items()
 
 
 def test_hours_without_room_for_faults_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from mark.control.views import Limits
 from mark.domain.command import Command, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.plan import Plan
+from mark.domain.service import ResolvedService
 from mark.planning.port import Planner, PlanningContext
 from mark.torture.ports import ProcessCloud, ProcessStore
 from mark.torture.process import ProcessParts, SeldomPricing
@@ -304,8 +305,8 @@ class Planted(ProcessParts):
     def lease(self, lease: FencedLease) -> Lease:
         return lease if self._lease is None else self._lease(lease)
 
-    def planner(self) -> Planner:
-        return super().planner() if self._planner is None else self._planner()
+    def planner(self, policy: str, resolved: ResolvedService) -> Planner:
+        return super().planner(policy, resolved) if self._planner is None else self._planner()
 
     def controller(self) -> type[Controller]:
         return super().controller() if self._controller is None else self._controller
@@ -317,33 +318,34 @@ class Planted(ProcessParts):
         return (lambda: True) if self._leads else lease.lasts
 
 
-BUGS: dict[str, Planted] = {
-    "a retry has a new token": Planted(cloud=NewTokens),
-    "launches one too many": Planted(cloud=OneMore),
-    "never terminates": Planted(cloud=ForgetsToTerminate),
-    "never drains": Planted(cloud=ForgetsToDrain),
-    "ends what serves": Planted(cloud=EndsWhatServes),
-    "does not count what boots": Planted(cloud=HidesPending),
-    "loses sight of what drains": Planted(cloud=HidesDraining),
-    "ignores notices": Planted(cloud=HidesInterruptions),
-    "ignores silence": Planted(cloud=HidesSilence),
-    "counts what is gone": Planted(cloud=SeesGhosts),
-    "forgets the bill": Planted(store=ForgetsTheBill),
-    "does not write down ends": Planted(store=ForgetsEnds),
-    "renews the lease seldom": Planted(lease=RenewedSeldom),
-    "leads once and for all": Planted(lease=LeadsOnceAndForAll, unfenced=True),
-    "does nothing between ticks": Planted(controller=NoUpkeep),
-    "trusts every number": Planted(planner=TrustsEveryNumber),
-    "knows no limit": Planted(limits=Limits(1000, 1000.0)),
-}
-
-# Not found within five fleet-days (the first three) or one: a finding about the invariants, or about the bugs.
-NOT_FOUND: dict[str, Planted] = {
-    "never crosses out a launch": Planted(store=KeepsIntents),
-    "waits for boots for ever": Planted(cloud=WaitsForever),
-    "acts without asking for the lease": Planted(leads=True, unfenced=True),
-    "asks again at once": Planted(controller=NoBackoff),
-    "never asks again": Planted(controller=NeverForgives),
-    "gives up after an error": Planted(controller=GivesUp),
-    "grows with every plan": Planted(planner=Remembers),
-}
+# Name -> the bug, and the invariants that are about it.
+BUGS: dict[str, tuple[Planted, set[str]]] = {
+    "a retry has a new token": (Planted(cloud=NewTokens), {"one need", "limits", "explained"}),
+    "launches one too many": (Planted(cloud=OneMore), {"one need", "limits"}),
+    "never terminates": (Planted(cloud=ForgetsToTerminate), {"no orphan", "limits"}),
+    "never drains": (Planted(cloud=ForgetsToDrain), {"settled", "silent replaced", "notices answered", "limits"}),
+    "ends what serves": (Planted(cloud=EndsWhatServes), {"drained first"}),
+    "does not count what boots": (Planted(cloud=HidesPending), {"one need", "limits"}),
+    "loses sight of what drains": (Planted(cloud=HidesDraining), {"no orphan", "limits"}),
+    "ignores notices": (Planted(cloud=HidesInterruptions), {"notices answered"}),
+    "ignores silence": (Planted(cloud=HidesSilence), {"silent replaced"}),
+    "counts what is gone": (Planted(cloud=SeesGhosts), {"buys elsewhere", "settled", "bill"}),
+    "forgets the bill": (Planted(store=ForgetsTheBill), {"bill", "billed after the end"}),
+    "does not write down ends": (Planted(store=ForgetsEnds), {"explained"}),
+    "never crosses out a launch": (Planted(store=KeepsIntents), {"crossed out", "bounded"}),
+    "renews the lease seldom": (Planted(lease=RenewedSeldom), {"led"}),
+    "leads once and for all": (
+        Planted(lease=LeadsOnceAndForAll, unfenced=True), {"within its term", "one leader", "one writer"}
+    ),
+    "acts without asking for the lease": (
+        Planted(leads=True, unfenced=True), {"within its term", "one leader", "one writer"}
+    ),
+    "waits for boots for ever": (Planted(cloud=WaitsForever), {"no orphan"}),
+    "does nothing between ticks": (Planted(controller=NoUpkeep), {"no orphan", "notices answered", "silent replaced"}),
+    "asks again at once": (Planted(controller=NoBackoff), {"patient", "polite"}),
+    "never asks again": (Planted(controller=NeverForgives), {"buys elsewhere", "settled"}),
+    "gives up after an error": (Planted(controller=GivesUp), {"planned"}),
+    "grows with every plan": (Planted(planner=Remembers), {"bounded"}),
+    "trusts every number": (Planted(planner=TrustsEveryNumber), {"no fault of ours", "settled"}),
+    "knows no limit": (Planted(limits=Limits(1000, 1000.0)), {"limits"}),
+}  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mark.domain.errors import CapacityError, NotFoundError, RefusalScope
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from mark.domain.fleet import Phase
-from mark.torture.cloud import LEAST_BILLED_S, QUEUE_S, Conditions, TrueCloud
+from mark.torture.cloud import LEAST_BILLED_S, LONGEST_QUEUE_S, RESUME, Conditions, TrueCloud
 from mark.torture.site import OFFERS
 
 SPOT = OFFERS[0].name
@@ -30,13 +32,13 @@ def test_it_boots_drains_and_is_paid_to_the_end() -> None:
     assert one.fleet().instances[0].phase is Phase.READY
     one.drain(1)
     assert not one.fleet().instances[0].idle
-    one.advance(400.0 + QUEUE_S)
+    one.advance(400.0 + LONGEST_QUEUE_S)
     assert one.fleet().instances[0].idle
     one.terminate(1)
     one.terminate(1)
     one.advance(4000.0)
-    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * (400.0 + QUEUE_S - 20.0))
-    assert [(ran.runs, ran.at_s) for ran in one.told] == [(True, 20.0), (False, 408.0)]
+    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * (400.0 + LONGEST_QUEUE_S - 20.0))
+    assert [(ran.runs, ran.at_s) for ran in one.told] == [(True, 20.0), (False, 460.0)]
 
 
 def test_a_start_costs_a_minute_at_least() -> None:
@@ -74,3 +76,44 @@ def test_what_is_taken_back_gets_its_notice_first() -> None:
 def test_an_unknown_instance_is_not_found() -> None:
     with pytest.raises(NotFoundError):
         cloud().drain(1)
+
+
+def test_what_is_stopped_is_paid_no_more_and_starts_sooner() -> None:
+    one, on_demand = cloud(), OFFERS[2]
+    one.launch(0, on_demand.name, 1, "a")
+    one.advance(400.0)
+    with pytest.raises(CloudError, match="cannot be stopped"):
+        one.stop(1)
+    one.drain(1)
+    one.advance(470.0)
+    one.stop(1)
+    one.stop(1)
+    one.advance(1420.0)
+    assert one.fleet().instances[0].phase is Phase.STOPPED
+    assert one.usd() == pytest.approx(on_demand.usd_per_s * 450.0)
+    one.resume(1)
+    one.resume(1)
+    one.advance(1420.0 + RESUME * 1.4 * on_demand.boot.mean_s)
+    assert [i.number for i in one.ready()] == [1]
+    assert [(ran.runs, ran.at_s) for ran in one.told] == [(True, 20.0), (False, 470.0), (True, 1440.0)]
+
+
+def test_every_second_costs_its_price() -> None:
+    one = cloud()
+    one.launch(0, SPOT, 1, "a")
+    one.advance(120.0)
+    one.reprice([replace(offer, usd_per_hour=2.0 * offer.usd_per_hour) for offer in OFFERS])
+    one.advance(220.0)
+    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * (100.0 + 2.0 * 100.0))
+    one.terminate(1)
+    assert one.usd() == pytest.approx(OFFERS[0].usd_per_s * (100.0 + 2.0 * 100.0))
+
+
+def test_it_is_told_what_a_boot_meets() -> None:
+    met: list[str] = []
+    one = TrueCloud("inception", OFFERS, 7, lambda text: None, met.append)
+    one.conditions = Conditions(most=2, never=0.0, dies=1.0)
+    one.launch(0, SPOT, 3, "a")
+    one.advance(400.0)
+    assert met == ["launches partial", "boots and dies", "boots and dies", "boots and dies"]
+    assert one.machines == {}

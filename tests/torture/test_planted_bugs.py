@@ -1,10 +1,11 @@
-"""Every planted bug is found: some invariant is broken within a few fleet-days."""
+"""Every planted bug is found, by an invariant that is about it, within a few fleet-days."""
 
 from __future__ import annotations
 
 import pytest
 
 from mark.torture.faults import drawn
+from mark.torture.invariants import INVARIANTS
 from mark.torture.trial import tried
 from tests.torture.planted_bugs import BUGS
 
@@ -12,14 +13,20 @@ MOST_FLEET_DAYS = 5.0
 HOURS = 4.0
 
 
+def test_every_bug_names_invariants_that_there_are() -> None:
+    assert all(about and about <= INVARIANTS.keys() for _, about in BUGS.values())
+
+
 @pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
     fleet_days, seed = 0.0, 1000
+    parts, about = BUGS[name]
     while fleet_days < MOST_FLEET_DAYS:
-        trial = tried(drawn(seed, HOURS), BUGS[name])
+        trial = tried(drawn(seed, HOURS), parts)
         if trial.broken is not None:
+            assert trial.broken.invariant in about
             return
         fleet_days, seed = fleet_days + trial.fleet_days, seed + 1
     pytest.fail(f"not found within {fleet_days:.1f} fleet-days")
