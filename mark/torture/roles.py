@@ -120,11 +120,14 @@ class TorturedWorld(Protocol):
     schedule: Schedule
     spent: set[int]  # faults that happen once, and have
     terms: Terms
-    kinds: Mapping[str, Any]  # of the faults that are active
     strikes: bool  # may a call be slow, or its process die or stand still in it?
     hindered: bool  # one that keeps controllers from acting?
     clocks: bool  # is the clock of one set?
     spoiled: bool  # does one keep what was bought from serving?
+
+    @property
+    def kinds(self) -> Mapping[str, Any]:
+        """Of the faults that are active."""
 
     @property
     def services(self) -> Mapping[str, TorturedService]:

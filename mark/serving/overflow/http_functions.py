@@ -77,7 +77,8 @@ class HttpFunctions:
         # Of this way only, so that an answer to another call is known for what it is.
         self._ids += 1
         identity = f"{self._id_prefix}-{self._ids:x}".encode()
-        data = b"%b%bx-request-id: %b\r\n\r\n%b" % (self._head, head.encode("latin-1"), identity, call.body)
+        lines = head.encode("latin-1") + b"x-request-id: %b\r\n\r\n" % identity
+        data = b"".join((self._head, lines, call.body))
         try:
             answer = await self._asked(data, identity)
         except _Closed:  # in the very moment of its use: a server ends kept connections when it likes
