@@ -172,6 +172,7 @@ def site(place: Place) -> Changing:
     return Changing(place)
 
 
+@pytest.mark.slow
 def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
     site.change({ON_DEMAND.name: 3})
     first = set(site.serving())

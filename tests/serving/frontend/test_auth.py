@@ -201,7 +201,7 @@ def test_a_missing_or_binary_file_is_bad_input(tmp_path: Path) -> None:
 
 def token(secret: bytes = SECRET, algorithm: str = "HS256", **claims: object) -> str:
     """A good token, but for what is named; None leaves a claim out."""
-    all_claims = {"sub": "c", "aud": "mark", "exp": int(time.time()) + 1000, "scope": "infer"} | claims
+    all_claims = {"sub": "c", "aud": "mark", "exp": int(time.time()) + 100_000, "scope": "infer"} | claims
     return jwt.encode({k: v for k, v in all_claims.items() if v is not None}, secret, algorithm=algorithm)
 
 
@@ -236,7 +236,7 @@ FOREIGN = token(b"x" * 32)
         (token(aud=None), 401),
         (token(aud="another"), 401),
         (token(aud=["another", "mark"]), 200),
-        (token(nbf=int(time.time()) + 500), 401),
+        (token(nbf=int(time.time()) + 50_000), 401),
         (token(scope=None), 403),
         (token(scope=["infer"]), 403),
         (token(scope="metrics read"), 403),
