@@ -208,7 +208,8 @@ class ProcessCloud(_Port):
         done = call()
         if self._happens("commands twice"):
             done = call()
-        self._world.watch.done(self._truth, self._process, verb, self._truth.cloud.machines.keys() - before)
+        started = self._truth.cloud.machines.keys() - before
+        self._world.watch.done(self._truth, self._process, self._fence, verb, started)
         if self._happens("answers lost"):
             raise CloudError("the answer was lost")
         self._arrive(command=True)
