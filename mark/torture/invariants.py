@@ -200,7 +200,7 @@ class Watch:
         live = [
             m.view.offer for m in self._counted(truth) if m.view.phase in serving and m.view.interruption_at_s is None
         ]
-        # One of another offer may be left from a surge: it is drained by the next plan, and is no reason not to replace.
+        # What is left of a surge, of another offer, is drained by the next plan, and no reason not to replace.
         more = any(
             live.count(offer) > plan.counts.get(offer, 0) + extra
             for offer in {truth.cloud.machines[number].view.offer for number in started}
