@@ -18,11 +18,20 @@ from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
 from mark.control.led_cloud import LedCloud
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
-from mark.control.rollout import Rollout, asked_again, recalled, remembered, stopped
+from mark.control.rollout import Rollout, RolloutStage, asked_again, recalled, remembered, stopped
 from mark.control.scheduled_events import leaving_in_time
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome, Snapshot
-from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, of_offers, stand_in
+from mark.control.state import (
+    ControllerState,
+    begin_round,
+    counts_toward_target,
+    durable,
+    is_stored,
+    learn,
+    of_offers,
+    stand_in,
+)
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import LostLease
 from mark.domain.fleet import Fleet, Notice
@@ -233,9 +242,17 @@ class Controller:
     def _repeat(self, now_s: float) -> None:
         if not self._leads():
             raise LostLease("the lease ended before launches were repeated")
-        for outcome in self._launcher.repeat(now_s):
+        for outcome in self._launcher.repeat(now_s, lambda: self._lacks(now_s)):
             teaches = outcome.refused or outcome.whole_release
             self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)
+
+    def _lacks(self, now_s: float) -> bool:
+        """Is anything wanted that the fleet does not show?"""
+        plan, rollout = self.state.plan, self.state.rollout
+        if plan is None or (rollout is not None and rollout.stage is not RolloutStage.DONE):
+            return True
+        shown = sum(map(counts_toward_target, self._fleet(now_s).instances))
+        return shown < sum(plan.counts.values()) + self.state.monitor.extra_at(now_s)
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""

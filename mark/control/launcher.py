@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mark.control.headroom import counted, headroom, is_own_limit
@@ -109,6 +109,7 @@ class Launcher:
         self._intents: dict[str, Intent] = {intent.token: intent for intent in store.get("intents") or ()}
         self._made: tuple[Intent, ...] = ()  # of late, by this one
         self._again_s: dict[str, float] = {}  # by token: when it is asked for again; by another process, at once
+        self._throttled: set[str] = set()  # by token: whatever came of it, so far, is that it was throttled
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
     def use(self, resolved: ResolvedService, limits: Limits) -> None:
@@ -143,8 +144,12 @@ class Launcher:
             if missing == 0 or not outcome.refused:
                 break
 
-    def repeat(self, now_s: float) -> Iterator[Outcome]:
-        """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens."""
+    def repeat(self, now_s: float, lacks: Callable[[], bool]) -> Iterator[Outcome]:
+        """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens.
+
+        Those that were throttled, and so have started nothing as far as is known, are not while the fleet `lacks`
+        nothing without them: the plan may have come down, after a spike of telemetry, say.
+        """
         for intent in tuple(self._intents.values()):
             # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
             # again now, by a controller that begins hours later, it would be bought for an old plan.
@@ -154,6 +159,8 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
+            if intent.token in self._throttled and not intent.standby and not lacks():
+                continue
             launched = Launched(())
             why: CloudError | None = None
             try:
@@ -161,6 +168,8 @@ class Launcher:
                 why, outcome = _why_short(launched, intent.count), _said(launched, intent.count)
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
+                    if not isinstance(error, ThrottledError):
+                        self._throttled.discard(intent.token)
                     self._put_off(intent, error, now_s)
                     continue
                 why, outcome = error, self.failed(error)
@@ -262,6 +271,8 @@ class Launcher:
                 why, text, decided = error, self.failed(error), isinstance(error, DECIDED)
                 if not decided:
                     self._put_off(intent, error, now_s)
+                    if isinstance(error, ThrottledError):
+                        self._throttled.add(token)
             if decided:
                 self._cross_out(intent, launched.numbers)
         else:
@@ -290,6 +301,7 @@ class Launcher:
     def _cross_out(self, intent: Intent, numbers: tuple[int, ...] = ()) -> None:
         """Its outcome is known: these were launched."""
         self._again_s.pop(intent.token, None)
+        self._throttled.discard(intent.token)
         made = tuple(one for one in self._made if one.at_s > intent.at_s - SHOWN_S)
         if numbers:
             # Until the cloud shows it: from the call on, which may come long after its round has begun.

@@ -285,7 +285,7 @@ class CodeController:
         parts = self.parts
         if not lasts():
             raise LostLease("the lease ended before launches were repeated")
-        for _ in parts.launcher.repeat(now_s):
+        for _ in parts.launcher.repeat(now_s, lambda: True):
             pass
         fleet = self.cloud.fleet()
         missing = site.needs - len(fleet.instances) - parts.launcher.unsure(standby=False).total()

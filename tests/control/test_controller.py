@@ -215,6 +215,22 @@ def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> No
     assert len(set(bench.cloud.calls)) == 1
 
 
+def test_a_plan_that_came_down_launches_nothing_more() -> None:
+    """A spike was planned for, and the cloud asked for patience; by the time that is over, so is the spike."""
+    bench = Bench()
+    bench.tick({OD: 1})
+    bench.cloud.fail = {OD: ThrottledError("later")}
+    bench.tick({OD: 5})
+    bench.tick({OD: 1})
+    bench.cloud.fail = {}
+    for _ in range(30):
+        bench.fast()
+    assert len(bench.cloud.instances) == 1
+    bench.tick({OD: 3})
+    bench.fast()
+    assert len(bench.cloud.instances) >= 3, "what may be under way is asked for once something is lacking"
+
+
 def test_plan_and_stand_ins_survive_a_restart_of_the_controller() -> None:
     """What it must remember survives it."""
     bench = Bench()

@@ -45,9 +45,9 @@ class Shop:
         outcomes = list(self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), substitute=False))
         return outcomes[-1].done
 
-    def repeat(self, at_s: float) -> list[Outcome]:
+    def repeat(self, at_s: float, *, lacks: bool = True) -> list[Outcome]:
         self.clock.t_s = at_s
-        return list(self.buyer.repeat(at_s))
+        return list(self.buyer.repeat(at_s, lambda: lacks))
 
     def tokens(self) -> list[str]:
         return [call[3] for call in self.cloud.calls]
@@ -170,6 +170,44 @@ def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudErr
     assert len(set(shop.tokens())) == 1
     assert len(shop.cloud.instances) == 4
     assert [outcome for *_, outcome in shop.store.journal] == [str(error), "done"]
+
+
+def test_what_is_wanted_no_more_is_not_repeated() -> None:
+    """It counts as there, as it may be; when something is lacking again its outcome is asked for."""
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 4)
+    shop.cloud.fail = {}
+    assert not shop.repeat(THROTTLED_S, lacks=False)
+    assert shop.buyer.unsure(standby=False) == {OD: 4}
+    assert len(shop.tokens()) == 1
+    assert len(shop.repeat(THROTTLED_S + 5.0)) == 1
+    assert len(set(shop.tokens())) == 1
+    assert len(shop.cloud.instances) == 4
+
+
+def test_what_stays_unwanted_is_crossed_out_in_the_end() -> None:
+    """By then the fleet shows what it started, if anything."""
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 4)
+    shop.repeat(UNSURE_S - 1.0, lacks=False)
+    assert shop.buyer.unsure(standby=False) == {OD: 4}
+    shop.repeat(UNSURE_S, lacks=False)
+    assert not shop.buyer.unsure(standby=False)
+    assert len(shop.tokens()) == 1
+
+
+def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
+    """Its outcome belongs into the journal; so does that of another process, whatever it was told."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("timed out")}
+    shop.buy(OD, 2)
+    shop.cloud.fail = {A: ThrottledError("later")}
+    shop.buy(A, 2, 1.0)
+    shop.cloud.fail = {}
+    shop.again()
+    assert [outcome.done for outcome in shop.repeat(2.0, lacks=False)] == [True, True]
 
 
 @pytest.mark.parametrize(

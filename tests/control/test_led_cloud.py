@@ -41,7 +41,7 @@ def test_after_the_term_it_reads_and_sends_nothing() -> None:
     assert (led.fleet(), led.notices()) == (cloud.fleet(), ())
 
 
-def test_a_look_that_outlasts_the_term_is_followed_by_no_command() -> None:
+def test_a_look_outlasting_the_term_precedes_no_command() -> None:
     """A decision is checked against the fleet right before its command: that look may take long."""
     clock, planner = ManualClock(), ScriptedPlanner()
     cloud = SlowCloud(clock)

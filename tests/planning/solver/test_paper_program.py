@@ -46,7 +46,7 @@ def least_usd(program: PaperProgram, most: int = 5) -> float:
     return best
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=SEEDS)
 def test_counting_finds_the_best_of_all_plans(seed: int) -> None:
     program = drawn(seed)
