@@ -108,6 +108,7 @@ class Launcher:
         self.fallbacks: Counter[str] = Counter()
         self._intents: dict[str, Intent] = {intent.token: intent for intent in store.get("intents") or ()}
         self._made: tuple[Intent, ...] = ()  # of late, by this one
+        self._kept = True  # is what the store has known to be these?
         self._again_s: dict[str, float] = {}  # by token: when it is asked for again; by another process, at once
         self._throttled: set[str] = set()  # by token: whatever came of it, so far, is that it was throttled
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
@@ -150,6 +151,8 @@ class Launcher:
         Those that were throttled, and so have started nothing as far as is known, are not while the fleet `lacks`
         nothing without them: the plan may have come down, after a spike of telemetry, say.
         """
+        if not self._kept:  # it may have been written all the same, and the next controller would launch it
+            self._keep(self._intents, self._made)
         for intent in tuple(self._intents.values()):
             # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
             # again now, by a controller that begins hours later, it would be bought for an old plan.
@@ -310,8 +313,9 @@ class Launcher:
         self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
 
     def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:
+        self._kept = False
         self._store.put("intents", (*intents.values(), *made))
-        self._intents, self._made = intents, made
+        self._intents, self._made, self._kept = intents, made, True
 
     def _token(self, now_s: float) -> str:
         """Names a launch by its place in the run: a controller that repeats a tick repeats its tokens."""

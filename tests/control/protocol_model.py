@@ -93,6 +93,7 @@ class ModelController(NamedTuple):
     put_off: frozenset[int] = frozenset()  # tokens that are not called for again in the minute `now`
     spans: frozenset[int] | None = None
     unkept: bool = False  # are there spans that the store may not have?
+    kept: bool = True  # does the store have `pending` and `made`, as far as it knows?
     # Its round.
     now: int = 0
     todo: tuple[int, ...] = ()  # intents that it has not yet looked at again, by token
@@ -219,7 +220,7 @@ def _slept(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
 
 def _dropped(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
     """It does not lead, or another one does: launcher and ledger are let go of."""
-    c = c._replace(parts=0, pending=(), made=(), put_off=frozenset(), spans=None, unkept=False)
+    c = c._replace(parts=0, pending=(), made=(), put_off=frozenset(), spans=None, unkept=False, kept=True)
     return _slept(world, i, c)
 
 
@@ -234,11 +235,11 @@ def _round(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
         return _dropped(world, i, c)
     if c.fence != c.parts:
         c = c._replace(
-            parts=c.fence, pending=world.intents, made=(), put_off=frozenset(), spans=world.ledger, unkept=False
+            parts=c.fence, pending=world.intents, made=(), put_off=frozenset(), spans=world.ledger, unkept=False, kept=True
         )
     put_off = c.put_off if c.now == world.now else frozenset[int]()
     c = c._replace(now=world.now, put_off=put_off, todo=tuple(one.token for one in c.pending))
-    return _looked_again(world, i, c, rules)
+    return _looked_again(world, i, c, rules) if c.kept else _with(world, i, c._replace(at=CROSS))
 
 
 def _asked(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
@@ -299,9 +300,10 @@ def _put(
     c = world.controllers[i]
     if rules.fenced and c.parts != world.fence:
         return _dropped(world, i, c), False
+    c = c._replace(kept=outcome == DONE)
     if outcome == FAILS:
         return _slept(world, i, c), False
-    world = world._replace(intents=intents, writer=c.parts)
+    world = _with(world._replace(intents=intents, writer=c.parts), i, c)
     return (_slept(world, i, c), False) if outcome == LOST else (world, True)
 
 
@@ -350,7 +352,9 @@ def _launched(world: ModelWorld, token: int, seen_by: frozenset[int]) -> tuple[M
 
 def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
     c = world.controllers[i]
-    assert c.intent is not None
+    if c.intent is None:  # out of the store, which may have one that it does not have
+        world, known = _put(world, i, outcome, rules, (*c.pending, *c.made))
+        return _looked_again(world, i, c._replace(kept=True), rules) if known else world
     intent, token = c.intent, c.intent.token
     c = c._replace(put_off=c.put_off - {token})
     made = tuple(one for one in c.made if one.at >= intent.at)

@@ -144,6 +144,25 @@ def test_nothing_is_launched_that_could_not_be_written_down() -> None:
     assert shop.cloud.calls == []
 
 
+def test_a_write_with_a_lost_answer_leaves_no_intent() -> None:
+    """Nothing was launched for it, so the next process must not find it."""
+    shop = Shop()
+    put = shop.store.put
+
+    def torn(key: str, value: object) -> None:
+        put(key, value)
+        raise StoreError("the answer was lost")
+
+    shop.store.put = torn  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        shop.buy(OD, 2)
+    shop.store.put = put  # type: ignore[method-assign]
+    shop.repeat(5.0)
+    again(shop, 6.0)
+    assert shop.cloud.calls == []
+    assert shop.store.get("intents") == ()
+
+
 @pytest.mark.parametrize("error", [CapacityError("out"), LimitError("quota"), DeniedError("no")])
 def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
     """Nothing was launched: the next plan decides."""

@@ -21,13 +21,13 @@ STEPS = 60  # of a history
 @pytest.mark.parametrize(
     ("bounds", "states"),
     [
-        (Bounds(minutes=1, crashes=0, faults=1), 2347),
+        (Bounds(minutes=1, crashes=0, faults=1), 2499),
         (Bounds(minutes=2, crashes=1, faults=0), 8870),
-        pytest.param(Bounds(minutes=2, crashes=1, faults=1), 60479, marks=pytest.mark.slow),
-        pytest.param(Bounds(minutes=2, crashes=0, faults=1, needs=2), 59647, marks=pytest.mark.slow),
-        pytest.param(Bounds(minutes=1, crashes=0, faults=1, controllers=3), 16353, marks=pytest.mark.slow),
-        pytest.param(Bounds(minutes=6, crashes=1, faults=1, passes=("minutes",)), 36764, marks=pytest.mark.slow),
-        pytest.param(Bounds(minutes=1, crashes=1, faults=2, refusals=True), 37949, marks=pytest.mark.slow),
+        pytest.param(Bounds(minutes=2, crashes=1, faults=1), 65119, marks=pytest.mark.slow),
+        pytest.param(Bounds(minutes=2, crashes=0, faults=1, needs=2), 62965, marks=pytest.mark.slow),
+        pytest.param(Bounds(minutes=1, crashes=0, faults=1, controllers=3), 17517, marks=pytest.mark.slow),
+        pytest.param(Bounds(minutes=6, crashes=1, faults=1, passes=("minutes",)), 41082, marks=pytest.mark.slow),
+        pytest.param(Bounds(minutes=1, crashes=1, faults=2, refusals=True), 41207, marks=pytest.mark.slow),
     ],
 )
 def test_whatever_fails_the_need_is_met_once(bounds: Bounds, states: int) -> None:
@@ -42,7 +42,7 @@ def test_whatever_fails_the_need_is_met_once(bounds: Bounds, states: int) -> Non
         (Rules(fenced=False), "fenced"),
         (Rules(written_first=False), "owned"),
         (Rules(looks_again=False), "met"),
-        (Rules(same_token=False), "one launch"),
+        (Rules(same_token=False), "owned"),
         (Rules(counts_unsure=False), "one launch"),
         (Rules(keeps_unsure=False), "owned"),
         (Rules(keeps_made=False), "owned"),
@@ -111,7 +111,7 @@ def _drawn(draw: Random, choices: list[Action]) -> Action:
 def test_the_code_agrees_with_the_model() -> None:
     """On every step of random histories, in which every effect has failed in each of its ways."""
     met: Counter[tuple[str, str]] = Counter()
-    for seed in range(60):
+    for seed in range(70):
         met += agrees(seed)
     assert len(met) == 16, met
 
