@@ -235,7 +235,13 @@ def _round(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
         return _dropped(world, i, c)
     if c.fence != c.parts:
         c = c._replace(
-            parts=c.fence, pending=world.intents, made=(), put_off=frozenset(), spans=world.ledger, unkept=False, kept=True
+            parts=c.fence,
+            pending=world.intents,
+            made=(),
+            put_off=frozenset(),
+            spans=world.ledger,
+            unkept=False,
+            kept=True,
         )
     put_off = c.put_off if c.now == world.now else frozenset[int]()
     c = c._replace(now=world.now, put_off=put_off, todo=tuple(one.token for one in c.pending))
