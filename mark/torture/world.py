@@ -38,6 +38,7 @@ _BY_FUNCTIONS = 0.97  # of what no instance has room for, in time
 _NOTICE_LATE_S = 100.0
 _SAMPLED = 1000  # requests that the SLO monitor looks back at
 _LAG_S = 1.0
+_SOON_S = 10.0  # two rounds
 _ERRORS = 0.2  # share of a bad release's answers
 _DEPLOYED_S = 60.0  # within which every controller is back, with the new release
 _FIRST = "r0"  # the release that everything begins with
@@ -149,7 +150,7 @@ class World:
         self.terms = Terms()
         self._draws = {fault.number: stream(schedule.seed, "fault", fault.number) for fault in schedule.faults}
         self.kinds: dict[str, list[_Drawing]] = {}
-        self._next_change_s = 0.0
+        self._next_change_s, self._changed_s = 0.0, -math.inf
         self._begun: set[int] = set()
         self._depth = 0
         self.services = {name: ServiceTruth(self, name, schedule) for name in _names(schedule.services)}
@@ -172,6 +173,8 @@ class World:
         the clock of a process: these are its own."""
         state, cloud = controller.state, truth.cloud
         if self._stirs or state.seen is not cloud.fleet() or cloud.told or cloud.notices:
+            return False
+        if self.now_s - self._changed_s <= _SOON_S:  # what telemetry says may be true again
             return False
         if state.leaving or state.notices:
             return False
@@ -254,6 +257,7 @@ class World:
 
     def _change(self) -> None:
         """Faults begin and end."""
+        before = self.kinds.keys()
         self.kinds, self._next_change_s = {}, math.inf
         begun: list[Fault] = []
         for fault in self.schedule.faults:
@@ -267,6 +271,8 @@ class World:
             elif self.now_s < fault.start_s:
                 self._next_change_s = min(self._next_change_s, fault.start_s)
         names = self.kinds.keys()
+        if names != before:
+            self._changed_s = self.now_s
         self.hindered, self.clocks = not HINDERS.isdisjoint(names), not CLOCKS.isdisjoint(names)
         self.spoiled, self._stirs = not SPOILS.isdisjoint(names), not STIRS.isdisjoint(names)
         self.strikes = not STRIKES.isdisjoint(names)
