@@ -33,7 +33,6 @@ from mark.control.state import (
     stand_in,
 )
 from mark.domain.arrays import FloatArray
-from mark.domain.errors import LostLease
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -92,7 +91,7 @@ class Controller:
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
         self._launcher = Launcher(policy.resolved, cloud, clock, store, limits_of(policy.resolved), seed)
         self._release = release
-        self._actor, self._leads = Actor(cloud, functions, store, self._launcher, leads), leads
+        self._actor = Actor(cloud, functions, store, self._launcher, leads)
         self._coming = coming
         self.use(policy)
         self._stored = _restored(store)
@@ -240,8 +239,6 @@ class Controller:
         return replace(snapshot, outcomes=outcomes, agenda=(AgendaItem.SETTLE, *snapshot.agenda))
 
     def _repeat(self, now_s: float) -> None:
-        if not self._leads():
-            raise LostLease("the lease ended before launches were repeated")
         for outcome in self._launcher.repeat(now_s, lambda: self._lacks(now_s)):
             teaches = outcome.refused or outcome.whole_release
             self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)

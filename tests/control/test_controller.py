@@ -231,6 +231,19 @@ def test_a_plan_that_came_down_launches_nothing_more() -> None:
     assert len(bench.cloud.instances) >= 3, "what may be under way is asked for once something is lacking"
 
 
+def test_a_throttled_rescue_is_still_wanted() -> None:
+    """The plan is there, but the SLO monitor wants one more."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True))
+    bench.tick({OD: 1})
+    bench.telemetry.latest = RecentAnswers(1000, 900)
+    bench.cloud.fail = {OD: ThrottledError("later")}
+    bench.fast()
+    bench.cloud.fail = {}
+    for _ in range(10):
+        bench.fast()
+    assert len(bench.cloud.instances) == 2
+
+
 def test_plan_and_stand_ins_survive_a_restart_of_the_controller() -> None:
     """What it must remember survives it."""
     bench = Bench()

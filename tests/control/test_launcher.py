@@ -217,6 +217,17 @@ def test_what_stays_unwanted_is_crossed_out_in_the_end() -> None:
     assert len(shop.tokens()) == 1
 
 
+def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
+    """It may have started something, whose outcome belongs into the journal."""
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 2)
+    shop.cloud.fail = {OD: CloudError("timed out")}
+    shop.repeat(THROTTLED_S)
+    shop.cloud.fail = {}
+    assert [outcome.done for outcome in shop.repeat(3.0 * THROTTLED_S, lacks=False)] == [True]
+
+
 def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
     """Its outcome belongs into the journal; so does that of another process, whatever it was told."""
     shop = Shop()

@@ -203,13 +203,26 @@ def test_the_99th_percentile_of_stragglers_falls() -> None:
     assert set(np.round(with_copies, 9)) == {SERVICE_S, 0.15 + SERVICE_S}
 
 
-def test_a_copy_that_waits_leaves_its_queue() -> None:
-    """Batches of one that take 1 s: at 1 s the copies of the first two leave, and both replicas begin the third."""
+def two_of_one_second() -> HedgedStage:
     stage = HedgedStage(
         [candidate([1.0])], hedge_after_s=0.5, rt_max_s=100.0, end_s=END_S, function=None, bouncers=False, keep=True
     )
     stage.add(0, 0, 0.0)
     stage.add(1, 0, 0.0)
+    return stage
+
+
+def test_requests_that_ended_give_their_places_back() -> None:
+    """Three at a time, of which copies wait and leave their queues: memory does not grow with their number."""
+    stage = two_of_one_second()
+    latencies_of(stage, np.repeat(np.arange(100) * 10.0, 3))
+    assert stage.hedges[0] > 100
+    assert len(stage._copies.arrival_s) == 64
+
+
+def test_a_copy_that_waits_leaves_its_queue() -> None:
+    """Batches of one that take 1 s: at 1 s the copies of the first two leave, and both replicas begin the third."""
+    stage = two_of_one_second()
     latencies_of(stage, np.array([0.0, 0.0, 0.0, 1.5]))
     recording = stage.recording()
     assert recording.slot.tolist() == [0, 1, 0, 0]

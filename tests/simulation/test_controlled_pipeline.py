@@ -101,6 +101,7 @@ def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> N
     assert second.evaluated.mean_rps == pytest.approx(0.25 * first.evaluated.mean_rps)
     assert first.request.seed != second.request.seed
     assert first.service.slo.rt_max_s + second.service.slo.rt_max_s <= 0.2 + 1e-9
+    assert [one.request.forecast_seed for one in (first, second)] == [request.seed] * 2, "as one controller does"
 
 
 def test_a_stage_leaves_the_ones_behind_it_their_part(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ import pytest
 from mark.config.new_service import new_service
 from mark.config.service_file import shipped_text
 from mark.domain.errors import BadInput, Infeasible
+from mark.forecasting.port import Predictor
+from mark.forecasting.registry import make_predictor
 from mark.simulation.bounding import bound
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.simulation.run import simulate, simulate_inputs
+from mark.simulation.run import Simulation, simulate, simulate_inputs
 from mark.studies.compare import compare
 from mark.studies.decision import plan_service_once
 from tests.simulation.laws import check_laws
@@ -83,6 +85,22 @@ def test_one_seed_one_result() -> None:
     assert without_speed(first) == without_speed(second)
     assert [d.text for d in first.decisions] == [d.text for d in second.decisions]
     assert without_speed(simulate(request(seed=4, duration_s=HOUR / 2))) != without_speed(first)
+
+
+@pytest.mark.parametrize(("forecast_seed", "drawn_from"), [(None, 3), (0, 0)])
+def test_forecasts_may_have_a_seed_of_their_own(
+    forecast_seed: int | None, drawn_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages of a pipeline, and services beside a testbed, draw arrivals apart and forecasts alike."""
+    seeds = []
+
+    def made(name: str, seed: int, step_s: float | None) -> Predictor:
+        seeds.append(seed)
+        return make_predictor(name, seed, step_s)
+
+    monkeypatch.setattr("mark.simulation.run.make_predictor", made)
+    Simulation(open_inputs(request(seed=3, forecast_seed=forecast_seed)), "mark", "seasonal-naive")
+    assert seeds == [drawn_from]
 
 
 def test_all_policies_face_the_same_arrivals() -> None:
