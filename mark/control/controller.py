@@ -239,17 +239,17 @@ class Controller:
         return replace(snapshot, outcomes=outcomes, agenda=(AgendaItem.SETTLE, *snapshot.agenda))
 
     def _repeat(self, now_s: float) -> None:
-        for outcome in self._launcher.repeat(now_s, lambda: self._lacks(now_s)):
+        for outcome in self._launcher.repeat(now_s, lambda: self._lacking(now_s)):
             teaches = outcome.refused or outcome.whole_release
             self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)
 
-    def _lacks(self, now_s: float) -> bool:
-        """Is anything wanted that the fleet does not show?"""
+    def _lacking(self, now_s: float) -> float:
+        """Instances that are wanted and that the fleet does not show; infinity while that is not known."""
         plan, rollout = self.state.plan, self.state.rollout
         if plan is None or (rollout is not None and rollout.stage is not RolloutStage.DONE):
-            return True
+            return math.inf
         shown = sum(map(counts_toward_target, self._fleet(now_s).instances))
-        return shown < sum(plan.counts.values()) + self.state.monitor.extra_at(now_s)
+        return sum(plan.counts.values()) + self.state.monitor.extra_at(now_s) - shown
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""

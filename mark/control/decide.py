@@ -411,7 +411,25 @@ class Decider:
         if self._monitor is None:
             return (), state, ()
         launches, monitor = self._monitor.check(s.now_s, s.recent, state.monitor)
+        if launches and self._planner.replans:
+            launches = tuple(c for one in launches if (c := self._beside_what_is_left(one, s, state)) is not None)
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
+
+    def _beside_what_is_left(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
+        """Without what the last rescue left there: its drain is due, or was refused, and from now on it is kept.
+
+        The next plan would end as many of those that boot.
+        """
+        plan, rollout = state.plan, state.rollout
+        if plan is None or (rollout is not None and rollout.stage is not releases.RolloutStage.DONE):
+            return rescue
+        have = _have(state, mark_unhealthy(s.fleet, s.now_s), plan).get(rescue.offer, [])
+        left = max(0, len(have) - plan.counts.get(rescue.offer, 0) - state.monitor.extra)
+        if left == 0:
+            return rescue
+        count = rescue.count - left
+        each_usd = rescue.usd_per_hour / rescue.count
+        return replace(rescue, count=count, usd_per_hour=count * each_usd) if count > 0 else None
 
     def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
         """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""

@@ -145,11 +145,11 @@ class Launcher:
             if missing == 0 or not outcome.refused:
                 break
 
-    def repeat(self, now_s: float, lacks: Callable[[], bool]) -> Iterator[Outcome]:
+    def repeat(self, now_s: float, lacking: Callable[[], float]) -> Iterator[Outcome]:
         """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens.
 
-        Those that were throttled, and so have started nothing as far as is known, are not while the fleet `lacks`
-        nothing without them: the plan may have come down, after a spike of telemetry, say.
+        Those that were throttled, and so have started nothing as far as is known, are given up where the fleet is
+        `lacking` fewer instances than they would start: the plan may have come down, after a spike of telemetry, say.
         """
         if not self._kept:  # it may have been written all the same, and the next controller would launch it
             self._keep(self._intents, self._made)
@@ -162,7 +162,9 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
-            if intent.token in self._throttled and not intent.standby and not lacks():
+            if intent.token in self._throttled and not intent.standby and lacking() < intent.count:
+                # Half a minute after the call the fleet would show what it started; what is lacking is planned anew.
+                self._cross_out(intent)
                 continue
             launched = Launched(())
             why: CloudError | None = None
@@ -305,10 +307,11 @@ class Launcher:
         """Its outcome is known: these were launched."""
         self._again_s.pop(intent.token, None)
         self._throttled.discard(intent.token)
-        made = tuple(one for one in self._made if one.at_s > intent.at_s - SHOWN_S)
+        # Until the cloud shows it: from the call on, which may come long after its round has begun.
+        now_s = self._clock.now_s()
+        made = tuple(one for one in self._made if now_s - one.at_s < SHOWN_S)
         if numbers:
-            # Until the cloud shows it: from the call on, which may come long after its round has begun.
-            at_s = intent.at_s if intent.made else self._clock.now_s()
+            at_s = intent.at_s if intent.made else now_s
             made = (*made, replace(intent, at_s=at_s, made=True))
         self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
 

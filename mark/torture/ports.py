@@ -18,7 +18,7 @@ from mark.control.lease import Term
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
-from mark.domain.errors import CapacityError, CloudError, LostLease, StoreError, ThrottledError
+from mark.domain.errors import CapacityError, CloudError, DeniedError, LostLease, StoreError, ThrottledError
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 from mark.domain.time import MINUTE_S
@@ -30,6 +30,7 @@ _LONGEST_CALL_S = 40.0
 _LONGEST_PAUSE_S = 3600.0
 _LONGEST_RESTART_S = 1200.0
 WARM_S = 300.0  # that an environment of a function stays warm
+SIGNED_S = 300.0  # a call that arrives so long after it was signed is refused, as by AWS (Signature Version 4)
 LEASE = "controller"
 T = TypeVar("T")
 
@@ -201,7 +202,10 @@ class ProcessCloud(_Port):
     def _command(self, verb: str, what: Any, call: Callable[[], T]) -> T:
         # Before it is sent: what is under way when a controller stands still cannot be taken back.
         self._world.watch.asked(self._truth, self._process, self._fence, verb, what)
+        signed_s = self._world.now_s
         self._arrive(command=True)
+        if self._world.now_s - signed_s > SIGNED_S:
+            raise DeniedError(f"RequestExpired: it was signed {self._world.now_s - signed_s:.0f} s ago")
         self._refuse()
         before = set(self._truth.cloud.machines)
         self._world.watch.carried_out(self._truth, verb, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -45,9 +46,9 @@ class Shop:
         outcomes = list(self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), substitute=False))
         return outcomes[-1].done
 
-    def repeat(self, at_s: float, *, lacks: bool = True) -> list[Outcome]:
+    def repeat(self, at_s: float, *, lacking: float = math.inf) -> list[Outcome]:
         self.clock.t_s = at_s
-        return list(self.buyer.repeat(at_s, lambda: lacks))
+        return list(self.buyer.repeat(at_s, lambda: lacking))
 
     def tokens(self) -> list[str]:
         return [call[3] for call in self.cloud.calls]
@@ -131,6 +132,25 @@ def test_launches_of_long_ago_are_not_kept() -> None:
     assert [intent.at_s for intent in shop.store.get("intents")] == [SHOWN_S, SHOWN_S + 1.0]
 
 
+def test_a_late_crossing_out_keeps_nothing_older() -> None:
+    """The store failed when the answer came: by the time it takes the outcome, the launch before has long shown."""
+    shop = Shop()
+    shop.buy(OD, 1, 0.0)
+    put = shop.store.put
+
+    def full(key: str, value: Any) -> None:
+        if all(intent.made for intent in value):
+            raise StoreError("the disk is full")
+        put(key, value)
+
+    shop.store.put = full  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        shop.buy(A, 1, SHOWN_S - 5.0)
+    shop.store.put = put  # type: ignore[method-assign]
+    shop.repeat(2.0 * SHOWN_S)
+    assert [intent.offer for intent in shop.store.get("intents")] == [A]
+
+
 def test_nothing_is_launched_that_could_not_be_written_down() -> None:
     """The store is the fence: a controller that lost the lease, or the store, launches nothing."""
     shop = Shop()
@@ -191,30 +211,29 @@ def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudErr
     assert [outcome for *_, outcome in shop.store.journal] == [str(error), "done"]
 
 
-def test_what_is_wanted_no_more_is_not_repeated() -> None:
-    """It counts as there, as it may be; when something is lacking again its outcome is asked for."""
+@pytest.mark.parametrize("lacking", [0.0, 3.0])
+def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
+    """It counts as there, as it may be, until the fleet would show what it started; the rest is planned anew."""
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
     shop.cloud.fail = {}
-    assert not shop.repeat(THROTTLED_S, lacks=False)
+    assert not shop.repeat(THROTTLED_S - 1.0, lacking=lacking)
     assert shop.buyer.unsure(standby=False) == {OD: 4}
+    assert not shop.repeat(THROTTLED_S, lacking=lacking)
+    assert not shop.buyer.unsure(standby=False)
+    assert not shop.store.get("intents")
+    assert not shop.repeat(THROTTLED_S + 5.0)
     assert len(shop.tokens()) == 1
-    assert len(shop.repeat(THROTTLED_S + 5.0)) == 1
-    assert len(set(shop.tokens())) == 1
-    assert len(shop.cloud.instances) == 4
 
 
-def test_what_stays_unwanted_is_crossed_out_in_the_end() -> None:
-    """By then the fleet shows what it started, if anything."""
+def test_a_throttled_launch_is_made_while_all_of_it_is_lacking() -> None:
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
-    shop.repeat(UNSURE_S - 1.0, lacks=False)
-    assert shop.buyer.unsure(standby=False) == {OD: 4}
-    shop.repeat(UNSURE_S, lacks=False)
-    assert not shop.buyer.unsure(standby=False)
-    assert len(shop.tokens()) == 1
+    shop.cloud.fail = {}
+    assert [outcome.done for outcome in shop.repeat(THROTTLED_S, lacking=4.0)] == [True]
+    assert len(set(shop.tokens())) == 1
 
 
 def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
@@ -225,7 +244,7 @@ def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.repeat(THROTTLED_S)
     shop.cloud.fail = {}
-    assert [outcome.done for outcome in shop.repeat(3.0 * THROTTLED_S, lacks=False)] == [True]
+    assert [outcome.done for outcome in shop.repeat(3.0 * THROTTLED_S, lacking=0.0)] == [True]
 
 
 def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
@@ -237,7 +256,7 @@ def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
     shop.buy(A, 2, 1.0)
     shop.cloud.fail = {}
     shop.again()
-    assert [outcome.done for outcome in shop.repeat(2.0, lacks=False)] == [True, True]
+    assert [outcome.done for outcome in shop.repeat(2.0, lacking=0.0)] == [True, True]
 
 
 @pytest.mark.parametrize(
