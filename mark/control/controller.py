@@ -141,6 +141,11 @@ class Controller:
         forecast = from_now(believed, now_s) if believed is not None and fresh else None
         return price_list(self._resolved, ready, forecast, self.answered())
 
+    @property
+    def repeats(self) -> bool:
+        """Is a launch under way of which the next round has to learn what came of it?"""
+        return self._launcher.repeats
+
     def begin(self) -> Plan:
         """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""
         self._round(FIRST, self._clock.now_s(), forecasts=True)
