@@ -99,6 +99,7 @@ class Controller:
         self._stored_rollout = store.get(_ROLLOUT) if release else None
         self._remembered: Rollout | None = None  # the last one of which that is known to be in the store
         fresh = ControllerState(rollout=recalled(self._stored_rollout))
+        self._kept: ControllerState | None = None  # the last one of which all is in the store
         self.state = of_offers(self._stored or fresh, {offer.name for offer in policy.resolved.offers})
         self.predictors: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
@@ -258,6 +259,8 @@ class Controller:
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""
+        if self.state is self._kept:
+            return
         rollout = self.state.rollout
         if rollout is not None and rollout is not self._remembered:
             plain = remembered(rollout)
@@ -269,6 +272,7 @@ class Controller:
             kept = durable(self.state)
             self._store.put(_STATE, kept)
             self._stored = kept
+        self._kept = self.state
 
     # -- observe -------------------------------------------------------------------------------------------------------
 

@@ -66,8 +66,7 @@ class ServiceTruth:
         self._counts: dict[tuple[str, str], float] = {}  # requests by release and offer
 
     def rps_in(self, minute: int) -> float:
-        rate: float = self._rps[min(max(minute, 0), len(self._rps) - 1)]
-        return rate
+        return self._rps[min(max(minute, 0), len(self._rps) - 1)]
 
     def rps(self) -> float:
         return self.rps_in(int(self._world.now_s // MINUTE_S))
@@ -182,13 +181,12 @@ class World:
         if state.leaving or state.notices or controller.repeats:
             return False
         rollout = state.rollout
-        if rollout is None:
-            if controller.release:
+        if rollout is None and controller.release:
+            return False
+        if rollout is not None:
+            served = rollout.stage is RolloutStage.DONE and state.switched == rollout.release
+            if not served or controller.release not in (rollout.newest, *rollout.refused):
                 return False
-        elif rollout.stage is not RolloutStage.DONE or state.switched != rollout.release:
-            return False
-        elif controller.release not in (rollout.newest, *rollout.refused):
-            return False
         monitor = state.monitor  # does nothing until its pause is over, then where requests were late, or are not now
         if monitor.launched_s is None or self.now_s - monitor.launched_s >= monitor.pause_s:
             if monitor.extra:
