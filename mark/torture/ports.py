@@ -68,7 +68,9 @@ class ProcessClock:
         return self._last_s > self._world.now_s
 
     def now_s(self) -> float:
-        self._last_s = max(self._last_s, self.wall_s())
+        wall_s = self.wall_s() if self._world.clocks else self._world.now_s
+        if wall_s > self._last_s:
+            self._last_s = wall_s
         return self._last_s
 
 
