@@ -77,6 +77,11 @@ def started_nothing(outcome: str) -> bool:
     return not (started_some(outcome) or is_own_limit(outcome) or outcome.startswith("dropped:"))
 
 
+def _not_ahead(intent: Intent, now_s: float) -> Intent:
+    """As another process wrote it down: by a clock that was ahead, it would be under way for as much longer."""
+    return intent if intent.at_s <= now_s else replace(intent, at_s=now_s)
+
+
 def _said(launched: Launched, count: int, others: str = "") -> str:
     """The outcome of a launch of `count` as it is recorded; `others`: what was started of its alternatives."""
     started = len(launched.numbers)
@@ -106,7 +111,7 @@ class Launcher:
         self.use(resolved, limits)
         self.failures: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
-        self._intents: dict[str, Intent] = {intent.token: intent for intent in store.get("intents") or ()}
+        self._intents = {intent.token: _not_ahead(intent, clock.now_s()) for intent in store.get("intents") or ()}
         self._made: tuple[Intent, ...] = ()  # of late, by this one
         self._kept = True  # is what the store has known to be these?
         self._again_s: dict[str, float] = {}  # by token: when it is asked for again; by another process, at once

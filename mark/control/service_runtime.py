@@ -82,7 +82,7 @@ class ServiceRuntime:
         self.service, self._resolved, self._start, self._dry_run = service, resolved, start, dry_run
         self._prices = {offer.name: offer.usd_per_hour for offer in resolved.offers}
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
-        self._limits = Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)
+        self._limits = self._configured_limits
         self._changed_limits: Limits | None = None
         self._share: Limits | None = None  # of limits that it shares, for the next round
         self._applied: Limits | None = None  # the part that is in force
@@ -105,6 +105,11 @@ class ServiceRuntime:
         self._repriced: Repriced | None = None
         self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # as it was shown last
         self._view = self._empty_view(0.0)
+
+    @property
+    def _configured_limits(self) -> Limits:
+        """Those of the service's file: they hold until others are in the store."""
+        return Limits(self._resolved.service.max_instances, self._resolved.service.max_usd_per_hour)
 
     # -- asked by others -----------------------------------------------------------------------------------------------
 
@@ -212,8 +217,8 @@ class ServiceRuntime:
         try:
             store = parts.store
             self._paused = bool(store.get("paused")) if not self._changed_pause else self._paused
-            if self._changed_limits is None and (limits := store.get("limits")) is not None:
-                self._limits = limits
+            if self._changed_limits is None:
+                self._limits = store.get("limits") or self._configured_limits
             parts.controller.use(parts.policy(self._limits))
             scale = 1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0))
             fleet = parts.cloud.fleet()

@@ -111,6 +111,7 @@ class _Seen:
     asked_s: list[float] = field(default_factory=list)
     refused: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # by offer: when, for whom, its token
     done: list[_Done] = field(default_factory=list)
+    unanswered: set[str] = field(default_factory=set)  # launches, by token
     limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])  # and when they held last
     unled_usd: float = 0.0  # paid while no controller led
     paid_usd: float = 0.0
@@ -179,7 +180,12 @@ class Watch:
         if machine.view.phase is Phase.READY and served_s > MINUTE_S:
             self._break("drained first", f"{truth.name}: #{what} serves, and is ended")
 
-    def done(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, started: set[int]) -> None:
+    def unanswered(self, truth: TorturedService, token: str) -> None:
+        self._seen[truth.name].unanswered.add(token)
+
+    def done(
+        self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any, started: set[int]
+    ) -> None:
         """Right after it was carried out."""
         if verb != "launch" or not started:
             return
@@ -190,6 +196,10 @@ class Watch:
         if controller is None or plan is None or self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return
         if fence < self._seen[truth.name].fence:  # it was under way while its controller stood still
+            return
+        # Whether a launch was made whose answer was lost only the cloud knows, and to ask is to make it: the plan may
+        # have come down meanwhile.
+        if what in self._seen[truth.name].unanswered:
             return
         extra = controller.state.monitor.extra_at(process.clock.now_s())
         wanted = sum(plan.counts.values()) + extra

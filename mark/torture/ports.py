@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mark.billing.moving_prices import LivePrices, Repriced
+from mark.control.launcher import DECIDED
 from mark.control.lease import Term
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
 from mark.domain.arrays import FloatArray
@@ -167,6 +168,10 @@ class ProcessCloud(_Port):
         except CapacityError:
             watch.refused(self._truth, self._fence, offers, token)
             raise
+        except CloudError as error:
+            if not isinstance(error, DECIDED + (ThrottledError,)):
+                watch.unanswered(self._truth, token)
+            raise
         return launched
 
     def drain(self, number: int) -> None:
@@ -215,7 +220,7 @@ class ProcessCloud(_Port):
         if self._happens("commands twice"):
             done = call()
         started = self._truth.cloud.machines.keys() - before
-        self._world.watch.done(self._truth, self._process, self._fence, verb, started)
+        self._world.watch.done(self._truth, self._process, self._fence, verb, what, started)
         if self._happens("answers lost"):
             raise CloudError("the answer was lost")
         self._arrive(command=True)

@@ -103,7 +103,12 @@ class Onlooker(Protocol):
     def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
         """The cloud has done it."""
 
-    def done(self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, started: set[int]) -> None:
+    def unanswered(self, truth: TorturedService, token: str) -> None:
+        """Whether it was made is not known."""
+
+    def done(
+        self, truth: TorturedService, process: TorturedProcess, fence: int, verb: str, what: Any, started: set[int]
+    ) -> None:
         """The controller has its answer; `started` are the numbers of new instances."""
 
     def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:

@@ -276,6 +276,18 @@ def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_
     assert len(shop.cloud.calls) > asked  # a minute is the longest
 
 
+def test_a_launch_from_a_clock_ahead_is_under_way_no_longer() -> None:
+    """The next leader counts from when it began: else it would wait for as much longer as the clock was ahead."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("timed out")}
+    shop.buy(OD, 2, 900.0)
+    shop.clock.t_s = 10.0
+    again(shop, 10.0)
+    assert shop.buyer.unsure(standby=False) == {OD: 2}
+    shop.repeat(10.0 + UNSURE_S)
+    assert not shop.buyer.unsure(standby=False)
+
+
 def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
     """Another process may have other offers: the call cannot be the same, and the fleet shows what was started."""
     shop = Shop()

@@ -437,6 +437,20 @@ def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
             process.manager.set_limits("inception", bad)
 
 
+def test_limits_that_were_not_stored_are_void_with_the_lease() -> None:
+    """The next leader may be asked for others; this one, when it leads again, begins with those that hold."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    before = process.manager.view("inception").limits
+    process.manager.set_limits("inception", Limits(1, 0.1))
+    process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
+    world.planner.wanted = {OD: 5}
+    process.run(70)
+    assert process.manager.view("inception").limits == before
+    assert len(world.cloud.instances) == 5
+
+
 def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     """A snapshot: the same object between looks."""
     world = World()
