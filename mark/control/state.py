@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from operator import attrgetter, is_
 from typing import Any
 
@@ -22,6 +22,7 @@ from mark.control.rollout import ended as no_failed_boot
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate
+from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
