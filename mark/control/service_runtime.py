@@ -505,7 +505,7 @@ def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) 
         step_s=unix_s(forecast.step_s) - unix_s(0.0),
         predictor=forecast.predictor,
         levels=FAN,
-        rps=tuple(tuple(forecast.mean_at(level).tolist()) for level in FAN),
+        rps=tuple(map(tuple, forecast.means_at(FAN).tolist())),
     )
 
 

@@ -79,11 +79,12 @@ class ControllerState:
 _OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
 _durable_of = attrgetter(*_DURABLE)
+_FORGOTTEN: dict[str, Any] = {name: getattr(ControllerState(), name) for name in _OF_THE_PROCESS}
 
 
 def durable(state: ControllerState) -> ControllerState:
     """What a later process can use of the state."""
-    return ControllerState(**dict(zip(_DURABLE, _durable_of(state), strict=True)))
+    return replace(state, **_FORGOTTEN)
 
 
 def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
