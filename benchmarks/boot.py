@@ -35,9 +35,9 @@ sys.path[:0] = [str(ROOT)]
 
 from mark_infra.deploy.artifacts import archive, size_of  # noqa: E402
 from mark_infra.deploy.checkout import constraints  # noqa: E402
-from mark_infra.deploy.deploy import shipment  # noqa: E402
 from mark_infra.deploy.disk import AL2023_USED_GIB, GIB, disk_gib  # noqa: E402
 from mark_infra.deploy.own_wheel import wheel  # noqa: E402
+from mark_infra.deploy.shipments import shipment  # noqa: E402
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse  # noqa: E402
 
 from mark.domain.errors import MarkError  # noqa: E402

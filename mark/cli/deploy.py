@@ -12,18 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mark_infra.deploy.deploy import (
-    DeployTarget,
-    Planned,
-    destroy,
-    plan,
-    policies,
-    shipments,
-    site_conductors,
-    site_releases,
-)
+from mark_infra.deploy.deploy import Planned, destroy, plan, policies, site_conductors, site_releases
 from mark_infra.deploy.first_answer import first_answers, status_of
 from mark_infra.deploy.releases import RolloutNews
+from mark_infra.deploy.shipments import shipments
+from mark_infra.deploy.target import DeployTarget
 
 from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show

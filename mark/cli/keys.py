@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mark_infra.deploy.deploy import DeployTarget, site_keys
+from mark_infra.deploy.deploy import site_keys
 from mark_infra.deploy.keys import CONTROLLER, SiteKey, added, new_key, revoked, rotated
+from mark_infra.deploy.target import DeployTarget
 from rich.console import RenderableType
 
 from mark.cli.arguments import Commands, add_json

@@ -99,6 +99,7 @@ class Controller:
         self._stored_rollout = store.get(_ROLLOUT) if release else None
         self._remembered: Rollout | None = None  # the last one of which that is known to be in the store
         fresh = ControllerState(rollout=recalled(self._stored_rollout))
+        self._kept: ControllerState | None = None  # the last one of which all is in the store
         self.state = of_offers(self._stored or fresh, {offer.name for offer in policy.resolved.offers})
         self.predictors: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
@@ -140,6 +141,11 @@ class Controller:
         fresh = believed is not None and now_s - self.state.believed_s <= _FRESH_S
         forecast = from_now(believed, now_s) if believed is not None and fresh else None
         return price_list(self._resolved, ready, forecast, self.answered())
+
+    @property
+    def repeats(self) -> bool:
+        """Is a launch under way of which the next round has to learn what came of it?"""
+        return self._launcher.repeats
 
     def begin(self) -> Plan:
         """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""
@@ -253,6 +259,8 @@ class Controller:
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""
+        if self.state is self._kept:
+            return
         rollout = self.state.rollout
         if rollout is not None and rollout is not self._remembered:
             plain = remembered(rollout)
@@ -264,6 +272,7 @@ class Controller:
             kept = durable(self.state)
             self._store.put(_STATE, kept)
             self._stored = kept
+        self._kept = self.state
 
     # -- observe -------------------------------------------------------------------------------------------------------
 

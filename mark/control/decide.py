@@ -438,6 +438,8 @@ class Decider:
             return (), state, ()
         # What was seen before the plan was made is no news to it.
         fresh = min(len(s.windows_rps), round((s.now_s - state.believed_s) / WINDOW_S))
+        if _surprise_rps(s, fresh, state.plan.capacity_rps) is None:  # nearly always, and then the forecast can wait
+            return (), state, ()
         planned_rps = max(float(believed.mean_at(0.5)[0]), state.plan.capacity_rps)
         seen_rps = _surprise_rps(s, fresh, planned_rps)
         if seen_rps is None:

@@ -198,6 +198,11 @@ class Launcher:
                 self._store.record(now_s, command, outcome)
             self._cross_out(intent, launched.numbers)
 
+    @property
+    def repeats(self) -> bool:
+        """Has `repeat` anything to do?"""
+        return bool(self._intents) or not self._kept
+
     def unsure(self, *, standby: bool) -> Counter[str]:
         """Instances that may be there or not, by the planned offer: launches whose outcome is unknown."""
         unsure: Counter[str] = Counter()

@@ -131,6 +131,12 @@ class Ledger:
         if self._changed:
             self._keep()
 
+    @property
+    def waits_until_s(self) -> float:
+        """When `observe` will give up waiting for the cloud's word, though it is shown nothing new."""
+        looked_s = (span.seen_s if span.missed_s is None else span.missed_s for span in self._spans.values())
+        return min((at_s + self._grace_s for at_s in looked_s if at_s is not None), default=math.inf)
+
     def bill(self, now_s: float, functions_usd: float, requests: int) -> Bill:
         """Up to now, with what functions cost so far, and balancer, addresses and data of `requests`.
 

@@ -52,12 +52,14 @@ class ControllerManager:
                 _divide(whole, members)
         for service, runtime in self._runtimes.items():
             under_way = self._rounds.get(service)
-            if under_way is not None and not under_way[1].done():
-                if runtime.due(self._fence, now_unix_s):
-                    runtime.late = (
-                        f"skipped: its last round began {now_unix_s - under_way[0]:.0f} s ago and is not over"
-                    )
-                continue
+            if under_way is not None:
+                if not under_way[1].done():
+                    if runtime.due(self._fence, now_unix_s):
+                        runtime.late = (
+                            f"skipped: its last round began {now_unix_s - under_way[0]:.0f} s ago and is not over"
+                        )
+                    continue
+                del self._rounds[service]
             runtime.late = ""
             if runtime.due(self._fence, now_unix_s):
                 self._rounds[service] = now_unix_s, self._pool.submit(runtime.reconcile, self._fence, now_unix_s)

@@ -14,6 +14,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.journal: list[tuple[float, Command, str]] = []
         self._values: dict[str, Any] = {}
+        self._lines: dict[int, Recorded] = {}  # of the journal, where they were read: the newest are, again and again
 
     def get(self, key: str) -> Any | None:
         return self._values.get(key)
@@ -26,11 +27,13 @@ class MemoryStore:
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         last = len(self.journal) if before_id is None else min(before_id - 1, len(self.journal))
-        return [self._line(id) for id in range(last, max(0, last - count), -1)]
+        return [self._lines.get(id) or self._line(id) for id in range(last, max(0, last - count), -1)]
 
     def _line(self, id: int) -> Recorded:
         at_s, command, outcome = self.journal[id - 1]
-        return Recorded(id, at_s, command.verb, str(command), outcome, command.usd_per_hour)
+        line = Recorded(id, at_s, command.verb, str(command), outcome, command.usd_per_hour)
+        self._lines[id] = line
+        return line
 
 
 _: type[Store] = MemoryStore

@@ -300,9 +300,13 @@ class ServiceRuntime:
             return
         if parts.controller.last_plan is None and not full:
             return  # there is nothing to follow yet
-        parts.controller.fast()
+        self._between(parts)
         if full:
             parts.controller.tick()
+
+    def _between(self, parts: RuntimePorts) -> None:
+        """What is done once a window, also between full minutes."""
+        parts.controller.fast()
 
     def _hold(self, parts: RuntimePorts) -> None:
         self._holding = parts.controller.holding()

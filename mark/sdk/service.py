@@ -308,7 +308,9 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         BadInput for what is missing here, MarkError for what fails.
         """
         try:
-            from mark_infra.deploy.deploy import DeployTarget, plan, shipment
+            from mark_infra.deploy.deploy import plan
+            from mark_infra.deploy.shipments import shipment
+            from mark_infra.deploy.target import DeployTarget
         except ModuleNotFoundError as error:
             raise BadInput(f"needs the extra `aws` ({error})", "mark.Service.deploy") from None
 

@@ -171,7 +171,7 @@ class ProcessCloud(_Port):
             watch.refused(self._truth, self._fence, offers, token)
             raise
         except CloudError as error:
-            if not isinstance(error, DECIDED + (ThrottledError,)):
+            if not isinstance(error, (*DECIDED, ThrottledError)):
                 watch.unanswered(self._truth, token)
             raise
         return launched

@@ -118,7 +118,7 @@ class WaitingPool(Executor):
 class RestingRuntime(ServiceRuntime):
     """Begins no round between two full minutes that would find what the last one found, and does nothing.
 
-    That is so where nothing has changed since (`World.rests`), and the last round asked for nothing and went well.
+    That is so where nothing has changed since (`World.rests`), and the last round went well.
     With `rests` off every round is run: what happens in the world is the same.
     """
 
@@ -132,7 +132,8 @@ class RestingRuntime(ServiceRuntime):
     ) -> None:
         super().__init__(truth.name, truth.resolved, start)
         self._truth, self._world, self._may_rest = truth, world, rests
-        self._stirred = True
+        self._stirred = True  # did something go wrong in the last round?
+        self._went_well = False  # the one before the round under way
         self._viewed: Fleet | None = None
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
@@ -141,17 +142,24 @@ class RestingRuntime(ServiceRuntime):
         parts = self._parts
         if parts is None or fence != self._fence or self._stirred or not self._may_rest or self._changed_limits:
             return True
-        minute = math.floor((parts.clock.now_s() - LAG_S) / MINUTE_S)
-        news = minute > self._minute or self._repriced is not self._truth.repriced
+        now_s = parts.clock.now_s()
+        minute = math.floor((now_s - LAG_S) / MINUTE_S)
+        news = (
+            minute > self._minute or self._repriced is not self._truth.repriced or now_s >= self._ledger.waits_until_s
+        )
         return news or not self._world.rests(self._truth, parts.controller)
 
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
-        lines, self._stirred = len(self._truth.store.journal), False
+        self._went_well, self._stirred = not self._stirred, False
         super().reconcile(fence, now_unix_s)
-        if len(self._truth.store.journal) > lines:
-            self._stirred = True
         if self._conditions:
             self._world.watch.round_over(self.service, self._conditions)
+
+    def _between(self, parts: RuntimePorts) -> None:
+        """At a full minute, too."""
+        rests = self._may_rest and self._went_well and not self._stirred
+        if not rests or not self._world.rests(self._truth, parts.controller, minute=True):
+            super()._between(parts)
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
         """A view once a minute, and of every fleet."""

@@ -68,7 +68,6 @@ class SteadyPlanner:
         return 1
 
     def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
-        offers = {offer.name: offer for offer in context.resolved.offers}
         wanted, rps = memory, context.last_minute_rps
         if rps is not None and math.isfinite(rps):
             wanted = max(1, math.ceil(1.25 * rps / CAPACITY_RPS))
@@ -77,13 +76,13 @@ class SteadyPlanner:
         wanted = min(wanted, context.resolved.service.max_instances)
         counts: dict[str, int] = {}
         left = wanted
-        ranked = sorted(offers.values(), key=lambda o: (o.usd_per_hour, o.name))
+        ranked = [name for _, name in sorted((o.usd_per_hour, o.name) for o in context.resolved.offers)]
         live = context.fleet.live()
-        for offer in ranked:
-            counts[offer.name] = min(left, live[offer.name])
-            left -= counts[offer.name]
+        for name in ranked:
+            counts[name] = min(left, live[name])
+            left -= counts[name]
         put_off = {name for name, known in context.beliefs.items() if context.now_s < known.until_s}
-        best = next((o.name for o in ranked if o.name not in put_off), None)
+        best = next((name for name in ranked if name not in put_off), None)
         if best is not None:
             counts[best] += left
         reason = f"{wanted} instances for {0.0 if rps is None else rps:.1f} requests/s"

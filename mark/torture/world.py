@@ -14,8 +14,8 @@ import numpy as np
 
 from mark.billing.moving_prices import Repriced
 from mark.control.controller import Controller
-from mark.control.launcher import SHOWN_S
 from mark.control.memory_store import MemoryStore
+from mark.control.monitor import DEFAULTS, broken
 from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers, ReleaseCounts
 from mark.control.rollout import RolloutStage
 from mark.control.views import Limits
@@ -66,8 +66,7 @@ class ServiceTruth:
         self._counts: dict[tuple[str, str], float] = {}  # requests by release and offer
 
     def rps_in(self, minute: int) -> float:
-        rate: float = self._rps[min(max(minute, 0), len(self._rps) - 1)]
-        return rate
+        return self._rps[min(max(minute, 0), len(self._rps) - 1)]
 
     def rps(self) -> float:
         return self.rps_in(int(self._world.now_s // MINUTE_S))
@@ -168,25 +167,36 @@ class World:
             return ()
         return [one for one in found if one[0].target is None or one[0].target == index]
 
-    def rests(self, truth: ServiceTruth, controller: Controller) -> bool:
-        """Would a round of this service find what the last one found? Not before a minute of the load begins, nor by
-        the clock of a process: these are its own."""
+    def rests(self, truth: ServiceTruth, controller: Controller, *, minute: bool = False) -> bool:
+        """Would a round between two full minutes, or `minute`, the part of a full one that is like it, find what the
+        last one found? Not by the clock of a process where it is set, nor where a call may fail."""
         state, cloud = controller.state, truth.cloud
-        if self._stirs or state.seen is not cloud.fleet() or cloud.told or cloud.notices:
+        fleet = cloud.fleet()
+        if self._stirs or state.seen is not fleet or cloud.told or cloud.notices:
+            return False
+        if len(state.ended_at_launch) != len(fleet.refused):  # of what has been refused by now, the last round saw less
             return False
         if self.now_s - self._changed_s <= _SOON_S:  # what telemetry says may be true again
             return False
-        if state.leaving or state.notices:
-            return False
-        monitor = state.monitor  # does nothing until its pause is over, then where requests were late, or are not now
-        pauses = monitor.launched_s is not None and self.now_s - monitor.launched_s < monitor.pause_s
-        if not pauses and (monitor.extra or truth.misses_of_late()):
+        if state.leaving or state.notices or controller.repeats:
             return False
         rollout = state.rollout
-        if rollout is not None and (rollout.stage is not RolloutStage.DONE or state.switched != rollout.release):
+        if rollout is None and controller.release:
             return False
-        intents = truth.store.get("intents") or ()
-        return all(intent.made and self.now_s - intent.at_s > 2.0 * SHOWN_S for intent in intents)
+        if rollout is not None:
+            served = rollout.stage is RolloutStage.DONE and state.switched == rollout.release
+            if not served or controller.release not in (rollout.newest, *rollout.refused):
+                return False
+        monitor = state.monitor  # does nothing until its pause is over, then where requests were late, or are not now
+        if monitor.launched_s is None or self.now_s - monitor.launched_s >= monitor.pause_s:
+            if monitor.extra:
+                return False
+            if truth.misses_of_late() and broken(truth.recent(), truth.resolved.slo, DEFAULTS):
+                return False
+        if state.plan is None or truth.rps() > state.plan.capacity_rps:  # is it a surge?
+            return False
+        # How boots go is looked at once a minute.
+        return not minute or not any(one.booting or one.given_up for one in state.boots.values())
 
     def meets(self, kind: str, truth: ServiceTruth | None = None) -> None:
         for one in self.services.values() if truth is None else (truth,):
@@ -271,7 +281,7 @@ class World:
             elif self.now_s < fault.start_s:
                 self._next_change_s = min(self._next_change_s, fault.start_s)
         names = self.kinds.keys()
-        if names != before:
+        if names & HINDERS != before & HINDERS:
             self._changed_s = self.now_s
         self.hindered, self.clocks = not HINDERS.isdisjoint(names), not CLOCKS.isdisjoint(names)
         self.spoiled, self._stirs = not SPOILS.isdisjoint(names), not STIRS.isdisjoint(names)

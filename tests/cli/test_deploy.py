@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from mark_infra.aws.site import TemplateVersion
 from mark_infra.deploy.bake import ImageWanted
-from mark_infra.deploy.deploy import DeployTarget, Planned
+from mark_infra.deploy.deploy import Planned
+from mark_infra.deploy.target import DeployTarget
 from mark_infra.deploy.terraform import ResourceChange
 
 from mark.cli.deploy import _changes

@@ -46,6 +46,7 @@ def test_ten_minutes_of_traffic_give_table_json_and_page(tmp_path: Path, capsys:
     assert "Dollars over RT_max" in (tmp_path / "f.html").read_text()
 
 
+@pytest.mark.slow
 def test_two_processes_write_what_one_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Byte for byte."""
     written = []

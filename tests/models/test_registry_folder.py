@@ -42,6 +42,7 @@ class TestFolderObjects(ObjectStoreContract):
         return lambda: FolderObjects(tmp_path / "registry")
 
 
+@pytest.mark.slow
 def test_killed_before_any_step_the_folder_stays_readable(tmp_path: Path) -> None:
     """A real process and a real SIGKILL, before each change of the folder in turn."""
     model, step, unnamed = tmp_path / "model", 0, 0

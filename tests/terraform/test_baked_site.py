@@ -16,7 +16,9 @@ from mark_infra.aws.site import TemplateVersion, load_site
 from mark_infra.deploy.artifacts import archive, libraries_name
 from mark_infra.deploy.bake import BUILDER
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, destroy, plan, shipment
+from mark_infra.deploy.deploy import destroy, plan
+from mark_infra.deploy.shipments import shipment
+from mark_infra.deploy.target import DeployTarget
 from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
 from tests.infra.conftest import REGION, MotoServer, moto_app, serving
@@ -74,7 +76,7 @@ def test_a_site_boots_from_images_that_are_baked_first(
         file = archive({own.name: own, "packages": packages.encode()}, to.parent / f"{wanted.service}-wheels.tar")
         return Wheelhouse(file, file.stat().st_size, 0, frozenset({"mark"}))
 
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", wheels)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", wheels)
     text = SERVICE.format(name="echo", model="echo:Echo", function="lambda:1024")
     (tmp_path / "echo.toml").write_text(text.replace('"c5.*"', '"c5.*", "c7g.*"'))
     (tmp_path / "profile.csv").write_text(f"{PROFILE}echo:Echo,c7g.large,1,20\n")

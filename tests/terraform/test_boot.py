@@ -20,8 +20,8 @@ import httpx
 import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import GRPC_PACKAGES
 from mark_infra.deploy.own_wheel import wheel
+from mark_infra.deploy.packed_services import GRPC_PACKAGES
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 from mark.domain.errors import MarkError

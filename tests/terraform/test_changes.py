@@ -18,7 +18,9 @@ import pytest
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, shipment, site_releases
+from mark_infra.deploy.deploy import Planned, destroy, plan, site_releases
+from mark_infra.deploy.shipments import shipment
+from mark_infra.deploy.target import DeployTarget
 from mark_infra.testbed.machines_port import Machine
 
 from tests.infra.conftest import REGION, MotoServer
@@ -175,7 +177,7 @@ def test_no_change_of_a_site_takes_what_its_plan_needs(
 ) -> None:
     terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
     asked_at(moto, monkeypatch)
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     site = ChangingSite(tmp_path, aws, moto, target)

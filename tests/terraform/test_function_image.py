@@ -12,7 +12,9 @@ from mark_infra.aws.site import load_site
 from mark_infra.deploy import function_package
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, destroy, plan, shipment
+from mark_infra.deploy.deploy import destroy, plan
+from mark_infra.deploy.shipments import shipment
+from mark_infra.deploy.target import DeployTarget
 
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.deploy.docker_stand_in import docker_stand_in
@@ -37,7 +39,7 @@ def test_a_function_that_no_zip_holds_is_deployed(
     asked_at(moto, monkeypatch)
     monkeypatch.setenv("MOTO_LAMBDA_STUB_ECR", "true")
     docker = docker_stand_in(tmp_path, monkeypatch, registry=True)
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     monkeypatch.setattr(function_package, "MOST_ZIP_BYTES", 100_000)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
     libraries = target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints(), machine="aarch64")

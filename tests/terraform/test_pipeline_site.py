@@ -22,7 +22,9 @@ from mark_infra.aws.site import Site, TemplateVersion, load_site
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
 from mark_infra.deploy.conductor_releases import ConductorReleases
-from mark_infra.deploy.deploy import DeployTarget, Shipment, destroy, plan, shipment, shipments
+from mark_infra.deploy.deploy import destroy, plan
+from mark_infra.deploy.shipments import Shipment, shipment, shipments
+from mark_infra.deploy.target import DeployTarget
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.iam import IamCall, IamDecision, IamPolicy
 

@@ -23,7 +23,9 @@ import pytest
 from mark_infra.aws.site import Site, load_site
 from mark_infra.deploy.artifacts import archive, libraries_name
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, Shipment, destroy, plan, shipment
+from mark_infra.deploy.deploy import destroy, plan
+from mark_infra.deploy.shipments import Shipment, shipment
+from mark_infra.deploy.target import DeployTarget
 from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
@@ -73,7 +75,7 @@ def progress(what):
     yield lambda share: print("share", share, flush=True)
 
 mark.cli.deploy.progress = progress
-mark_infra.deploy.deploy.wheelhouse = no_packages
+mark_infra.deploy.packed_services.wheelhouse = no_packages
 sys.exit(main(["deploy", *sys.argv[1:]]))
 """
 STATE_BUCKET = "state-of-terraform"
@@ -127,7 +129,7 @@ def test_a_site_comes_and_goes(
     )
     moto.client("s3").create_bucket(Bucket=STATE_BUCKET)
     # What the function and the instances import would be fetched from an index.
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     built = target.folder / "artifacts"
     (built / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     services = shipments(tmp_path)

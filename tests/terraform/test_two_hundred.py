@@ -13,7 +13,9 @@ import pytest
 from mark_infra.aws.site import load_site
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, plan, shipment
+from mark_infra.deploy.deploy import plan
+from mark_infra.deploy.shipments import shipment
+from mark_infra.deploy.target import DeployTarget
 
 from tests.infra.conftest import REGION, MotoServer
 from tests.terraform.conftest import Terraform
@@ -33,7 +35,7 @@ def test_two_hundred_services_are_applied(
     """Every second one has a function."""
     terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
     asked_at(moto, monkeypatch)
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     services = []

@@ -17,11 +17,11 @@ from mark_infra.deploy.boots import (
     of_platform,
     platforms_of,
 )
-from mark_infra.deploy.deploy import shipment
+from mark_infra.deploy.shipments import shipment
 from mark_infra.deploy.wheelhouse import Wheelhouse
 
 from mark.domain.service import ResolvedService
-from tests.infra.deploy.test_deploy import service
+from tests.infra.deploy.service_files import service
 
 X86, ARM, X86_GPU, ARM_GPU = PLATFORMS.values()
 

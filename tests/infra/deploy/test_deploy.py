@@ -1,142 +1,27 @@
-"""What is sent to AWS, and what is refused before anything is."""
+"""What is refused before anything is sent, and what Terraform is told."""
 
 from __future__ import annotations
 
 import json
-import tarfile
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import boto3
 import pytest
-from mark_infra.aws.platforms import PLATFORMS
-from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.boots import PlatformBoot, ServiceBoots, image_parameter, platforms_of
-from mark_infra.deploy.deploy import (
-    DeployTarget,
-    PackedService,
-    _as_found,
-    _check_archive,
-    _check_imports,
-    _checked,
-    _of_these,
-    _Packer,
-    _with_instances,
-    _with_stage_instances,
-    classes_of,
-    destroy,
-    environment_of,
-    libraries_of,
-    plan,
-    say_who_is_told,
+from mark_infra.deploy.deploy import classes_of, destroy, plan, say_who_is_told
+from mark_infra.deploy.limits import check_said
+from mark_infra.deploy.shipments import (
     shipment,
     shipments,
 )
-from mark_infra.deploy.limits import check_said
-from mark_infra.deploy.offerings import without
-from mark_infra.deploy.sent_function import SentFunction
+from mark_infra.deploy.target import DeployTarget, checked
 from mark_infra.deploy.terraform import ResourceChange
-from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
-from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, MarkError
-from mark.launch.server import ServerOptions, serving_of
-from mark.models.registry_place import open_registry, pinned
-from mark.models.registry_unpacked import check
 from mark.sdk.service import Service
-
-SERVICE = """
-[service]
-name = "echo"
-model = "echo:Echo"
-slo_ms = 600
-slo_attainment = 0.98
-profile = "{profile}"   # measured
-[fleet]
-instances = {instances}
-max_instances = 20
-max_usd_per_hour = 10.0
-[overflow]
-function = "lambda:1024"
-max_usd_per_hour = 2.0
-"""
-TYPES = ("c5.large", "c7g.large", "g5.xlarge", "g4dn.xlarge", "lambda:1024")
-PROFILE = "model,instance,batch,latency_ms\n" + "".join(f"echo:Echo,{name},1,20\n" for name in TYPES)
-
-
-def service(folder: Path, *instances: str, profile: str = "profile.csv", code: str = "echo.py") -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "my.toml").write_text(SERVICE.format(instances=list(instances) or ["c5.large"], profile=profile))
-    (folder / profile).write_text(PROFILE)
-    (folder / code).write_text("")
-    return str(folder / "my.toml")
-
-
-def test_a_folder_is_sent_with_its_service(tmp_path: Path) -> None:
-    sent = shipment(service(tmp_path))
-    assert sorted(sent.files) == ["echo.py", "my.toml", "profile.csv", "service.toml"]
-    assert isinstance(sent.files["service.toml"], bytes)
-
-
-def test_a_profile_from_elsewhere_comes_along(tmp_path: Path) -> None:
-    sent = shipment(service(tmp_path / "a", profile="../profile.csv"))
-    text = sent.files["service.toml"]
-    assert isinstance(text, bytes)
-    assert b'profile = "profile-profile.csv"' in text
-    assert sent.files["profile-profile.csv"] == tmp_path / "profile.csv"
-
-
-def test_a_shipped_service_is_its_file_alone() -> None:
-    sent = shipment("inception-v3")
-    assert list(sent.files) == ["service.toml"]
-    assert environment_of(sent.service, "lambda:1024") == {
-        "MARK_MODEL": "mark.profiling.replay:Replay?model=inception-v3&instance=lambda:1024",
-        "MARK_MODEL_PATH": "service",
-        "MARK_NAME": "inception-v3",
-        "MARK_VERSION": "1",
-    }
-
-
-def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no requirements\.txt brings it"):
-        shipment(service(tmp_path, code="other.py"))
-    (tmp_path / "requirements.txt").write_text("echo\n")
-    shipment(str(tmp_path / "my.toml"))
-
-
-def test_a_model_that_could_not_be_imported_is_refused(tmp_path: Path) -> None:
-    sent = shipment(service(tmp_path))
-    (tmp_path / "echo.py").write_text("import mark\nimport pandas\n")
-    with pytest.raises(BadInput, match=r"^echo\.py: .* in requirements\.txt: pandas$"):
-        _check_imports(sent, {"mark"})
-    _check_imports(sent, {"mark", "pandas"})
-
-
-@pytest.mark.parametrize(
-    ("model", "library"),
-    [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
-)
-def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, library: str) -> None:
-    """Nothing else on an instance does: it has what serving needs, and no solver, whose libraries these may be."""
-    file = Path(service(tmp_path))
-    assert libraries_of(shipment(str(file))) == ()
-    (tmp_path / model.partition(":")[2].partition("?")[0]).write_text("weights")
-    (tmp_path / "profile.csv").write_text(PROFILE.replace("echo:Echo", model))
-    file.write_text(file.read_text().replace("echo:Echo", model))
-    assert libraries_of(shipment(str(file))) == (library,)
-
-
-def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> None:
-    file = Path(service(tmp_path))
-    versions = (
-        '[service.versions]\n"1" = { model = "echo:A", weight = 0.2 }\n"2" = { model = "echo:B", weight = 0.8 }\n'
-    )
-    file.write_text(file.read_text() + versions)
-    found = environment_of(shipment(str(file)).service, "lambda:1024")
-    assert (found["MARK_MODEL"], found["MARK_VERSION"], found["MARK_NAME"]) == ("echo:B", "2", "echo")
+from tests.infra.deploy.service_files import PIPELINE, pipeline, service
 
 
 @pytest.mark.parametrize(
@@ -212,75 +97,6 @@ def test_missing_limits_are_refused(tmp_path: Path) -> None:
     check_said(shipment(str(tmp_path / "my.toml")).deployment)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        SERVICE.format(instances=["c5.*", "p[23].*"], profile="p.csv"),
-        SERVICE.format(instances="[\n  'c5.*',  # [all]\n  \"p2.xlarge\",\n]", profile="p.csv"),
-        SERVICE.format(instances="[]", profile="p.csv").replace("instances = []\n", ""),
-        '[service]\nname = "x"\n',
-    ],
-)
-def test_a_file_names_the_types_that_are_left(text: str) -> None:
-    before, after = (tomllib.loads(one) for one in (text, _with_instances(text, ["c5.large", "c5.xlarge"])))
-    assert after.pop("fleet") == {**before.pop("fleet", {}), "instances": ["c5.large", "c5.xlarge"]}
-    assert after == before
-
-
-def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
-    """And what arrives is what was checked here."""
-    sent = shipment("inception-v3")
-    said: list[str] = []
-    left = _of_these(sent, without(sent.deployment, {"p2.xlarge": "gone"}, said.append))
-    assert said == ["inception-v3: left out p2.xlarge (gone)"]
-    assert [platform.name for platform in platforms_of(left.deployment)] == ["x86_64"]
-    _check_archive(archive(left.files, tmp_path / "sent.tar.gz"), left)
-    with pytest.raises(MarkError, match="what would be sent"):
-        _check_archive(archive(sent.files, tmp_path / "other.tar.gz"), left)
-
-
-def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one's where they always were; wheels without GPU code are for types without GPUs."""
-    built, gib = tmp_path / "s" / "artifacts", 1024**3
-    asked: list[tuple[str, bool, str | None, str]] = []
-
-    def wheels(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
-        asked.append((wanted.machine, wanted.gpus, wanted.cpu_index, to.relative_to(built).as_posix()))
-        size = 3 * gib if wanted.gpus else 2**20
-        return Wheelhouse(to.parent / "wheels.tar", size, size, frozenset({"mark"}))
-
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", wheels)
-    file = Path(service(tmp_path / "service", "c5.large", "c7g.large", "g5.xlarge"))
-    file.write_text(file.read_text().replace("lambda:1024", "none"))
-    sent, nothing = shipment(str(file)), cast(Any, None)
-    before = {"services": {"echo": {"parameter": image_parameter(PLATFORMS["x86_64-gpu"]), "id": "ami-gpu"}}}
-    for had, first, folders in (
-        ({}, "x86_64", ["wheels", "arm64/wheels", "x86_64-gpu/wheels"]),
-        (before, "x86_64-gpu", ["x86_64/wheels", "arm64/wheels", "wheels"]),
-    ):
-        asked.clear()
-        target = DeployTarget(state=tmp_path / "s", cpu_index="https://cpu")
-        packer = _Packer(target, nothing, nothing, Path("own"), Path("pins"), had, nothing)
-        images = packer.images([sent]).services["echo"]
-        made = packer.archives([sent])[sent.folder]
-        packed = packer.pack(sent, images, made)
-        assert [folder for *_, folder in asked] == folders
-        assert [what for *what, _ in asked] == [
-            ["x86_64", False, "https://cpu"],
-            ["aarch64", False, "https://cpu"],
-            ["x86_64", True, None],
-        ]
-        said = packed.described(str, {})
-        every = {said["platform"]: said, **said["more_platforms"]}
-        assert said["platform"] == first
-        assert {name: one["disk_gb"] for name, one in every.items()} == {"x86_64": 8, "arm64": 8, "x86_64-gpu": 88}
-        assert every["x86_64-gpu"]["image_id"] == ("ami-gpu" if had else None)
-        cost = packed.cost()
-        assert (cost.disk_gib, cost.other_disks_gib["x86_64-gpu"]) == (8.0, 88.0)
-    with pytest.raises(BadInput, match="echo needs a disk of 88 GiB"):
-        replace(packer, target=replace(target, max_disk_gib=80)).pack(sent, images, made)
-
-
 class Terraforms:
     """Stands in for `Terraform`: what it would find credentials by is what is of interest; then it gives up."""
 
@@ -301,10 +117,10 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def told(folder: Path, **where: Any) -> Any:
     """What Terraform finds credentials by; `region` of the site first."""
     target = DeployTarget(clients=("10.0.0.0/8",), state=folder / "s", **where)
-    checked, _ = _checked(target)
+    ready, _ = checked(target)
     with pytest.raises(MarkError) as given:
         plan([shipment("inception-v3")], target, lambda _: None)
-    return checked.region, json.loads(str(given.value))
+    return ready.region, json.loads(str(given.value))
 
 
 @pytest.mark.usefixtures("configuration")
@@ -360,60 +176,6 @@ def test_from_python_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Service(service(tmp_path)).deploy(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
 
 
-@pytest.mark.parametrize("aside", [False, True])
-def test_what_a_registry_has_is_sent_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aside: bool) -> None:
-    """As the service's model, or among its versions; where it arrives no registry is asked."""
-    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
-    (tmp_path / "far").mkdir()
-    for name, text in (("m.py", "x = 1\n"), ("requirements.txt", "onnxruntime\n")):
-        (tmp_path / "far" / name).write_text(text)
-    files = {path.name: path for path in (tmp_path / "far").iterdir()}
-    registry = open_registry()
-    version = registry.register("m", "m:M", files, profile=("echo:Echo", PROFILE.encode()))
-    registry.promote("m", version.short, "production")
-    file = Path(service(tmp_path / "service"))
-    text = file.read_text()
-    if aside:
-        text += '[service.versions]\n"1" = { model = "echo:Echo", weight = 0.4 }\n'
-        text += '"2" = { model = "registry:m@production", weight = 0.6 }\n'
-    else:
-        text = text.replace("echo:Echo", "registry:m@production")
-    file.write_text(text)
-    sent = shipment(str(file))
-    assert f"versions/{version.id}/files/m.py" in sent.files
-    assert libraries_of(sent) == ()
-    assert sent.files["requirements.txt"] == b"onnxruntime\n"
-    assert environment_of(sent.service, "lambda:1024")["MARK_MODEL"] == f"version:versions/{version.id}"
-    there = tmp_path / "there"
-    with tarfile.open(archive(sent.files, tmp_path / "sent.tar.gz")) as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)
-        tar.extractall(there)
-    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "nowhere"))
-    arrived = serving_of(ServerOptions(service=""), pinned(load_service(str(there / "service.toml"))))
-    name = "2" if aside else version.id[:12]
-    assert arrived.versions.references[name] == f"version:versions/{version.id}"
-    assert check(arrived.search / "versions" / version.id).id == version.id
-    _check_archive(tmp_path / "sent.tar.gz", sent)
-
-
-def test_one_reference_may_be_the_beginning_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
-    registry, ids = open_registry(), []
-    for number, alias in enumerate(("prod", "prod-eu")):
-        (tmp_path / "m.py").write_text(f"x = {number}\n")
-        profile = ("echo:Echo", PROFILE.encode())
-        ids.append(registry.register("m", "m:M", {"m.py": tmp_path / "m.py"}, profile=profile))
-        registry.promote("m", ids[-1].short, alias)
-    file = Path(service(tmp_path / "service"))
-    versions = '\n[service.versions]\n"1" = { model = "registry:m@prod", weight = 0.4 }\n'
-    file.write_text(file.read_text() + versions + "\"2\" = { model = 'registry:m@prod-eu', weight = 0.6 }\n")
-    sent = shipment(str(file))
-    for version in ids:
-        assert f'model = "version:versions/{version.id}",'.encode() in sent.files["service.toml"]
-
-
 @pytest.mark.parametrize(
     ("endpoint", "emulated", "said"),
     [
@@ -443,102 +205,6 @@ def test_the_folder_is_kept_out_of_git(tmp_path: Path) -> None:
     assert (tmp_path / "s" / ".gitignore").read_text() == "*\n"
 
 
-PIPELINE = """
-[service]
-name = "two"
-slo_ms = 600
-slo_attainment = 0.98
-pipeline = "driver:run"
-profile = "../profile.csv"
-[fleet]
-instances = ["c5.large", "g5.xlarge"]
-max_instances = 20
-max_usd_per_hour = 10.0
-[overflow]
-max_usd_per_hour = 2.0
-[stage.first]
-model = "echo:Echo"
-slo_ms = 200
-function = "lambda:1024"
-[stage.second]   # the larger one
-model = "echo:Echo"
-instances = [
-  "g4dn.xlarge",  # cheap
-  "c5.large",
-]
-slo_ms = 400
-"""
-
-
-def pipeline(folder: Path, text: str = PIPELINE) -> str:
-    (folder / "two").mkdir(exist_ok=True)
-    (folder / "profile.csv").write_text(PROFILE)
-    (folder / "two" / "my.toml").write_text(text)
-    for name in ("echo.py", "driver.py"):
-        (folder / "two" / name).write_text("")
-    return str(folder / "two" / "my.toml")
-
-
-def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> None:
-    first, second = sent = shipments(pipeline(tmp_path))
-    assert [(one.service.name, one.service.stage, one.folder) for one in sent] == [
-        ("two-first", "first", "two"),
-        ("two-second", "second", "two"),
-    ]
-    assert first.files is second.files
-    assert sorted(first.files) == ["driver.py", "echo.py", "my.toml", "profile-profile.csv", "service.toml"]
-    assert first.deployment.function is not None
-    assert (first.deployment.function.offer.name, second.deployment.function) == ("lambda:1024", None)
-    assert first.service.limits_unsaid == ()
-    _check_archive(archive(first.files, tmp_path / "two.tar.gz"), *sent)
-    assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
-
-
-def test_a_stages_function_is_described_and_billed_as_a_services(tmp_path: Path) -> None:
-    """It answers to the stage's name, within the stage's part of what functions may cost."""
-    both = PIPELINE.replace("slo_ms = 400\n", 'slo_ms = 400\nfunction = "lambda:1024"\n')
-    packages = Wheelhouse(tmp_path / "wheels.tar", 1, 1, frozenset())
-    boots = ServiceBoots("x86_64", {"x86_64": PlatformBoot(PLATFORMS["x86_64"], None, packages, 8, 600)})
-    sent = SentFunction(tmp_path / "two-first.zip")
-    for text, usd_per_hour in ((PIPELINE, 2.0), (both, 1.0)):
-        first = shipments(pipeline(tmp_path, text))[0]
-        packed = PackedService(first, tmp_path / "two.tar.gz", boots, sent)
-        described = packed.described(lambda path: path.name, {"two-first": 7})
-        assert (described["pipeline"], described["stage"]) == ("two", "first")
-        assert described["function"] == {
-            "zip": "two-first.zip",
-            "image_uri": None,
-            "architecture": "x86_64",
-            "memory_mb": 1024,
-            "environment": {
-                "MARK_MODEL": "echo:Echo",
-                "MARK_MODEL_PATH": "service",
-                "MARK_NAME": "first",
-                "MARK_VERSION": "1",
-            },
-            "max_usd_per_hour": usd_per_hour,
-            "reserved_concurrency": 7,
-        }
-        assert (packed.cost().function, packed.cost().max_function_usd_per_hour) == ("lambda:1024", usd_per_hour)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("slo_ms = 400\n", "", r"\[stage.second\] slo_ms: must be said of each stage"),
-        ("driver:run", "other:run", r"no requirements\.txt brings it: other:run$"),
-        ('model = "echo:Echo"\nslo', 'model = "gone:Echo"\nslo', r"no requirements\.txt brings it: gone:Echo$"),
-        ('"two"', f'"{"t" * 60}"', "more than 63 characters"),
-        ("[fleet]", "[conductors]\ncount = 1\n[fleet]", r"\[conductors\] count: must lie between 2 and"),
-        ("[fleet]", "[conductors]\ncount = 101\n[fleet]", r"\[conductors\] count: must be 100 at most: 101"),
-    ],
-)
-def test_a_pipeline_that_does_not_fit_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert old in PIPELINE
-    with pytest.raises(BadInput, match=said):
-        shipments(pipeline(tmp_path, PIPELINE.replace(old, new, 1)))
-
-
 def test_a_pipelines_limits_and_names_are_checked(tmp_path: Path) -> None:
     target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
     unsaid = shipments(pipeline(tmp_path, PIPELINE.replace("max_instances = 20\n", "")))
@@ -554,22 +220,3 @@ def test_a_pipelines_limits_and_names_are_checked(tmp_path: Path) -> None:
     log = shipments(pipeline(tmp_path, PIPELINE + '[feedback]\nlog = "here"\n'))
     with pytest.raises(BadInput, match=r"\[feedback\] log: must be below /var/lib/mark"):
         plan(log, target, lambda _: None)
-
-
-def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
-    """Each stage's own, and no other's; what arrives is what was checked here."""
-    sent = shipments(pipeline(tmp_path))
-    left = [without(one.deployment, {"g5.xlarge": "gone", "g4dn.xlarge": "gone"}, lambda _: None) for one in sent]
-    found = _as_found(sent, left)
-    text = found[0].files["service.toml"]
-    assert isinstance(text, bytes)
-    tables = tomllib.loads(text.decode())
-    assert [tables["stage"][name].pop("instances") for name in ("first", "second")] == [["c5.large"]] * 2
-    before = tomllib.loads(PIPELINE)
-    del before["stage"]["second"]["instances"]
-    assert tables == {**before, "service": {**before["service"], "profile": "profile-profile.csv"}}
-    _check_archive(archive(found[0].files, tmp_path / "two.tar.gz"), *found)
-    other = _with_stage_instances(text.decode(), "second", ["g4dn.xlarge"]).encode()
-    packed = archive({**found[0].files, "service.toml": other}, tmp_path / "two.tar.gz")
-    with pytest.raises(MarkError, match="two-second: what would be sent"):
-        _check_archive(packed, *found)

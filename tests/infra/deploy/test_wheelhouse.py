@@ -72,6 +72,7 @@ def test_the_same_again_asks_no_index(index: Index, tmp_path: Path, monkeypatch:
         index.resolve("orjson>=3\n")
 
 
+@pytest.mark.slow
 def test_a_model_gets_the_release_that_it_names(index: Index) -> None:
     index.add("scikit-learn", "1.7", "joblib")
     index.add("scikit-learn", "1.9", "joblib")
@@ -81,11 +82,13 @@ def test_a_model_gets_the_release_that_it_names(index: Index) -> None:
     assert index.resolve(kinds=("scikit-learn",))["scikit-learn"] == "1.9"
 
 
+@pytest.mark.slow
 def test_our_pins_give_way_where_they_exclude(index: Index) -> None:
     index.add("old", "1.0", "numpy<2.4")
     assert index.resolve("old\n")["numpy"] == "2.3"
 
 
+@pytest.mark.slow
 def test_markers_are_the_instances(index: Index) -> None:
     """pip reads them for the Python that runs it; a deployer's may be newer, or another system's."""
     index.add("more", "1.0", "absent; python_version >= '3.12'", "needed; python_version < '3.12'")
@@ -114,6 +117,7 @@ def test_requirements_may_name_files_beside_them(index: Index, tmp_path: Path) -
     assert (found["secret-sauce"], found["orjson"]) == ("1.0", "3.2")
 
 
+@pytest.mark.slow
 def test_requirements_with_hashes_are_held_to_them(index: Index) -> None:
     """pip itself would want a hash for everything, mark's own needs included."""
     (wheel,) = index.wheels.glob("orjson-3.2-*")
@@ -123,6 +127,7 @@ def test_requirements_with_hashes_are_held_to_them(index: Index) -> None:
         index.resolve(text % ("1" * 64))
 
 
+@pytest.mark.slow
 def test_gpu_libraries_go_where_gpus_are(index: Index) -> None:
     index.add("torch", "2.13", "nvidia-cublas", "nvidia-cudnn")
     index.add("nvidia-cublas")

@@ -21,7 +21,8 @@ from botocore.exceptions import ClientError
 from mark_infra.aws.site import Site, load_site
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.deploy import DeployTarget, destroy, plan
+from mark_infra.deploy.deploy import destroy, plan
+from mark_infra.deploy.target import DeployTarget
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
@@ -119,7 +120,7 @@ def test_a_site_needs_what_it_has_and_no_more(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     services, said = shipments(tmp_path), list[str]()
     deployed = plan(services, target, said.append).apply()

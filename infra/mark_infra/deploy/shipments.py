@@ -1,0 +1,274 @@
+"""What is sent of a service or of a pipeline's stages: the files of its folder, named as instances find them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.domain.cells import read_text
+from mark.domain.errors import BadInput, MarkError
+from mark.domain.service import ResolvedService, ServiceConfig
+from mark.models.files import shipped_files, walk
+from mark.models.registry_unpacked import FILES, check
+from mark.models.registry_unpacked import PREFIX as UNPACKED
+from mark.simulation.inputs import looked_up, open_service
+from mark.simulation.request import RunRequest
+
+_VERSIONS = "versions"  # of a registry, in the archive
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_INSTANCES = r"""^[ \t]*instances[ \t]*=[ \t]*\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""  # of a service file
+_FILES = {"torch": "torch", "sklearn": "scikit-learn", "onnx": "onnxruntime"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """A service as it is sent: its files by name, `service.toml` among them. Stages of a pipeline have its files."""
+
+    deployment: ResolvedService
+    files: dict[str, Path | bytes]
+    kept_back: list[str] = field(default_factory=list)  # files that may hold a secret
+    pipeline: PipelineConfig | None = None  # of which it is a stage
+
+    @property
+    def service(self) -> ServiceConfig:
+        return self.deployment.service
+
+    @property
+    def folder(self) -> str:
+        """Name of what is sent as a whole: the service's, or its pipeline's."""
+        return self.service.name if self.pipeline is None else self.pipeline.name
+
+
+def shipment(service_file: str, search: Path | None = None) -> Shipment:
+    """A service with the files that it needs. `search`: where its model's code is, unless beside the service file.
+
+    Raises BadInput, or Infeasible where no type keeps the SLO.
+    """
+    deployment = _deployment(service_file)
+    service = deployment.service
+    source = Path(service.source).resolve()
+    files: dict[str, Path | bytes] = {}
+    kept_back: list[str] = []
+    text = source.read_text(encoding="utf-8")
+    if service_file not in SERVICE_NAMES:
+        folder = search or source.parent
+        found, kept_back = shipped_files(folder)
+        files |= found
+        text = _with_tables(text, {"profile": service.profile_file, "catalog": service.catalog}, folder, files)
+        text = _with_versions(text, service, files)
+        _check_models(service, folder, files)
+    files["service.toml"] = text.encode()
+    return Shipment(deployment, files, kept_back)
+
+
+def shipments(file: str) -> list[Shipment]:
+    """What is to be sent by a service file, or by a pipeline file, whose stages are services each.
+
+    Raises BadInput, also for stages that do not say their part of RT_max; Infeasible where no type keeps a stage's SLO.
+    """
+    if not names_pipeline(file):
+        return [shipment(file)]
+    config = load_pipeline(file)
+    config.check_visits()
+    services = config.stage_services()
+    source = Path(config.source).resolve()
+    found, kept_back = shipped_files(source.parent)
+    files: dict[str, Path | bytes] = {**found}
+    tables = {"profile": config.profile_file, "catalog": config.fleet.catalog}
+    text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
+    for model in [service.model for service in services] + ([config.driver] if config.driver else []):
+        _check_model(model, source.parent, files)
+    files["service.toml"] = text.encode()
+    made = [Shipment(_looked_up(service), files, kept_back, config) for service in services]
+    for one in made:
+        where = f"{config.source} [stage.{one.service.stage}]"
+        if one.service.versions or one.service.model.startswith(UNPACKED):
+            raise BadInput("a stage's model is not sent from a registry: name code, or a file", f"{where} model")
+        if not _SERVICE.fullmatch(one.service.name):
+            raise BadInput("with its pipeline's name it has more than 63 characters", where, one.service.name)
+    return made
+
+
+def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) -> list[Shipment]:
+    """The shipments with the types that can be had. The file of a pipeline is one for all of its stages."""
+    texts: dict[str, str] = {}
+    for one, deployment in zip(shipments, found, strict=True):
+        if one.pipeline is not None and deployment is not one.deployment:
+            text = one.files["service.toml"]
+            assert isinstance(text, bytes)
+            named, stage = deployment.service.instances, one.service.stage
+            texts[one.folder] = _with_stage_instances(texts.get(one.folder, text.decode()), stage, named)
+    files = {
+        one.folder: {**one.files, "service.toml": texts[one.folder].encode()} if one.folder in texts else one.files
+        for one in shipments
+    }
+    return [
+        _of_these(one, deployment)
+        if one.pipeline is None
+        else replace(one, deployment=deployment, files=files[one.folder])
+        for one, deployment in zip(shipments, found, strict=True)
+    ]
+
+
+def libraries_of(sent: Shipment) -> tuple[str, ...]:
+    """What the service's models need that are files: no code says so, and perhaps no requirements.txt."""
+    kinds = {reference.partition(":")[0] for reference, _ in models_of(sent.service)}
+    return tuple(sorted({_FILES[kind] for kind in kinds if kind in _FILES}))
+
+
+def environment_of(service: ServiceConfig, size: str) -> dict[str, str]:
+    """What the handler of a function of this size (`lambda:MEMORY_MB`) reads: of several versions, the heaviest."""
+    model, version = service.model, "1"
+    if service.versions:
+        most = max(service.versions, key=lambda version: version.weight)
+        model, version = _shipped(most.model), most.name
+    elif ":" not in model:
+        profile = f"&profile=service/{Path(service.profile_file).name}" if service.profile_file else ""
+        model = f"mark.profiling.replay:Replay?model={model}&instance={size}{profile}"
+    name = service.stage or service.name  # as its bouncers call it
+    return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": name, "MARK_VERSION": version}
+
+
+def models_of(service: ServiceConfig) -> Iterator[tuple[str, str]]:
+    """References to the service's models, each with the folder of the archive in which it is to be looked up."""
+    for model in [version.model for version in service.versions] or [service.model]:
+        if model.startswith(UNPACKED):
+            folder = Path(model.removeprefix(UNPACKED))
+            yield check(folder).content.model, f"{_VERSIONS}/{folder.name}/{FILES}"
+        else:
+            yield model, ""
+
+
+def check_archive(path: Path, *shipped: Shipment) -> None:
+    """Raises MarkError where what arrives is not what was checked here: a service, or the stages of a pipeline."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
+        read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(f"{_VERSIONS}/")]
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        tar.extractall(folder, members=read)
+        file = str(Path(folder, "service.toml"))
+        if shipped[0].pipeline is None:
+            arrived = [_deployment(file)]
+        else:
+            arrived = [_looked_up(service) for service in load_pipeline(file).stage_services()]
+    for one, there in zip(shipped, arrived, strict=True):
+        if (there.offers, there.skipped) != (one.deployment.offers, one.deployment.skipped):
+            raise MarkError(f"{one.service.name}: what would be sent is not what the service file says")
+
+
+def _looked_up(service: ServiceConfig) -> ResolvedService:
+    """A stage, with what it may buy."""
+    return looked_up(service, RunRequest(trace="", service=service.source), model_files=True)
+
+
+def _deployment(service_file: str) -> ResolvedService:
+    return open_service(RunRequest(trace="", service=service_file), model_files=True)
+
+
+def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | bytes]) -> None:
+    """Raises BadInput for a model that would not be found where the archive is unpacked."""
+    for model in [version.model for version in service.versions] or [service.model]:
+        _check_model(model, folder, files)
+
+
+def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) -> None:
+    """Raises BadInput as `_check_models`, also of a driver."""
+    kind, colon, rest = model.partition(":")
+    if not colon or kind in ("http", "https", "version"):
+        return
+    if kind in _FILES:
+        if rest.partition("?")[0] not in files:
+            raise BadInput("is not in the service's folder, which is what is sent", f"{folder}", model)
+        return
+    top = kind.partition(".")[0]
+    here = f"{top}.py" in files or any(name.startswith(f"{top}/") for name in files)
+    if not here and top != "mark" and "requirements.txt" not in files:
+        raise BadInput("its module is not in the folder, and no requirements.txt brings it", f"{folder}", model)
+
+
+def _with_tables(text: str, tables: Mapping[str, str | None], folder: Path, files: dict[str, Path | bytes]) -> str:
+    """Adds `tables`, by their keys in the service file, to `files`; the file names them as they are there."""
+    for key, path in tables.items():
+        if path is None or not Path(path).is_file():
+            continue  # shipped with mark
+        inside = Path(path).resolve()
+        name = inside.relative_to(folder).as_posix() if inside.is_relative_to(folder) else f"{key}-{inside.name}"
+        files[name] = inside
+        # The file is named as it is found from the folder's top, where service.toml will be.
+        text = _said_anew(text, key, name)
+    return text
+
+
+def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | bytes]) -> str:
+    """Adds what a registry has for the service to `files`; the service file names it as it is found there.
+
+    So an instance asks no registry, and all instances of a site serve the same bytes until the next deployment.
+    """
+    registered = [version for version in service.versions if version.model.startswith(UNPACKED)]
+    said = load_service(service.source).versions
+    if registered and not said:  # `model` itself names a version
+        (version,) = registered
+        line = f'"{version.name}" = {{ model = "{_shipped(version.model)}", weight = 1.0 }}'
+        text = f"{text.rstrip()}\n\n[service.versions]\n{line}\n"
+    needs: list[str] = []
+    for version in registered:
+        folder = Path(version.model.removeprefix(UNPACKED))
+        files |= {f"{_VERSIONS}/{folder.name}/{name}": path for path, name in walk(folder, folder)}
+        if (own := folder / FILES / "requirements.txt").is_file():
+            needs.append(read_text(own).strip())
+    for before, version in zip(said, service.versions, strict=False):
+        if version in registered:
+            quoted = rf"""(["']){re.escape(before.model)}\1"""  # whole: one reference may be the beginning of another
+            text = re.sub(quoted, json.dumps(_shipped(version.model)), text)
+    if needs and "requirements.txt" not in files:
+        files["requirements.txt"] = ("\n".join(dict.fromkeys(needs)) + "\n").encode()
+    return text
+
+
+def _shipped(model: str) -> str:
+    """The reference where the archive is unpacked."""
+    return f"{UNPACKED}{_VERSIONS}/{Path(model).name}" if model.startswith(UNPACKED) else model
+
+
+def _of_these(sent: Shipment, deployment: ResolvedService) -> Shipment:
+    """The shipment of a service some of whose types were left out; its file names the others."""
+    if deployment is sent.deployment:
+        return sent
+    text = sent.files["service.toml"]
+    assert isinstance(text, bytes)
+    named = _with_instances(text.decode(), deployment.service.instances).encode()
+    return replace(sent, deployment=deployment, files={**sent.files, "service.toml": named})
+
+
+def _with_instances(text: str, instances: Sequence[str]) -> str:
+    """A service file that may buy these types."""
+    line = f"instances = {json.dumps(list(instances))}"
+    changed, count = re.subn(_INSTANCES, lambda _: line, text, count=1, flags=re.M)
+    if count:
+        return changed
+    changed, count = re.subn(r"^[ \t]*\[fleet\][^\n]*$", lambda head: f"{head[0]}\n{line}", text, count=1, flags=re.M)
+    return changed if count else f"{text.rstrip()}\n\n[fleet]\n{line}\n"
+
+
+def _with_stage_instances(text: str, stage: str, instances: Sequence[str]) -> str:
+    """A pipeline file one of whose stages may buy these types."""
+    line = f"instances = {json.dumps(list(instances))}"
+    head = rf"""^[ \t]*\[[ \t]*stage[ \t]*\.[ \t]*(["']?){re.escape(stage)}\1[ \t]*\][^\n]*$"""
+    found = re.search(head, text, flags=re.M)
+    if found is None:  # written otherwise: what arrives is compared with what was checked
+        return text
+    after = re.search(r"^[ \t]*\[", text[found.end() :], flags=re.M)
+    end = len(text) if after is None else found.end() + after.start()
+    section = re.sub(_INSTANCES, "", text[found.end() : end], count=1, flags=re.M)
+    return f"{text[: found.end()]}\n{line}{section}{text[end:]}"
+
+
+def _said_anew(text: str, key: str, value: str) -> str:
+    """A service file in which the line of `key` says `value`."""
+    return re.sub(rf"^(\s*{key}\s*=\s*).*$", lambda line: line[1] + json.dumps(value), text, count=1, flags=re.M)

@@ -1,0 +1,218 @@
+"""What is sent of a service, and of a pipeline."""
+
+from __future__ import annotations
+
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+from mark_infra.deploy.artifacts import archive
+from mark_infra.deploy.boots import platforms_of
+from mark_infra.deploy.offerings import without
+from mark_infra.deploy.shipments import (
+    _of_these,
+    _with_instances,
+    _with_stage_instances,
+    as_found,
+    check_archive,
+    environment_of,
+    libraries_of,
+    shipment,
+    shipments,
+)
+
+from mark.config.service_file import load_service
+from mark.domain.errors import BadInput, MarkError
+from mark.launch.server import ServerOptions, serving_of
+from mark.models.registry_place import open_registry, pinned
+from mark.models.registry_unpacked import check
+from tests.infra.deploy.service_files import PIPELINE, PROFILE, SERVICE, pipeline, service
+
+
+def test_a_folder_is_sent_with_its_service(tmp_path: Path) -> None:
+    sent = shipment(service(tmp_path))
+    assert sorted(sent.files) == ["echo.py", "my.toml", "profile.csv", "service.toml"]
+    assert isinstance(sent.files["service.toml"], bytes)
+
+
+def test_a_profile_from_elsewhere_comes_along(tmp_path: Path) -> None:
+    sent = shipment(service(tmp_path / "a", profile="../profile.csv"))
+    text = sent.files["service.toml"]
+    assert isinstance(text, bytes)
+    assert b'profile = "profile-profile.csv"' in text
+    assert sent.files["profile-profile.csv"] == tmp_path / "profile.csv"
+
+
+def test_a_shipped_service_is_its_file_alone() -> None:
+    sent = shipment("inception-v3")
+    assert list(sent.files) == ["service.toml"]
+    assert environment_of(sent.service, "lambda:1024") == {
+        "MARK_MODEL": "mark.profiling.replay:Replay?model=inception-v3&instance=lambda:1024",
+        "MARK_MODEL_PATH": "service",
+        "MARK_NAME": "inception-v3",
+        "MARK_VERSION": "1",
+    }
+
+
+def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no requirements\.txt brings it"):
+        shipment(service(tmp_path, code="other.py"))
+    (tmp_path / "requirements.txt").write_text("echo\n")
+    shipment(str(tmp_path / "my.toml"))
+
+
+@pytest.mark.parametrize(
+    ("model", "library"),
+    [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
+)
+def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, library: str) -> None:
+    """Nothing else on an instance does: it has what serving needs, and no solver, whose libraries these may be."""
+    file = Path(service(tmp_path))
+    assert libraries_of(shipment(str(file))) == ()
+    (tmp_path / model.partition(":")[2].partition("?")[0]).write_text("weights")
+    (tmp_path / "profile.csv").write_text(PROFILE.replace("echo:Echo", model))
+    file.write_text(file.read_text().replace("echo:Echo", model))
+    assert libraries_of(shipment(str(file))) == (library,)
+
+
+def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> None:
+    file = Path(service(tmp_path))
+    versions = (
+        '[service.versions]\n"1" = { model = "echo:A", weight = 0.2 }\n"2" = { model = "echo:B", weight = 0.8 }\n'
+    )
+    file.write_text(file.read_text() + versions)
+    found = environment_of(shipment(str(file)).service, "lambda:1024")
+    assert (found["MARK_MODEL"], found["MARK_VERSION"], found["MARK_NAME"]) == ("echo:B", "2", "echo")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SERVICE.format(instances=["c5.*", "p[23].*"], profile="p.csv"),
+        SERVICE.format(instances="[\n  'c5.*',  # [all]\n  \"p2.xlarge\",\n]", profile="p.csv"),
+        SERVICE.format(instances="[]", profile="p.csv").replace("instances = []\n", ""),
+        '[service]\nname = "x"\n',
+    ],
+)
+def test_a_file_names_the_types_that_are_left(text: str) -> None:
+    before, after = (tomllib.loads(one) for one in (text, _with_instances(text, ["c5.large", "c5.xlarge"])))
+    assert after.pop("fleet") == {**before.pop("fleet", {}), "instances": ["c5.large", "c5.xlarge"]}
+    assert after == before
+
+
+def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
+    """And what arrives is what was checked here."""
+    sent = shipment("inception-v3")
+    said: list[str] = []
+    left = _of_these(sent, without(sent.deployment, {"p2.xlarge": "gone"}, said.append))
+    assert said == ["inception-v3: left out p2.xlarge (gone)"]
+    assert [platform.name for platform in platforms_of(left.deployment)] == ["x86_64"]
+    check_archive(archive(left.files, tmp_path / "sent.tar.gz"), left)
+    with pytest.raises(MarkError, match="what would be sent"):
+        check_archive(archive(sent.files, tmp_path / "other.tar.gz"), left)
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_what_a_registry_has_is_sent_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aside: bool) -> None:
+    """As the service's model, or among its versions; where it arrives no registry is asked."""
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    (tmp_path / "far").mkdir()
+    for name, text in (("m.py", "x = 1\n"), ("requirements.txt", "onnxruntime\n")):
+        (tmp_path / "far" / name).write_text(text)
+    files = {path.name: path for path in (tmp_path / "far").iterdir()}
+    registry = open_registry()
+    version = registry.register("m", "m:M", files, profile=("echo:Echo", PROFILE.encode()))
+    registry.promote("m", version.short, "production")
+    file = Path(service(tmp_path / "service"))
+    text = file.read_text()
+    if aside:
+        text += '[service.versions]\n"1" = { model = "echo:Echo", weight = 0.4 }\n'
+        text += '"2" = { model = "registry:m@production", weight = 0.6 }\n'
+    else:
+        text = text.replace("echo:Echo", "registry:m@production")
+    file.write_text(text)
+    sent = shipment(str(file))
+    assert f"versions/{version.id}/files/m.py" in sent.files
+    assert libraries_of(sent) == ()
+    assert sent.files["requirements.txt"] == b"onnxruntime\n"
+    assert environment_of(sent.service, "lambda:1024")["MARK_MODEL"] == f"version:versions/{version.id}"
+    there = tmp_path / "there"
+    with tarfile.open(archive(sent.files, tmp_path / "sent.tar.gz")) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(there)
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "nowhere"))
+    arrived = serving_of(ServerOptions(service=""), pinned(load_service(str(there / "service.toml"))))
+    name = "2" if aside else version.id[:12]
+    assert arrived.versions.references[name] == f"version:versions/{version.id}"
+    assert check(arrived.search / "versions" / version.id).id == version.id
+    check_archive(tmp_path / "sent.tar.gz", sent)
+
+
+def test_one_reference_may_be_the_beginning_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    registry, ids = open_registry(), []
+    for number, alias in enumerate(("prod", "prod-eu")):
+        (tmp_path / "m.py").write_text(f"x = {number}\n")
+        profile = ("echo:Echo", PROFILE.encode())
+        ids.append(registry.register("m", "m:M", {"m.py": tmp_path / "m.py"}, profile=profile))
+        registry.promote("m", ids[-1].short, alias)
+    file = Path(service(tmp_path / "service"))
+    versions = '\n[service.versions]\n"1" = { model = "registry:m@prod", weight = 0.4 }\n'
+    file.write_text(file.read_text() + versions + "\"2\" = { model = 'registry:m@prod-eu', weight = 0.6 }\n")
+    sent = shipment(str(file))
+    for version in ids:
+        assert f'model = "version:versions/{version.id}",'.encode() in sent.files["service.toml"]
+
+
+def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> None:
+    first, second = sent = shipments(pipeline(tmp_path))
+    assert [(one.service.name, one.service.stage, one.folder) for one in sent] == [
+        ("two-first", "first", "two"),
+        ("two-second", "second", "two"),
+    ]
+    assert first.files is second.files
+    assert sorted(first.files) == ["driver.py", "echo.py", "my.toml", "profile-profile.csv", "service.toml"]
+    assert first.deployment.function is not None
+    assert (first.deployment.function.offer.name, second.deployment.function) == ("lambda:1024", None)
+    assert first.service.limits_unsaid == ()
+    check_archive(archive(first.files, tmp_path / "two.tar.gz"), *sent)
+    assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("slo_ms = 400\n", "", r"\[stage.second\] slo_ms: must be said of each stage"),
+        ("driver:run", "other:run", r"no requirements\.txt brings it: other:run$"),
+        ('model = "echo:Echo"\nslo', 'model = "gone:Echo"\nslo', r"no requirements\.txt brings it: gone:Echo$"),
+        ('"two"', f'"{"t" * 60}"', "more than 63 characters"),
+        ("[fleet]", "[conductors]\ncount = 1\n[fleet]", r"\[conductors\] count: must lie between 2 and"),
+        ("[fleet]", "[conductors]\ncount = 101\n[fleet]", r"\[conductors\] count: must be 100 at most: 101"),
+    ],
+)
+def test_a_pipeline_that_does_not_fit_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in PIPELINE
+    with pytest.raises(BadInput, match=said):
+        shipments(pipeline(tmp_path, PIPELINE.replace(old, new, 1)))
+
+
+def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
+    """Each stage's own, and no other's; what arrives is what was checked here."""
+    sent = shipments(pipeline(tmp_path))
+    left = [without(one.deployment, {"g5.xlarge": "gone", "g4dn.xlarge": "gone"}, lambda _: None) for one in sent]
+    found = as_found(sent, left)
+    text = found[0].files["service.toml"]
+    assert isinstance(text, bytes)
+    tables = tomllib.loads(text.decode())
+    assert [tables["stage"][name].pop("instances") for name in ("first", "second")] == [["c5.large"]] * 2
+    before = tomllib.loads(PIPELINE)
+    del before["stage"]["second"]["instances"]
+    assert tables == {**before, "service": {**before["service"], "profile": "profile-profile.csv"}}
+    check_archive(archive(found[0].files, tmp_path / "two.tar.gz"), *found)
+    other = _with_stage_instances(text.decode(), "second", ["g4dn.xlarge"]).encode()
+    packed = archive({**found[0].files, "service.toml": other}, tmp_path / "two.tar.gz")
+    with pytest.raises(MarkError, match="two-second: what would be sent"):
+        check_archive(packed, *found)
