@@ -181,7 +181,9 @@ class ServiceRuntime:
         """Is it time for a round?"""
         parts = self._parts
         if parts is None:
-            return fence is not None and now_unix_s >= self._again_unix_s
+            # Also where the wall clock was set back meanwhile.
+            waits = self._again_unix_s - AGAIN_S <= now_unix_s < self._again_unix_s
+            return fence is not None and not waits
         return fence != self._fence or self._window_of(parts) > self._window
 
     # -- reconciled ---------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class Watch:
         self._bills: dict[str, tuple[float, float]] | None = None
         self._sizes: dict[str, int] = {}
         kinds = {fault.kind for fault in world.schedule.faults}
-        self._may_stand, self._moves = "clock ahead" in kinds or "clock stands" in kinds, "prices move" in kinds
+        self._moves = "prices move" in kinds
 
     # -- called at commands --------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Watch:
         # have come down meanwhile.
         if what in self._seen[truth.name].unanswered:
             return
-        extra = controller.state.monitor.extra_at(process.clock.now_s())
+        extra = controller.state.monitor.extra_at(process.clocks[truth.name].now_s())
         wanted = sum(plan.counts.values()) + extra
         rollout = controller.state.rollout
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
@@ -240,13 +240,11 @@ class Watch:
             self._leader, self._led_s = leader, now_s
         if leader is not None or not any(not p.dead and not p.paused for p in world.processes):
             self._leaderless_s = now_s
-        # A clock that was set back stands until time has caught up: its controller leads, and finds nothing due.
-        stands = self._may_stand and any(process.clock.stands for process in world.processes)
-        if stands or world.hindered:
+        if world.hindered:
             self._hindered_s = now_s
         if leader is None or self._hindered_s == now_s:
             self.hindered_for_s += passed_s
-        if stands or world.clocks:
+        if world.clocks:
             self._clocks_s = now_s
         if world.spoiled:
             self._spoiled_s = now_s
@@ -388,7 +386,7 @@ class Watch:
             return
         controller = leader.controllers.get(truth.name)
         plan = None if controller is None else controller.state.plan
-        age_s = math.inf if plan is None else leader.clock.now_s() - plan.at_s
+        age_s = math.inf if plan is None else leader.clocks[truth.name].now_s() - plan.at_s
         if age_s > PLANNED_S:
             self._break("planned", f"{truth.name}: the plan is {age_s:.0f} s old")
 

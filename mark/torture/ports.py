@@ -41,11 +41,10 @@ class Killed(BaseException):
 
 
 class ProcessClock:
-    """The clock of one process: the world's, unless a fault sets it. Unlike a wall clock its port never goes back."""
+    """The wall clock of one process: the world's, unless a fault sets it."""
 
     def __init__(self, world: TorturedWorld, process: TorturedProcess) -> None:
         self._world, self._process = world, process
-        self._last_s = 0.0
         self._stands: tuple[int, float] | None = None  # number of the fault, and where it stands
 
     def wall_s(self) -> float:
@@ -63,16 +62,19 @@ class ProcessClock:
             return self._stands[1]
         return now_s
 
-    @property
-    def stands(self) -> bool:
-        """Was it ahead, and does it wait?"""
-        return self._last_s > self._world.now_s
+
+class ServiceClock:
+    """The port Clock: counts on from where the wall clock was when the process began to lead, whatever that shows."""
+
+    def __init__(self, world: TorturedWorld, clock: ProcessClock) -> None:
+        self._world, self._clock, self._ahead_s = world, clock, 0.0
+
+    def rebase(self) -> None:
+        """The process begins to lead."""
+        self._ahead_s = self._clock.wall_s() - self._world.now_s
 
     def now_s(self) -> float:
-        wall_s = self.wall_s() if self._world.clocks else self._world.now_s
-        if wall_s > self._last_s:
-            self._last_s = wall_s
-        return self._last_s
+        return self._world.now_s + self._ahead_s
 
 
 class _Port:
@@ -169,7 +171,7 @@ class ProcessCloud(_Port):
             watch.refused(self._truth, self._fence, offers, token)
             raise
         except CloudError as error:
-            if not isinstance(error, DECIDED + (ThrottledError,)):
+            if not isinstance(error, (*DECIDED, ThrottledError)):
                 watch.unanswered(self._truth, token)
             raise
         return launched
@@ -342,7 +344,8 @@ class ProcessTelemetry(_Port):
 
     def load(self) -> Load:
         self._answer()
-        first, self._from = self._from, max(self._from, math.floor(self._process.clock.now_s() / MINUTE_S))
+        now_s = self._process.clocks[self._truth.name].now_s()
+        first, self._from = self._from, max(self._from, math.floor(now_s / MINUTE_S))
         rates = np.array([self._seen(self._truth.rps_in(minute)) for minute in range(first, self._from)])
         return Load(first * MINUTE_S, MINUTE_S, rates, rates)
 

@@ -36,6 +36,7 @@ from mark.torture.ports import (
     ProcessStore,
     ProcessTelemetry,
     ProcessTerms,
+    ServiceClock,
 )
 from mark.torture.roles import TorturedService, TorturedWorld
 from mark.torture.site import LIMITS, LastRate, SteadyPlanner
@@ -184,6 +185,7 @@ class ControllerProcess:
         self.paused = 0  # calls within which it stands still
         self.restart_s = 0.0
         self.clock = ProcessClock(world, self)
+        self.clocks = {name: ServiceClock(world, self.clock) for name in world.services}
         self._own_lease = FencedLease(ProcessTerms(world, self), LEASE, monotonic_s=lambda: world.now_s)
         self.lease = parts.lease(self._own_lease)
         self._pool = WaitingPool()
@@ -220,6 +222,8 @@ class ControllerProcess:
 
         def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
             world, parts, fence = self._world, self._parts, self._own_lease.fence or 0
+            clock = self.clocks[truth.name]
+            clock.rebase()
             bare = ProcessCloud(world, self, truth, fence)
             cloud, store = parts.cloud(bare), wrapped(parts.store(ProcessStore(world, self, truth, fence)))
             telemetry = parts.telemetry(ProcessTelemetry(world, self, truth))
@@ -230,11 +234,11 @@ class ControllerProcess:
 
             controller = parts.controller()(
                 policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth),
-                self.clock, store, telemetry, leads=parts.leads(self.lease), release=release,
+                clock, store, telemetry, leads=parts.leads(self.lease), release=release,
             )  # fmt: skip
             self.controllers[truth.name] = controller
             return RuntimePorts(
-                controller, cloud, telemetry, bare, store, self.clock,
+                controller, cloud, telemetry, bare, store, clock,
                 lambda at_s: ORIGIN_UNIX_S + at_s, policy, lambda: None, ProcessPrices(truth),
             )  # fmt: skip
 

@@ -55,14 +55,10 @@ class TorturedService(Protocol):
 
 
 class TorturedClock(Protocol):
-    """The clock of a process."""
-
-    @property
-    def stands(self) -> bool:
-        """Does it show the same time for longer than it should?"""
+    """The clock of a service in a process."""
 
     def now_s(self) -> float:
-        """Of the services' clock; never goes back."""
+        """Never goes back while the process leads."""
 
 
 class TorturedProcess(Protocol):
@@ -74,8 +70,8 @@ class TorturedProcess(Protocol):
     controllers: dict[str, Controller]  # of the last start, by service
 
     @property
-    def clock(self) -> TorturedClock:
-        """Its own, which may differ from the world's time."""
+    def clocks(self) -> Mapping[str, TorturedClock]:
+        """By service; they may differ from the world's time."""
 
     @property
     def runtimes(self) -> Mapping[str, ServiceRuntime]:

@@ -13,7 +13,7 @@ from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers
 from mark.control.rollout import Rollout, RolloutStage
-from mark.control.service_runtime import BACK, WISH
+from mark.control.service_runtime import AGAIN_S, BACK, WISH
 from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutView
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
@@ -253,6 +253,17 @@ def test_a_released_lease_is_taken_at_once() -> None:
     other.run(16)  # it asks again within the term it had seen
     assert other.manager.leads()
     assert world.closed == 1
+
+
+def test_a_failed_start_is_tried_again_whatever_the_clock_shows() -> None:
+    """A clock that is set back by an hour is no reason to wait for an hour."""
+    world = World()
+    world.fail_start = CloudError("no answer")
+    runtime = world.member()
+    runtime.reconcile(1, ORIGIN + 4000.0)
+    assert not runtime.due(1, ORIGIN + 4000.0 + AGAIN_S - 1.0)
+    assert runtime.due(1, ORIGIN + 4000.0 + AGAIN_S)
+    assert runtime.due(1, ORIGIN + 400.0)
 
 
 def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
