@@ -100,6 +100,7 @@ class ModelController(NamedTuple):
     intent: ModelIntent | None = None  # in hand
     again: bool = False  # is that repeated?
     got: int = -1  # minute in which it was launched
+    stays: tuple[ModelIntent, ...] = ()  # of `made`, once the one in hand is crossed out
     missing: int = 0  # launches still to be made
     fleet: frozenset[int] = frozenset()  # as it saw it
 
@@ -212,7 +213,7 @@ def _slept(world: ModelWorld, i: int, c: ModelController) -> ModelWorld:
     return _with(
         world, i,
         c._replace(
-            at=ROUND, now=c.now if c.put_off else 0, todo=(), intent=None, again=False, got=-1, missing=0,
+            at=ROUND, now=c.now if c.put_off else 0, todo=(), intent=None, again=False, got=-1, stays=(), missing=0,
             fleet=frozenset(),
         ),
     )  # fmt: skip
@@ -274,7 +275,7 @@ def _looked_again(world: ModelWorld, i: int, c: ModelController, rules: Rules) -
     while c.todo and rules.looks_again:
         intent = intents[c.todo[0]]
         if c.now - intent.at >= (1 if intent.made else UNSURE_MINUTES):
-            return _with(world, i, c._replace(at=CROSS, intent=intent, again=True, got=-1))
+            return _with(world, i, c._replace(at=CROSS, intent=intent, again=True, got=-1, stays=_hidden(world, c)))
         if intent.token not in c.put_off:
             return _with(world, i, c._replace(at=CALL, intent=intent, again=True))
         c = c._replace(todo=c.todo[1:])
@@ -334,7 +335,7 @@ def _call(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
     if outcome in (DONE, LOST):
         world = world._replace(cloud=_launched(world, token, frozenset([i]) if outcome == DONE else frozenset()))
     if outcome in (DONE, REFUSED) or not (c.again or rules.keeps_unsure):
-        c = c._replace(at=CROSS, got=world.now if outcome == DONE else -1)
+        c = c._replace(at=CROSS, got=world.now if outcome == DONE else -1, stays=_hidden(world, c))
         if c.again and not c.intent.made and rules.fenced and c.parts != world.fence:
             return _dropped(world, i, c)  # when it is recorded
         return _with(world, i, c)
@@ -356,14 +357,18 @@ def _launched(world: ModelWorld, token: int, seen_by: frozenset[int]) -> tuple[M
     )
 
 
+def _hidden(world: ModelWorld, c: ModelController) -> tuple[ModelIntent, ...]:
+    """Of what it launched, what may not show to others yet."""
+    return tuple(one for one in c.made if one.at >= world.now)
+
+
 def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
     c = world.controllers[i]
     if c.intent is None:  # out of the store, which may have one that it does not have
         world, known = _put(world, i, outcome, rules, (*c.pending, *c.made))
         return _looked_again(world, i, c._replace(kept=True), rules) if known else world
     intent, token = c.intent, c.intent.token
-    c = c._replace(put_off=c.put_off - {token})
-    made = tuple(one for one in c.made if one.at >= intent.at)
+    made, c = c.stays, c._replace(put_off=c.put_off - {token}, stays=())
     if c.got >= 0 and rules.keeps_made:
         at = c.got if rules.dated_by_call and not intent.made else intent.at
         made = (*made, ModelIntent(token, at, made=True))

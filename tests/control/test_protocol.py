@@ -24,7 +24,7 @@ STEPS = 60  # of a history
         (Bounds(minutes=1, crashes=0, faults=1), 2499),
         (Bounds(minutes=2, crashes=1, faults=0), 8870),
         pytest.param(Bounds(minutes=2, crashes=1, faults=1), 65119, marks=pytest.mark.slow),
-        pytest.param(Bounds(minutes=2, crashes=0, faults=1, needs=2), 62965, marks=pytest.mark.slow),
+        pytest.param(Bounds(minutes=2, crashes=0, faults=1, needs=2), 61591, marks=pytest.mark.slow),
         pytest.param(Bounds(minutes=1, crashes=0, faults=1, controllers=3), 17517, marks=pytest.mark.slow),
         pytest.param(Bounds(minutes=6, crashes=1, faults=1, passes=("minutes",)), 41082, marks=pytest.mark.slow),
         pytest.param(Bounds(minutes=1, crashes=1, faults=2, refusals=True), 41207, marks=pytest.mark.slow),
