@@ -6,7 +6,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from mark.control.state import (
     stand_in,
 )
 from mark.domain.arrays import FloatArray
+from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.control.warm_pool import WarmPool
 from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
+from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market

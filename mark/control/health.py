@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
+from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
 
 SILENT_S = 30.0  # six times asked for its metrics

@@ -83,6 +83,7 @@ class Ledger:
                 self._meter.repriced(index, opened.get(name, []))
         self._changed = False
         self._looked_s = 0.0
+        self._waits_until_s: float | None = None  # None: not asked since the last look
 
     def reprice(self, resolved: ResolvedService, since_s: Mapping[str, float], now_s: float) -> None:
         """These are the prices now, each since that time where it is told, else from now on."""
@@ -97,7 +98,7 @@ class Ledger:
 
     def observe(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
         """Take in what the cloud told since the last call, and what the fleet shows."""
-        self._looked_s = now_s
+        self._looked_s, self._waits_until_s = now_s, None
         first = self._began_s is None
         if self._began_s is None:
             self._began_s, self._changed = now_s, True
@@ -134,8 +135,10 @@ class Ledger:
     @property
     def waits_until_s(self) -> float:
         """When `observe` will give up waiting for the cloud's word, though it is shown nothing new."""
-        looked_s = (span.seen_s if span.missed_s is None else span.missed_s for span in self._spans.values())
-        return min((at_s + self._grace_s for at_s in looked_s if at_s is not None), default=math.inf)
+        if self._waits_until_s is None:
+            looked_s = (span.seen_s if span.missed_s is None else span.missed_s for span in self._spans.values())
+            self._waits_until_s = min((at_s + self._grace_s for at_s in looked_s if at_s is not None), default=math.inf)
+        return self._waits_until_s
 
     def bill(self, now_s: float, functions_usd: float, requests: int) -> Bill:
         """Up to now, with what functions cost so far, and balancer, addresses and data of `requests`.

@@ -8,8 +8,7 @@ was taken back.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from mark.domain.copying import replace
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
 

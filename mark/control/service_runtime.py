@@ -9,7 +9,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mark.billing.moving_prices import LivePrices, Repriced
@@ -25,6 +25,7 @@ from mark.control.shared_limits import Holding
 from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.command import Command
+from mark.domain.copying import replace
 from mark.domain.errors import BadInput, CloudError, Infeasible, LostLease
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.load import Forecast
@@ -511,7 +512,7 @@ def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) 
         step_s=unix_s(forecast.step_s) - unix_s(0.0),
         predictor=forecast.predictor,
         levels=FAN,
-        rps=tuple(tuple(forecast.mean_at(level).tolist()) for level in FAN),
+        rps=tuple(map(tuple, forecast.means_at(FAN).tolist())),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from operator import attrgetter, is_
 from typing import Any
 
@@ -22,6 +22,7 @@ from mark.control.rollout import ended as no_failed_boot
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate
+from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -78,11 +79,12 @@ class ControllerState:
 _OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
 _durable_of = attrgetter(*_DURABLE)
+_FORGOTTEN: dict[str, Any] = {name: getattr(ControllerState(), name) for name in _OF_THE_PROCESS}
 
 
 def durable(state: ControllerState) -> ControllerState:
     """What a later process can use of the state."""
-    return ControllerState(**dict(zip(_DURABLE, _durable_of(state), strict=True)))
+    return replace(state, **_FORGOTTEN)
 
 
 def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -61,7 +62,7 @@ class Forecast:
         shape = (len(self.levels), self.mean_rps.shape[1])
         if self.mean_rps.shape != shape or self.peak_rps.shape != shape:
             raise BadInput("forecast shapes differ", self.predictor, (shape, self.mean_rps.shape, self.peak_rps.shape))
-        for rates in (self.mean_rps, self.peak_rps):
+        for rates in (self.mean_rps,) if self.peak_rps is self.mean_rps else (self.mean_rps, self.peak_rps):
             rising = (rates[1:] >= rates[:-1] - 1e-9).all()  # False for NaN, as what follows
             if rates.size and not (rising and rates.min() >= 0.0 and rates.max() < np.inf):
                 raise BadInput("quantiles must be finite, not negative, and must not cross", self.predictor)
@@ -77,6 +78,15 @@ class Forecast:
     def mean_at(self, level: float) -> FloatArray:
         """Quantile `level` of the mean rate per step, shape (H,)."""
         return _quantile(self.levels, self.mean_rps, level)
+
+    def means_at(self, levels: Sequence[float]) -> FloatArray:
+        """`mean_at` of each level, shape (levels, H)."""
+        held = np.asarray(self.levels, dtype=np.float64).tobytes()
+        places = [_place(held, level) for level in levels]
+        low = np.array([place for place, _ in places])
+        weight = np.array([[weight] for _, weight in places])
+        high = np.minimum(low + 1, len(self.levels) - 1)
+        return np.asarray(self.mean_rps[low] * (1.0 - weight) + self.mean_rps[high] * weight, dtype=np.float64)
 
     def by_minute(self) -> Forecast:
         """The same forecast on 60 s steps, each longer step repeated (a step is never shorter than 60 s)."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mark.control.health import BOOT_S
 from mark.control.ports import Launched, Ran
+from mark.domain.copying import replace
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from mark.control.lease import Term
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
+from mark.domain.copying import replace
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LostLease, StoreError, ThrottledError
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load

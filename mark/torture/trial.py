@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 from collections import Counter
@@ -55,7 +56,7 @@ class Tortured:
 
 def tried(schedule: Schedule, parts: ProcessParts | None = None) -> Trial:
     """Run it. Equal arguments, equal trials: nothing is drawn but from the schedule's seed."""
-    with _quiet():
+    with _quiet(), _uncollected():
         world = World(schedule, parts)
         world.run()
     broken = world.watch.broken
@@ -108,6 +109,18 @@ def _besides(schedule: Schedule) -> str:
     warm = f", a warm pool of {schedule.warm_pool}" if schedule.warm_pool else ""
     policy = f", policy {schedule.policy}" if schedule.policy != STAND_IN else ""
     return f"{warm}{', releases' if schedule.releases else ''}{policy}"
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A world is small, and goes as a whole when its trial is over: to look for garbage in between is wasted."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers, ReleaseCounts
 from mark.control.rollout import RolloutStage
 from mark.control.views import Limits
 from mark.domain.errors import BadInput, RefusalScope
-from mark.domain.fleet import Phase
+from mark.domain.fleet import Fleet, Phase
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
@@ -64,6 +64,7 @@ class ServiceTruth:
         self._recent: deque[tuple[float, float, float]] = deque()
         self._looked_back: tuple[float, RecentAnswers] = -1.0, RecentAnswers(0, 0)
         self._counts: dict[tuple[str, str], float] = {}  # requests by release and offer
+        self._judged: tuple[Fleet | None, str] = None, ""  # the fleet of which `state` was asked last, and its word
 
     def rps_in(self, minute: int) -> float:
         return self._rps[min(max(minute, 0), len(self._rps) - 1)]
@@ -129,8 +130,12 @@ class ServiceTruth:
             return NO_LEADER
         if not self.cloud.ready():
             return NONE_READY
-        phases = {m.view.phase for m in self.cloud.machines.values()}
-        return BOOTING if Phase.PENDING in phases else DRAINING if Phase.DRAINING in phases else STEADY
+        fleet = self.cloud.fleet()
+        if fleet is not self._judged[0]:
+            phases = {i.phase for i in fleet.instances}
+            word = BOOTING if Phase.PENDING in phases else DRAINING if Phase.DRAINING in phases else STEADY
+            self._judged = fleet, word
+        return self._judged[1]
 
 
 class World:
