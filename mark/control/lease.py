@@ -88,9 +88,11 @@ class FencedLease:
     def hold(self, now_s: float) -> int | None:
         began_s = self._monotonic_s()
         wall_s, passed_s = now_s - self._asked_unix_s, began_s - self._asked_s
-        if self.lasts() and abs(wall_s - passed_s) > _SET * self.ttl_s:
+        # Also where the term is over meanwhile, and nobody took the next one: what began by the old clock must end.
+        ours = self._term is not None and self._term.holder == self.holder
+        if ours and abs(wall_s - passed_s) > _SET * self.ttl_s:
             _log.warning("lease %s let go of: the wall clock was set by %.0f s", self.name, wall_s - passed_s)
-            self._lasts_until_s, self._aside_until_s = -math.inf, began_s + 2.0 * self.ttl_s
+            self._term, self._lasts_until_s, self._aside_until_s = None, -math.inf, began_s + 2.0 * self.ttl_s
         if began_s < self._aside_until_s:
             return None
         # By both clocks: one that was set proves nothing.

@@ -31,7 +31,7 @@ _LONGEST_CALL_S = 40.0
 _LONGEST_PAUSE_S = 3600.0
 _LONGEST_RESTART_S = 1200.0
 WARM_S = 300.0  # that an environment of a function stays warm
-SIGNED_S = 300.0  # a call that arrives so long after it was signed is refused, as by AWS (Signature Version 4)
+SIGNED_S = 300.0  # a call is refused whose signature is of so long ago, or ahead, as by AWS (Signature Version 4)
 LEASE = "controller"
 T = TypeVar("T")
 
@@ -124,8 +124,7 @@ class ProcessCloud(_Port):
         self._answered: dict[str, Launched] = {}  # by token
 
     def fleet(self) -> Fleet:
-        self._arrive(command=False)
-        self._refuse()
+        self._send(command=False)
         fleet = self._truth.cloud.fleet()
         if "fleet stale" not in self._world.kinds:
             return fleet
@@ -201,7 +200,12 @@ class ProcessCloud(_Port):
         found, self._truth.cloud.told = self._truth.cloud.told, []
         return tuple(one for one in found if not self._happens("news lost"))
 
-    def _refuse(self) -> None:
+    def _send(self, *, command: bool) -> None:
+        """A call, which is signed by the wall clock, arrives, unless it is refused."""
+        signed_s = self._process.wall_s()
+        self._arrive(command=command)
+        if abs(self._world.now_s - signed_s) > SIGNED_S:
+            raise DeniedError(f"RequestExpired: it was signed {self._world.now_s - signed_s:.0f} s ago")
         if self._world.hindered:
             if self._happens("calls throttled"):
                 raise ThrottledError("too many requests")
@@ -211,11 +215,7 @@ class ProcessCloud(_Port):
     def _command(self, verb: str, what: Any, call: Callable[[], T]) -> T:
         # Before it is sent: what is under way when a controller stands still cannot be taken back.
         self._world.watch.asked(self._truth, self._process, self._fence, verb, what)
-        signed_s = self._world.now_s
-        self._arrive(command=True)
-        if self._world.now_s - signed_s > SIGNED_S:
-            raise DeniedError(f"RequestExpired: it was signed {self._world.now_s - signed_s:.0f} s ago")
-        self._refuse()
+        self._send(command=True)
         before = set(self._truth.cloud.machines)
         self._world.watch.carried_out(self._truth, verb, what)
         done = call()

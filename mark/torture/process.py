@@ -200,11 +200,14 @@ class ControllerProcess:
     def holder(self) -> str:
         return self._own_lease.holder
 
+    def wall_s(self) -> float:
+        return self.clock.wall_s()
+
     def in_term(self) -> bool:
         return self._own_lease.lasts()
 
     def step(self) -> None:
-        self.manager.step(ORIGIN_UNIX_S + self.clock.wall_s())
+        self.manager.step(ORIGIN_UNIX_S + self.wall_s())
         self._pool.run()
 
     def die(self, for_s: float) -> None:

@@ -77,6 +77,9 @@ class TorturedProcess(Protocol):
     def runtimes(self) -> Mapping[str, ServiceRuntime]:
         """By service."""
 
+    def wall_s(self) -> float:
+        """What its machine's clock shows."""
+
     def in_term(self) -> bool:
         """Does the term last that it was told of?"""
 

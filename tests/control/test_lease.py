@@ -179,6 +179,14 @@ def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s
     assert [other.hold(at_s) for at_s in (180.0, 190.9, 191.0)] == [None, None, 2], "nothing has happened meanwhile"
 
 
+def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> None:
+    """Else the holder would go on, under the same number, by the control time that began with the old clock."""
+    one = Holder(terms, ahead_s=600.0)
+    assert one.hold(100.0) == 1
+    one.ahead_s = 0.0
+    assert [one.hold(at_s) for at_s in (3700.0, 3729.9, 3730.0)] == [None, None, 1]
+
+
 def test_a_slow_wall_clock_is_no_reason_to_let_go(terms: CountingTerms) -> None:
     """Nor one that stands: the term is renewed by the monotonic clock, and others see that it is."""
     one, other = Holder(terms), Holder(terms)
