@@ -31,12 +31,11 @@ from mark.pipelines.estimate import (
 from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.judge import CONFIDENCE, keeps_up, miss_limits
 from mark.pipelines.packs import Pack
+from mark.pipelines.promise_split import SHIFT_S
 
 RESAMPLES = 20
 # Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.
 MOST_CALLS = 200_000_000
-# RT_max by so much more and less: what 10 ms are worth
-SHIFT_S = 0.010
 # Of the traffic: beyond it the answer would say more about the sample than about the plan.
 MOST_HEADROOM = 4.0
 _SLOWEST = 0.01

@@ -19,10 +19,9 @@ from mark.planning.policies.alternatives import weigh
 from mark.planning.policies.fixed import counted
 from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
 from mark.planning.port import PlanningContext
+from mark.planning.promise_cost import SLO_SHIFT
 from mark.simulation.inputs import Inputs, open_inputs, open_service, trace_named_in
 from mark.simulation.request import RunRequest
-
-SLO_SHIFT = 0.05  # of RT_max, less and more: what a millisecond is worth
 
 
 @dataclass(frozen=True, slots=True)
