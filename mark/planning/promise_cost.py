@@ -51,7 +51,7 @@ class PromiseCost:
         prices: dict[str, float] = {}
         for offer in steady:
             prices[offer.instance] = min(offer.usd_per_hour, prices.get(offer.instance, math.inf))
-        steps: list[tuple[float, float, float]] = []  # from so many seconds on an instance serves so much for so much
+        steps: list[tuple[float, float, float]] = []  # seconds, and from there on requests/s and $/h of an instance
         for instance, usd_per_hour in sorted(prices.items()):
             profile = profile_of(resolved.profiles, instance)
             assert profile is not None
@@ -65,7 +65,7 @@ class PromiseCost:
         self._instances = np.array(sorted(steps), dtype=np.float64).reshape(-1, 3)
         self._functions: list[tuple[float, float]] = []  # seconds, and dollars of a request
         within_s = math.nextafter(LONGEST_RT_MAX_S, 0.0)
-        while within_s > 0.0:
+        while resolved.function is not None and within_s > 0.0:
             use, _ = choose_function(
                 replace(service, slo=Slo(within_s, attainment)), resolved.catalog, resolved.profiles
             )

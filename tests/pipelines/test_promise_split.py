@@ -58,7 +58,7 @@ def test_it_is_the_cheapest_of_all_splits(data: st.DataObject) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.data())
-def test_joins_that_go_on_early_have_a_split_that_keeps_them(data: st.DataObject) -> None:
+def test_a_split_with_early_joins_is_never_too_cheap(data: st.DataObject) -> None:
     """Found by units of time, so that it may be dearer than the cheapest."""
     pipeline = any_graph(data)
     steps = [data.draw(some_steps()) for _ in pipeline.stages]

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from mark.domain.offer import Market
 from mark.domain.price_list import PromiseEstimate, SloPrice, promise_estimate
-from mark.domain.profile import Candidate
+from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.planning.promise_cost import SLO_SHIFT, PromiseCost
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
-from tests.planning.build import resolved, sold
+from tests.planning.build import LAMBDA, resolved, sold
 
 LATENCIES_MS = {"quick": 40.0, "slow": 150.0, "burst": 100.0}
 BATCHES = {"quick": (8, 180.0), "slow": (4, 300.0)}
@@ -30,7 +30,12 @@ def service(function_ms: float | None = 380.0) -> ResolvedService:
         sold("slow", 0.2),
         sold("burst", 0.01, Market.BURSTABLE),
     )
-    return resolved(*offers, latencies_ms=LATENCIES_MS, batch=BATCHES, function_ms=function_ms)
+    found = resolved(*offers, latencies_ms=LATENCIES_MS, batch=BATCHES, function_ms=function_ms)
+    if function_ms is None:
+        return found
+    return replace(
+        found, profiles={**found.profiles, LAMBDA.name: Profile("m", LAMBDA.name, (ProfileRow(1, function_ms),))}
+    )
 
 
 def looked_up(of: ResolvedService, rt_max_s: float, rps: float) -> float:
@@ -53,6 +58,8 @@ def test_the_cost_is_the_least_of_any_shorter_time(rps: float, function_ms: floa
     for ms in range(5, 800, 15):
         least = min(least, looked_up(of, ms / 1e3, rps))
         assert steps.usd_within(ms / 1e3) == pytest.approx(least)
+    if function_ms is not None:
+        assert PromiseCost(of).steps(1e-4).usd_within(0.4) < 0.1 < PromiseCost(of).steps(1e-4).usd_within(0.37)
     assert list(steps.seconds) == sorted(set(steps.seconds))
     assert list(steps.usd_per_hour) == sorted(set(steps.usd_per_hour), reverse=True)
 
