@@ -244,9 +244,11 @@ class SiteControl:
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
         """Have them asked what came of whole queries."""
         site, there = self._site, self._site.pipelines[pipeline]
-        conductors = Conductors(self._parts.gate(None), there.conductors)
+        conductors = None if there.address else Conductors(self._parts.gate(None), there.conductors)
 
         def targets() -> list[ScrapeTarget]:
+            if conductors is None:
+                return [ScrapeTarget(there.address, there.address, "", 0.0)]
             found = conductors.addresses()
             return [ScrapeTarget(id, f"{there.scheme}://{at}:{site.bouncer_port}", "", 0.0) for id, at in found.items()]
 
