@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
-from mark.domain.price_list import SloPrice
+from mark.domain.price_list import SHIFT_S, SloPrice
 from mark.domain.slo import Slo
 from mark.pipelines.bought import bought, usd_by_stage
 from mark.pipelines.configure import Configuration, configure
@@ -31,7 +31,6 @@ from mark.pipelines.estimate import (
 from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.judge import CONFIDENCE, keeps_up, miss_limits
 from mark.pipelines.packs import Pack
-from mark.pipelines.promise_split import SHIFT_S
 
 RESAMPLES = 20
 # Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.

@@ -23,12 +23,10 @@ from scipy.sparse import coo_array
 
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
-from mark.domain.price_list import PromiseEstimate, promise_estimate
+from mark.domain.price_list import SHIFT_S, PromiseEstimate, promise_estimate
 from mark.pipelines.latency_split import split_latency
-from mark.planning.promise_cost import PromiseSteps
+from mark.planning.promise_cost import EPSILON_S, PromiseSteps
 
-# RT_max by so much more and less: what 10 ms are worth
-SHIFT_S = 0.010
 _MOST_NODES = 2000  # of the solver's search, after which the best that was found is the estimate
 _MS = 1e3  # seconds would be close to the solver's tolerance
 
@@ -41,7 +39,9 @@ def split_usd_per_hour(
     `steps` are of each stage at its own load.
     """
     visits = _longest(pipeline, patterns > 0)
-    in_time = [sum(s <= rt_max_s for s in of.seconds) for of in steps]  # steps that could be part of a split
+    in_time = [
+        sum(s <= rt_max_s + EPSILON_S for s in of.seconds) for of in steps
+    ]  # steps that could be part of a split
     if not all(in_time):
         return math.inf
     if all(join_waits for join_waits, stage in zip(pipeline.awaits_all, pipeline.stages, strict=True) if stage.after):
@@ -87,7 +87,7 @@ def _program(
     found = milp(
         np.concatenate([usd, np.zeros(visits.size)]),
         integrality=chosen.astype(np.int64),
-        bounds=Bounds(0.0, np.where(chosen, 1.0, _MS * rt_max_s)),
+        bounds=Bounds(0.0, np.where(chosen, 1.0, _MS * (rt_max_s + EPSILON_S))),
         constraints=[
             LinearConstraint(_matrix(one_each, size), 1.0, 1.0),
             LinearConstraint(_matrix(rows, size), -1e-6, np.inf),

@@ -14,15 +14,14 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.offer import Market
-from mark.domain.price_list import PromiseEstimate, promise_estimate
+from mark.domain.price_list import SLO_SHIFT, PromiseEstimate, promise_estimate
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.planning.resolve import choose_function, profile_of
 from mark.profiling.policy import candidate
 
-SLO_SHIFT = 0.05  # of RT_max, less and more: what a millisecond is worth
-_EPSILON_S = 1e-9  # times that differ by less are equal
+EPSILON_S = 1e-9  # times that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class PromiseSteps:
 
     def usd_within(self, rt_max_s: float) -> float:
         """$/h; infinite where nothing is so quick."""
-        place = bisect_right(self.seconds, rt_max_s + _EPSILON_S)
+        place = bisect_right(self.seconds, rt_max_s + EPSILON_S)
         return self.usd_per_hour[place - 1] if place else math.inf
 
 
@@ -72,7 +71,7 @@ class PromiseCost:
             if use is None or use.warm_s > within_s:
                 break
             self._functions.append((use.warm_s, use.usd_per_request))
-            within_s = use.warm_s - _EPSILON_S
+            within_s = use.warm_s - EPSILON_S
 
     def steps(self, rps: float) -> PromiseSteps:
         """For a load of `rps` requests/s."""

@@ -48,7 +48,7 @@ def test_prices_are_told_and_null_where_they_are_not_known(changer: httpx.Client
         "usd_per_request": view.price_list.usd_per_request,
         "usd_per_miss": view.price_list.usd_per_miss,
         "promise": {
-            "rps": pytest.approx(view.rps),
+            "rps": pytest.approx(view.rps, rel=1e-5),
             "usd_per_hour": 0.61,
             "other_slos": [
                 {"rt_max_ms": 237.5, "usd_per_hour": 0.68, "difference_usd_per_hour": 0.07},

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.price_list import SHIFT_S
 from mark.pipelines.paths import pattern_path_s
-from mark.pipelines.promise_split import SHIFT_S, split_estimate, split_usd_per_hour
+from mark.pipelines.promise_split import split_estimate, split_usd_per_hour
 from mark.planning.promise_cost import PromiseSteps
 from tests.pipelines.planned import any_graph, chain
 

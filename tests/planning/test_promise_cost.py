@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.offer import Market
-from mark.domain.price_list import PromiseEstimate, SloPrice, promise_estimate
+from mark.domain.price_list import SLO_SHIFT, PromiseEstimate, SloPrice, promise_estimate
 from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
-from mark.planning.promise_cost import SLO_SHIFT, PromiseCost
+from mark.planning.promise_cost import PromiseCost
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
 from tests.planning.build import LAMBDA, resolved, sold
