@@ -1,4 +1,5 @@
-"""What the price list costs a processor: what one more request and miss cost, and what a millisecond of RT_max does.
+"""What the price list costs a processor: what one more request and miss cost, and what a millisecond of RT_max does,
+planned and estimated as a controller does it.
 
     python benchmarks/price_list.py [--service NAME|FILE ...]
 
@@ -10,8 +11,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
+from mark.domain.price_list import usd_per_hour_per_ms
 from mark.planning.prices import prices_of
+from mark.planning.promise_cost import PromiseCost
 from mark.simulation.request import RunRequest
 from mark.studies.decision import plan_service_once, slo_prices
 
@@ -36,7 +40,19 @@ def main() -> None:
         planned = plan_service_once(request, NOON_S)
         request_ms = milliseconds(lambda planned=planned: prices_of(planned.plan, planned.context), 500)  # type: ignore[misc]
         slo_ms = milliseconds(lambda planned=planned: slo_prices(planned), 5)  # type: ignore[misc]
-        print(f"{service}: a request and a miss {request_ms:.2f} ms, a millisecond of RT_max {slo_ms:.0f} ms")
+        resolved, forecast = planned.context.resolved, planned.context.forecast
+        assert forecast is not None
+        load_rps, cost = float(forecast.mean_at(0.5)[0]), PromiseCost(resolved)
+        once_ms = milliseconds(partial(PromiseCost, resolved), 5)
+        rt_max_s = resolved.slo.rt_max_s
+        estimated = partial(cost.estimate, rt_max_s, load_rps)
+        estimate_ms = milliseconds(estimated, 200)
+        plan_usd = usd_per_hour_per_ms(slo_prices(planned))
+        estimate_usd = usd_per_hour_per_ms(estimated().other_slos)
+        print(
+            f"{service}: a request and a miss {request_ms:.2f} ms, a millisecond of RT_max {slo_ms:.0f} ms ({plan_usd} "
+            f"$/h); estimated {estimate_ms:.2f} ms ({estimate_usd} $/h), once before {once_ms:.1f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -14,7 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from mark.api import schema
 from mark.api.guard import MOST_BODY_BYTES, Guard
-from mark.api.manager_port import Manager
+from mark.api.manager_port import Conducted, Manager
 from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
 from mark.api.routes import routes
 from mark.api.sited_pipeline import SitedPipeline
@@ -26,6 +27,7 @@ from mark.serving.frontend.auth import Auth
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEALTH = ("/healthz", "/readyz")
+_NONE: Mapping[str, Conducted] = MappingProxyType({})
 
 _DESCRIPTION = """
 What a controller of mark sees, believes and does, and the few things one may tell it.
@@ -52,10 +54,12 @@ def app(
     auth: Auth | None,
     alive: Callable[[], bool] = lambda: True,
     pipelines: Sequence[PipelineConfig] = (),
+    conducted: Mapping[str, Conducted] = _NONE,
 ) -> FastAPI:
     """The HTTP API over a manager. Without `auth` every request may do everything, so the caller must have checked that
     only this machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the loop of the
-    manager still runs. The services of the stages of `pipelines` are among the manager's.
+    manager still runs. The services of the stages of `pipelines` are among the manager's; `conducted` are the whole
+    queries of those, by name, whose conductors are asked.
     """
     api = FastAPI(
         title="mark: control API",
@@ -66,7 +70,7 @@ def app(
         responses=_ERRORS,
     )
     api.state.manager = manager
-    api.state.pipelines = {config.name: SitedPipeline(config) for config in pipelines}
+    api.state.pipelines = {config.name: SitedPipeline(config, conducted.get(config.name)) for config in pipelines}
     api.include_router(routes, prefix="/api/v1")
     files = _add_page(api)
     _add_health(api, manager, alive)
@@ -96,7 +100,7 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
 
 
 def _add_health(api: FastAPI, manager: Manager, alive: Callable[[], bool]) -> None:
-    metrics = ControllerMetrics(manager)
+    metrics = ControllerMetrics(manager, api.state.pipelines)
 
     @api.get("/healthz", tags=["health"], responses={503: {"description": "the control loop has ended or hangs"}})
     async def live(response: Response) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""What the control API needs of the controller; `mark.control.manager.ControllerManager` is one.
+"""What the control API needs of the controller: `mark.control.manager.ControllerManager` is its manager.
 
 The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from its builder whether
 the manager's loop still runs (`app(..., alive=...)`): the manager has neither to say.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
+from mark.control.views import DecisionView, HistoryView, Limits, QueriesHistory, QueriesView, ServiceView
+from mark.planning.promise_cost import PromiseCost
 
 
 class Manager(Protocol):
@@ -27,6 +28,9 @@ class Manager(Protocol):
     def history(self, service: str, hours: float, points: int) -> HistoryView:
         """The last `hours`, at most 24, in at most `points` equal steps."""
 
+    def promise_cost(self, service: str) -> PromiseCost:
+        """What any load of the service costs by RT_max, at today's prices."""
+
     def pause(self, service: str, paused: bool) -> None:
         """Paused, nothing is bought or ended until it is resumed. Repeatable. Only while it leads."""
 
@@ -41,3 +45,13 @@ class Manager(Protocol):
 
     def leads(self) -> bool:
         """Whether this controller acts; else it stands by."""
+
+
+class Conducted(Protocol):
+    """Whole queries of one pipeline, as its conductors count them. Every method may be called from any thread."""
+
+    def view(self) -> QueriesView:
+        """They now."""
+
+    def history(self, hours: float, points: int) -> QueriesHistory:
+        """The last `hours`, at most 24, in at most `points` equal steps."""

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from mark.api.manager_port import Manager
+from mark.api.sited_pipeline import SitedPipeline
+from mark.control.pipeline_view import PipelineView
 from mark.control.views import ServiceView
 from mark.domain.fleet import Phase
+from mark.domain.price_list import SloPrice
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+_NONE: Mapping[str, SitedPipeline] = MappingProxyType({})
 _PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
 
 
 class ControllerMetrics(Collector):
-    """The page of a controller, made from the views of its manager when it is asked for."""
+    """The page of a controller, made from the views of its manager and `pipelines` when it is asked for."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._room = manager
+    def __init__(self, manager: Manager, pipelines: Mapping[str, SitedPipeline] = _NONE) -> None:
+        self._room, self._pipelines = manager, pipelines
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -41,6 +46,8 @@ class ControllerMetrics(Collector):
                     gauge.add_metric((view.service,), value)
             yield gauge
         yield from _by_label(found)
+        if self._pipelines:
+            yield from _of_pipelines({name: one.view(self._room) for name, one in self._pipelines.items()})
 
 
 def _plan_rps(view: ServiceView) -> float | None:
@@ -97,3 +104,47 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
                 bill.add_metric((view.service, market), usd)
         requests.add_metric((view.service,), view.requests)
     yield from (instances, wanted, forecast, mode, bill, requests)
+
+
+_PIPELINE: tuple[tuple[str, str, Callable[[PipelineView], float | None]], ...] = (
+    ("load_qps", "Queries/s.", lambda v: v.queries_per_s),
+    ("usd_per_hour", "Of what runs, of all stages.", lambda v: v.usd_per_hour),
+    ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.config.slo.attainment),
+    ("slo_rt_max_seconds", "RT_max.", lambda v: v.config.slo.rt_max_s),
+    (
+        "slo_recent",
+        "Share of whole queries in time, of the last 1,000 or so.",
+        lambda v: None if v.queries is None else v.queries.recent,
+    ),
+)
+
+
+def _of_pipelines(found: Mapping[str, PipelineView]) -> Iterator[Metric]:
+    for name, what, read in _PIPELINE:
+        gauge = GaugeMetricFamily(f"mark_controller_pipeline_{name}", what, labels=("pipeline",))
+        for pipeline, view in found.items():
+            if (value := read(view)) is not None:
+                gauge.add_metric((pipeline,), value)
+        yield gauge
+    latency = GaugeMetricFamily(
+        "mark_controller_pipeline_latency_seconds",
+        "Of whole queries, of those of the last 1,000 or so that were answered.",
+        labels=("pipeline", "quantile"),
+    )
+    promise = GaugeMetricFamily(
+        "mark_controller_pipeline_promise_usd_per_hour",
+        "Estimated for the load of now, by RT_max: what is promised, and 10 ms less and more.",
+        labels=("pipeline", "rt_max_ms"),
+    )
+    for pipeline, view in found.items():
+        queries, estimate = view.queries, view.promise
+        if queries is not None:
+            for quantile, ms in (("0.5", queries.recent_p50_ms), ("0.99", queries.recent_p99_ms)):
+                if ms is not None:
+                    latency.add_metric((pipeline, quantile), ms / 1e3)
+        if estimate is not None:
+            own = SloPrice(view.config.slo.rt_max_s, estimate.usd_per_hour)
+            for price in (own, *estimate.other_slos):
+                if price.usd_per_hour is not None:
+                    promise.add_metric((pipeline, f"{price.rt_max_s * 1e3:g}"), price.usd_per_hour)
+    yield from (latency, promise)

@@ -60,6 +60,9 @@ def _known_pipeline(
 
 KnownPipeline = Annotated[SitedPipeline, Depends(_known_pipeline)]
 
+Hours = Annotated[float, Query(gt=0, le=24, allow_inf_nan=False, description="How far back.")]
+Points = Annotated[int, Query(ge=2, le=1440, description="The most steps.")]
+
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": schema.Error, "description": "no such service"}}
 _STANDS_BY: dict[int | str, dict[str, Any]] = {409: {"model": schema.Error, "description": "another controller leads"}}
 _CHANGE: dict[str, Any] = {"dependencies": [Depends(_leading)], "responses": _STANDS_BY, "tags": ["change"]}
@@ -96,8 +99,21 @@ def pipelines(request: Request, manager: TheRoom, pipelines: ThePipelines) -> Re
     responses={404: {"model": schema.Error, "description": "no such pipeline"}},
 )
 def pipeline(request: Request, manager: TheRoom, pipeline: KnownPipeline) -> Response:
-    """A pipeline now: its graph, and by stage load, capacity, promise, dollars, instances; the bottleneck."""
+    """A pipeline now: whole queries, its graph, the bottleneck, what another promise would cost, and each stage."""
     return _answer(request, schema.pipeline(pipeline.view(manager), pipeline.drawing))
+
+
+@routes.get(
+    "/pipelines/{pipeline}/history",
+    response_model=schema.QueriesHistorySchema | None,
+    tags=["read"],
+    responses={404: {"model": schema.Error, "description": "no such pipeline"}},
+)
+def pipeline_history(request: Request, pipeline: KnownPipeline, hours: Hours = 6.0, points: Points = 480) -> Response:
+    """Whole queries of the past; null where the controller knows no conductors of the pipeline."""
+    if pipeline.conducted is None:
+        return _answer(request, None)
+    return _answer(request, schema.QueriesHistorySchema.model_validate(pipeline.conducted.history(hours, points)))
 
 
 @one.get("", response_model=schema.ServiceSchema, tags=["read"])
@@ -149,13 +165,7 @@ def forecast(request: Request, manager: TheRoom, service: Known) -> Response:
 
 
 @one.get("/history", response_model=schema.HistorySchema, tags=["read"])
-def history(
-    request: Request,
-    manager: TheRoom,
-    service: Known,
-    hours: Annotated[float, Query(gt=0, le=24, allow_inf_nan=False, description="How far back.")] = 6.0,
-    points: Annotated[int, Query(ge=2, le=1440, description="The most steps.")] = 480,
-) -> Response:
+def history(request: Request, manager: TheRoom, service: Known, hours: Hours = 6.0, points: Points = 480) -> Response:
     """The past."""
     return _answer(request, schema.HistorySchema.model_validate(manager.history(service, hours, points)))
 

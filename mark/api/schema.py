@@ -18,6 +18,7 @@ from mark.control.pipeline_view import PipelineView, StageView
 from mark.domain.fleet import Instance, Phase
 from mark.domain.pipeline import Join
 from mark.domain.plan import Target
+from mark.domain.price_list import PromiseEstimate, usd_per_hour_per_ms
 from mark.pipelines.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 
 RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # what is paid by the second
@@ -123,6 +124,29 @@ class PlanSchema(_Model):
     notes: list[str]
 
 
+class OtherSloSchema(_Model):
+    """What another RT_max would cost; null where nothing keeps it."""
+
+    rt_max_ms: Number
+    usd_per_hour: Maybe
+    difference_usd_per_hour: Maybe = Field(description="From what the RT_max that is promised costs.")
+
+
+class PromiseSchema(_Model):
+    """What the promise costs at the load of now, and what a shorter and a longer RT_max would.
+
+    An estimate from profiles and prices, not a plan: whole instances of one type, or functions alone, without reserves
+    and without what boots or drains. Of a pipeline each stage by itself, with RT_max split anew as is cheapest.
+    """
+
+    rps: Maybe = Field(description="Requests/s (of a pipeline queries/s) that it is made for.")
+    usd_per_hour: Maybe = Field(description="Of the RT_max that is promised; null where nothing keeps it.")
+    other_slos: list[OtherSloSchema] = Field(
+        description="RT_max 5 % shorter and longer, of a pipeline 10 ms; the shorter one only where that is above zero."
+    )
+    usd_per_hour_per_ms: Maybe = Field(description="For each millisecond less, between the two.")
+
+
 class PricesSchema(_Model):
     """What one more of something costs now, in dollars, as the planner prices it."""
 
@@ -132,6 +156,9 @@ class PricesSchema(_Model):
     usd_per_miss: Maybe = Field(
         description="What it is worth that one more request is not missed: a function's call where that is in time, "
         "else what the SLO's budget of misses makes a miss cost."
+    )
+    promise: PromiseSchema | None = Field(
+        description="What a millisecond of RT_max costs; null while no load is known."
     )
 
 
@@ -247,12 +274,41 @@ class BottleneckSchema(_Model):
     headroom: Maybe = Field(description="How many times the load of now its ready instances can do.")
 
 
+class QueriesSchema(_Model):
+    """Whole queries of a pipeline, as its conductors count them; latencies are of those that were answered."""
+
+    per_s: Maybe = Field(description="Queries/s of the last minute, answered or refused.")
+    recent: Maybe = Field(description="Share answered in time of the last 1,000 or so.")
+    recent_ms: Maybe = Field(description="Their mean latency, from arrival at a conductor.")
+    recent_p50_ms: Maybe = Field(
+        description="Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart, and "
+        "are above rt_max_ms where more than the rest of the answers were late."
+    )
+    recent_p99_ms: Maybe = Field(description="What 99 % of them had at most.")
+
+
+class QueriesHistorySchema(_Model):
+    """Whole queries in equal steps, oldest first; null where no conductor was heard. All lists are equally long.
+
+    As far back as this controller runs, 24 hours at most.
+    """
+
+    start_unix_s: Moment
+    step_s: Number
+    per_s: list[Maybe] = Field(description="Queries/s.")
+    attainment: list[Maybe] = Field(description="Share answered in time.")
+    p50_ms: list[Maybe] = Field(description="Of those that were answered.")
+    p99_ms: list[Maybe]
+
+
 class PipelineSummary(_Model):
     """A pipeline in one line."""
 
     pipeline: str
     services: list[str] = Field(description="Of its stages, under /api/v1/services.")
-    queries_per_s: Maybe = Field(description="The highest of rps / calls_per_query; null while that is not known.")
+    queries_per_s: Maybe = Field(
+        description="As conductors count them, else the highest of rps / calls_per_query; null while neither is known."
+    )
     instances: int = Field(description="That run, of all stages.")
     usd_per_hour: Number
     bottleneck: BottleneckSchema | None
@@ -282,7 +338,7 @@ class LayoutSchema(_Model):
 
 
 class PipelineSchema(PipelineSummary):
-    """A pipeline now, by stage. Of whole queries the controller sees nothing."""
+    """A pipeline now, as a whole and by stage."""
 
     at_unix_s: Moment = Field(description="Of the stage that was looked at last, as the two that follow.")
     at_s: Moment = Field(description="The same moment by the stages' clock.")
@@ -295,6 +351,8 @@ class PipelineSchema(PipelineSummary):
     )
     usd_so_far: Number = Field(description="Dollars since the controller first saw the stages.")
     usd_per_million_queries_now: Maybe = Field(description="What runs now / the rate of now.")
+    queries: QueriesSchema | None = Field(description="null where the controller knows no conductors.")
+    promise: PromiseSchema | None = Field(description="null while the load of a stage is not known.")
     usd_per_query: Maybe = Field(description="What one more query costs: usd_per_request of each stage x its calls.")
     stages: list[StageSchema] = Field(description="In topological order; with a driver in the file's.")
     drawing: dict[Literal["across", "down"], LayoutSchema] | None = Field(
@@ -410,6 +468,8 @@ def pipeline(view: PipelineView, drawing: dict[Literal["across", "down"], Layout
         longest_path_ms=view.longest_path_ms,
         usd_so_far=view.usd_so_far,
         usd_per_million_queries_now=view.usd_per_hour / queries_per_h * 1e6 if queries_per_h else None,
+        queries=None if view.queries is None else QueriesSchema.model_validate(view.queries),
+        promise=promise(view.promise),
         usd_per_query=view.usd_per_query,
         stages=[_stage(stage) for stage in view.stages],
         drawing=drawing,
@@ -475,7 +535,23 @@ def bill(view: views.ServiceView) -> BillSchema:
 
 
 def prices(view: views.ServiceView) -> PricesSchema:
-    return PricesSchema.model_validate(view.price_list)
+    return PricesSchema(
+        usd_per_request=view.price_list.usd_per_request,
+        usd_per_miss=view.price_list.usd_per_miss,
+        promise=promise(view.promise),
+    )
+
+
+def promise(own: PromiseEstimate | None) -> PromiseSchema | None:
+    if own is None:
+        return None
+    usd = math.nan if own.usd_per_hour is None else own.usd_per_hour
+    return PromiseSchema(
+        rps=own.rps,
+        usd_per_hour=own.usd_per_hour,
+        other_slos=[OtherSloSchema.model_validate(one.as_json(usd)) for one in own.other_slos],
+        usd_per_hour_per_ms=usd_per_hour_per_ms(own.other_slos),
+    )
 
 
 def forecast(view: views.ServiceView) -> ForecastSchema | None:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from threading import Lock
 from typing import Literal
 
+import numpy as np
+
 from mark.api import schema
-from mark.api.manager_port import Manager
+from mark.api.manager_port import Conducted, Manager
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.pipeline_view import PipelineView, pipeline_view
+from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.price_list import PromiseEstimate
 from mark.pipelines.graph_layout import graph_layout
-from mark.pipelines.lineage_file import calls_per_query
+from mark.pipelines.lineage_file import calls_per_query, load_lineage
+from mark.pipelines.promise_split import split_estimate
+from mark.planning.promise_cost import PromiseCost
 
 # Pixels: five lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark
 # above its name.
 _BOXES: dict[Literal["across", "down"], tuple[float, float]] = {"across": (196.0, 124.0), "down": (136.0, 132.0)}
 _OVERFLOW_H = 5.0 / 60.0
+# An estimate of the promise holds for so long, unless a load moved by that share since.
+HELD_S, MOVED = 60.0, 0.1
 
 
 class SitedPipeline:
-    """Its drawing is made once: a graph does not change while a controller runs.
+    """Its drawing is made once: a graph does not change while a controller runs. Any thread may ask.
 
-    Raises BadInput for a lineage that cannot be used.
+    `conducted` are its whole queries; None where no conductors are known to ask. Raises BadInput for a lineage that
+    cannot be used.
     """
 
-    def __init__(self, config: PipelineConfig) -> None:
-        self._config = config
+    def __init__(self, config: PipelineConfig, conducted: Conducted | None = None) -> None:
+        self._config, self.conducted = config, conducted
         self._calls_per_query = calls_per_query(config)
         self._services = [service.name for service in config.stage_services()]
+        self._promise = _Promise(config)
         self.drawing: dict[Literal["across", "down"], schema.LayoutSchema] | None = None
         if (graph := config.pipeline) is not None:
             self.drawing = {
@@ -38,7 +50,54 @@ class SitedPipeline:
         """It now."""
         views = {service: manager.view(service) for service in self._services}
         overflow = {service: _overflow(manager, service) for service in views}
-        return pipeline_view(self._config, views, overflow, self._calls_per_query)
+        queries = None if self.conducted is None else self.conducted.view()
+        view = pipeline_view(self._config, views, overflow, self._calls_per_query, queries)
+        return replace(view, promise=self._promise.now(view, [manager.promise_cost(name) for name in self._services]))
+
+
+class _Promise:
+    """What the promise costs at the load of now: computed when it is asked for, and never by what decides."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._rt_max_s = config.slo.rt_max_s
+        # With a driver its stages are taken to follow each other, as servers part a query's time.
+        self._graph = config.pipeline or Pipeline(
+            tuple(
+                PipelineStage(stage.name, stage.model, config.names[n - 1 : n] if n else ())
+                for n, stage in enumerate(config.stages)
+            )
+        )
+        self._patterns = (
+            np.ones((1, len(config.stages)), dtype=np.int64)
+            if config.lineage_file is None
+            else load_lineage(config.lineage_file, config.names).calls
+        )
+        self._lock = Lock()
+        self._made: tuple[float, list[float], PromiseEstimate] | None = None  # when, for which loads of the stages
+
+    def now(self, view: PipelineView, costs: list[PromiseCost]) -> PromiseEstimate | None:
+        """None while the load of a stage is not known."""
+        loads_rps = []
+        for stage in view.stages:
+            rps = stage.view.rps  # may lack what was refused before it
+            if view.queries_per_s is not None and stage.calls_per_query is not None:
+                rps = view.queries_per_s * stage.calls_per_query
+            if rps is None:
+                return None
+            loads_rps.append(rps)
+        at_unix_s = max(stage.view.at_unix_s for stage in view.stages)
+        with self._lock:
+            if self._made is None or self._is_old(at_unix_s, loads_rps):
+                steps = [cost.steps(rps) for cost, rps in zip(costs, loads_rps, strict=True)]
+                found = split_estimate(self._graph, self._patterns, steps, self._rt_max_s, view.queries_per_s)
+                self._made = at_unix_s, loads_rps, found
+            return self._made[2]
+
+    def _is_old(self, at_unix_s: float, loads_rps: list[float]) -> bool:
+        assert self._made is not None
+        made_unix_s, before_rps, _ = self._made
+        moved = any(abs(now - was) > MOVED * was for now, was in zip(loads_rps, before_rps, strict=True))
+        return moved or not 0.0 <= at_unix_s - made_unix_s < HELD_S
 
 
 def _overflow(manager: Manager, service: str) -> float | None:

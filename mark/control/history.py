@@ -63,16 +63,12 @@ def history_view(
 
     `start_unix_s` is when minute 0 began, `minute_s` how long one takes on the wall.
     """
-    last = max(rows, default=-1)
-    minutes = min(MINUTES, max(1, math.ceil(min(hours, 24.0) * _HOUR)))
-    width = math.ceil(minutes / min(max(1, points), minutes))
-    count = math.ceil(minutes / width)
-    first = last + 1 - count * width
-    steps = [[rows[n] for n in range(k, k + width) if n in rows] for k in range(first, last + 1, width)]
+    ranges = equal_steps(max(rows, default=-1), hours, points)
+    steps = [[rows[n] for n in step if n in rows] for step in ranges]
     offers = sorted({offer for row in rows.values() for offer in row.instances})
     return HistoryView(
-        start_unix_s=start_unix_s + first * minute_s,
-        step_s=width * minute_s,
+        start_unix_s=start_unix_s + ranges[0].start * minute_s,
+        step_s=len(ranges[0]) * minute_s,
         rps=tuple(_mean([row.rps for row in step if row.rps is not None]) for step in steps),
         capacity_rps=tuple(_mean([row.capacity_rps for row in step]) for step in steps),
         usd_per_hour=tuple(_mean([row.usd_per_hour for row in step]) for step in steps),
@@ -83,6 +79,14 @@ def history_view(
             for offer in offers
         },
     )
+
+
+def equal_steps(last: int, hours: float, points: int) -> list[range]:
+    """Minutes up to number `last`, as far back as `hours` (24 at most), in at most `points` equal steps."""
+    minutes = min(MINUTES, max(1, math.ceil(min(hours, 24.0) * _HOUR)))
+    width = math.ceil(minutes / min(max(1, points), minutes))
+    first = last + 1 - math.ceil(minutes / width) * width
+    return [range(n, n + width) for n in range(first, last + 1, width)]
 
 
 def _mean(values: Sequence[float]) -> float | None:

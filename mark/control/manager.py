@@ -16,6 +16,7 @@ from mark.control.service_runtime import ServiceRuntime
 from mark.control.shared_limits import next_limits
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
+from mark.planning.promise_cost import PromiseCost
 
 RENEWED_S = 1.0  # between two renewals of the lease while the manager ends
 
@@ -100,6 +101,9 @@ class ControllerManager:
 
     def history(self, service: str, hours: float, points: int) -> HistoryView:
         return self._runtimes[service].history(hours, points)
+
+    def promise_cost(self, service: str) -> PromiseCost:
+        return self._runtimes[service].promise_cost()
 
     def pause(self, service: str, paused: bool) -> None:
         self._leading(service).pause(paused)

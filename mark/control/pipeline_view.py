@@ -1,7 +1,6 @@
 """A pipeline as its controller sees it: the services of its stages put together, and the stage that limits it.
 
-All of it is of the stages' views. Nothing is known of whole queries: conductors count these, and no controller asks
-conductors.
+All of it is of the stages' views, but for whole queries: what conductors count of these is handed in.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mark.config.pipeline_file import PipelineConfig
-from mark.control.views import ServiceView
+from mark.control.views import QueriesView, ServiceView
 from mark.domain.fleet import Phase
 from mark.domain.pipeline import Join, needed_s
+from mark.domain.price_list import PromiseEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class PipelineView:
     usd_so_far: float
     usd_per_query: float | None  # what one more query costs: the price of a call at each stage by its calls
     bottleneck: Bottleneck | None  # None while neither rates nor answers are known
+    queries: QueriesView | None = None  # None: no conductors are known to ask
+    promise: PromiseEstimate | None = None  # with RT_max split anew, for the load of now; None: that is not known
 
 
 def pipeline_view(
@@ -73,11 +75,12 @@ def pipeline_view(
     views: Mapping[str, ServiceView],
     overflow_share: Mapping[str, float | None],
     calls_per_query: Sequence[float] | None,
+    queries: QueriesView | None = None,
 ) -> PipelineView:
     """Of the views of its stages' services, and the share of calls that functions answered, both by service.
 
     `calls_per_query` is of each stage, None where it is not known. Every stage says its part of RT_max, as
-    `PipelineConfig.stage_services` has it.
+    `PipelineConfig.stage_services` has it. `queries` are what conductors count.
     """
     of_stages = [views[service.name] for service in config.stage_services()]
     usd_per_hour = sum(view.usd_per_hour for view in of_stages)
@@ -107,11 +110,12 @@ def pipeline_view(
         config=config,
         stages=tuple(stages),
         longest_path_ms=None if longest_s is None else longest_s * 1e3,
-        queries_per_s=queries_per_s(stages),
+        queries_per_s=queries_per_s(stages) if queries is None or queries.per_s is None else queries.per_s,
         usd_per_hour=usd_per_hour,
         usd_so_far=sum(view.bill.total for view in of_stages),
         usd_per_query=usd_per_query(stages),
         bottleneck=bottleneck(stages),
+        queries=queries,
     )
 
 

@@ -33,6 +33,7 @@ from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
 from mark.planning.port import Policy
+from mark.planning.promise_cost import PromiseCost
 
 LAG_S = 1.0  # after its end a window has been counted
 AGAIN_S = 10.0  # after a start that failed
@@ -104,6 +105,7 @@ class ServiceRuntime:
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
+        self._promise_cost: tuple[ResolvedService, PromiseCost] | None = None  # made anew with the prices
         self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # as it was shown last
         self._view = self._empty_view(0.0)
 
@@ -137,6 +139,14 @@ class ServiceRuntime:
         return history_view(
             self._rows, hours, points, start_unix_s=start_unix_s, minute_s=unix_s(MINUTE_S) - start_unix_s
         )
+
+    def promise_cost(self) -> PromiseCost:
+        """What any load costs by RT_max, at today's prices."""
+        resolved = self._resolved if self._repriced is None else self._repriced.resolved
+        made = self._promise_cost
+        if made is None or made[0] is not resolved:
+            self._promise_cost = made = resolved, PromiseCost(resolved)
+        return made[1]
 
     def pause(self, paused: bool) -> None:
         """From the next round on."""
@@ -382,6 +392,7 @@ class ServiceRuntime:
             conditions=tuple(conditions),
             rollout=rollout_view(parts.controller.state.rollout, parts.controller.release, fleet),
             price_list=parts.controller.price_list(ready),
+            promise=None if rps is None else self.promise_cost().estimate(self._resolved.slo.rt_max_s, rps),
             time_scale=1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0)),
         )
 

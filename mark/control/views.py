@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance
 from mark.domain.plan import Plan
-from mark.domain.price_list import PriceList
+from mark.domain.price_list import PriceList, PromiseEstimate
 
 _UNKNOWN = PriceList()
 
@@ -82,6 +82,7 @@ class ServiceView:
     conditions: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
     rollout: RolloutView | None = None  # None: releases have no names
     price_list: PriceList = _UNKNOWN  # what one more request and one more miss cost
+    promise: PromiseEstimate | None = None  # what RT_max and others cost at the load of now; None: no load is known
     time_scale: float = 1.0  # seconds of the service's clock in one on the wall; others than 1 on a testbed only
 
 
@@ -109,3 +110,26 @@ class HistoryView:
     attainment: tuple[float | None, ...]
     overflow_share: tuple[float | None, ...]
     instances: dict[str, tuple[int | None, ...]]  # running, by offer
+
+
+@dataclass(frozen=True, slots=True)
+class QueriesView:
+    """Whole queries of a pipeline, as its conductors count them; None where nothing was counted."""
+
+    per_s: float | None  # queries/s of the last minute, answered or refused
+    recent: float | None  # share in time of the last 1,000 or so
+    recent_ms: float | None  # mean latency of those of them that were answered, from arrival at a conductor
+    recent_p50_ms: float | None  # of the same
+    recent_p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueriesHistory:
+    """The same in equal steps, oldest first; None where no conductor was heard. All tuples are equally long."""
+
+    start_unix_s: float
+    step_s: float
+    per_s: tuple[float | None, ...]
+    attainment: tuple[float | None, ...]
+    p50_ms: tuple[float | None, ...]
+    p99_ms: tuple[float | None, ...]

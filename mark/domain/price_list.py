@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+# How much less and more of RT_max is priced: of a service's by this share, of a pipeline's by so many seconds.
+SLO_SHIFT = 0.05
+SHIFT_S = 0.010
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,32 @@ class SloPrice:
             "usd_per_hour": self.usd_per_hour,
             "difference_usd_per_hour": None if self.usd_per_hour is None else self.usd_per_hour - own_usd_per_hour,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseEstimate:
+    """What RT_max and one shorter and longer cost for a load of `rps` requests/s, as profiles and prices say: without a
+    plan, and so without reserves and what is booting. `other_slos` ascend by RT_max; there may be no shorter one.
+    """
+
+    rps: float | None  # None: of a pipeline of which only the stages' loads are known
+    usd_per_hour: float | None  # None: nothing keeps it
+    other_slos: tuple[SloPrice, ...]
+
+
+def promise_estimate(
+    rps: float | None, rt_max_s: float, shift_s: float, usd_within: Callable[[float], float]
+) -> PromiseEstimate:
+    """Of RT_max, and of `shift_s` less and more; `usd_within` says $/h by RT_max, and infinity where nothing keeps it.
+
+    What keeps a promise keeps each looser one, so that none of these costs more than a tighter one.
+    """
+    least_usd, found = math.inf, []
+    for within_s in (rt_max_s - shift_s, rt_max_s, rt_max_s + shift_s):
+        least_usd = min(least_usd, usd_within(within_s) if within_s > 0.0 else math.inf)
+        found.append(SloPrice(within_s, least_usd if math.isfinite(least_usd) else None))
+    shorter, own, longer = found
+    return PromiseEstimate(rps, own.usd_per_hour, (shorter, longer) if shorter.rt_max_s > 0.0 else (longer,))
 
 
 def usd_per_hour_per_ms(prices: Sequence[SloPrice]) -> float | None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
-from mark.domain.price_list import SloPrice
+from mark.domain.price_list import SHIFT_S, SloPrice
 from mark.domain.slo import Slo
 from mark.pipelines.bought import bought, usd_by_stage
 from mark.pipelines.configure import Configuration, configure
@@ -35,8 +35,6 @@ from mark.pipelines.packs import Pack
 RESAMPLES = 20
 # Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.
 MOST_CALLS = 200_000_000
-# RT_max by so much more and less: what 10 ms are worth
-SHIFT_S = 0.010
 # Of the traffic: beyond it the answer would say more about the sample than about the plan.
 MOST_HEADROOM = 4.0
 _SLOWEST = 0.01

@@ -9,7 +9,7 @@ from mark.domain.errors import BadInput, Infeasible
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
-from mark.domain.price_list import SloPrice
+from mark.domain.price_list import SLO_SHIFT, SloPrice
 from mark.domain.service import ResolvedService
 from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.forecasting.perfect import PerfectPredictor
@@ -21,8 +21,6 @@ from mark.planning.policies.registry import make_policy, predictor_of, wants_per
 from mark.planning.port import PlanningContext
 from mark.simulation.inputs import Inputs, open_inputs, open_service, trace_named_in
 from mark.simulation.request import RunRequest
-
-SLO_SHIFT = 0.05  # of RT_max, less and more: what a millisecond is worth
 
 
 @dataclass(frozen=True, slots=True)

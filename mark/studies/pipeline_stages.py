@@ -14,13 +14,10 @@ from mark.control.shared_limits import pipeline_limits
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
-from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
-from mark.domain.slo import Slo
 from mark.ec2.draws import service_seed
-from mark.pipelines.latency_split import StageCost, split_latency
-from mark.planning.resolve import choose_function
-from mark.profiling.policy import candidate
+from mark.pipelines.latency_split import split_latency
+from mark.planning.promise_cost import PromiseCost
 from mark.simulation.controlled_pipeline import ControlledOutcome, ControlledStage, simulate_controlled
 from mark.simulation.inputs import inputs_of
 from mark.simulation.request import RunRequest
@@ -39,7 +36,7 @@ def controlled_stages(
     by_name = {stage.name: stage.rt_max_s for stage in config.stages}
     said_s = [by_name[name] for name in pipeline.names]
     costs = [
-        _cost(whole[name], rps * calls) if said is None else said
+        PromiseCost(whole[name]).steps(rps * calls).usd_within if said is None else said
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
     parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
@@ -162,24 +159,6 @@ def _services(config: PipelineConfig, request: RunRequest, parts_s: Mapping[str,
         stage.name: stage_looked_up(config, stage, config.stage_service(stage, parts_s[stage.name]), request)
         for stage in config.stages
     }
-
-
-def _cost(stage: ResolvedService, rps: float) -> StageCost:
-    """The cheapest instances of one offer for a load, or functions alone."""
-
-    def usd_per_hour(seconds: float) -> float:
-        slo = Slo(seconds, stage.slo.attainment)
-        usd = math.inf
-        for offer, known in zip(stage.offers, stage.candidates, strict=True):
-            found = candidate(known.profile, slo, stage.service.batching)
-            if isinstance(found, Candidate):
-                usd = min(usd, max(1, math.ceil(rps / found.capacity_rps)) * offer.usd_per_hour)
-        function, _ = choose_function(replace(stage.service, slo=slo), stage.catalog, stage.profiles)
-        if function is not None and function.warm_s <= seconds:
-            usd = min(usd, 3600.0 * rps * function.usd_per_request)
-        return usd
-
-    return usd_per_hour
 
 
 def _least_s(stage: ResolvedService) -> float:

@@ -45,7 +45,9 @@ def site_service(name: str, warm_pool: int = 0) -> ResolvedService:
     step = np.array([0.0, 1.0 / CAPACITY_RPS])
     candidate = Candidate(profile, BatchPolicy(1, 0.0), step, CAPACITY_RPS, CAPACITY_RPS)
     function = FunctionUse(FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 1000, 500.0, 900.0), 0.38, 2.86, "measured")
-    return ResolvedService(service, Catalog("torture", OFFERS, ()), OFFERS, (candidate,) * len(OFFERS), function)
+    return ResolvedService(
+        service, Catalog("torture", OFFERS, (function.offer,)), OFFERS, (candidate,) * len(OFFERS), function
+    )
 
 
 def dollars_of(instances: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from mark.api.app import app
-from mark.api.manager_port import Manager
+from mark.api.manager_port import Conducted, Manager
 from mark.config.pipeline_file import PipelineConfig
 from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
 from tests.api.fake_manager import FakeManager, digits, social
@@ -38,9 +38,10 @@ def served(
     auth: Auth | None,
     alive: Callable[[], bool] = lambda: True,
     pipelines: Sequence[PipelineConfig] = (),
+    conducted: Mapping[str, Conducted] | None = None,
 ) -> Iterator[str]:
     """The address of a server over the manager."""
-    made = app(manager, auth, alive, pipelines)
+    made = app(manager, auth, alive, pipelines, conducted or {})
     config = uvicorn.Config(made, log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.

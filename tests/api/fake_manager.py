@@ -13,13 +13,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
-from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, RolloutView, ServiceView, SloView
+from mark.control.views import (
+    DecisionView,
+    ForecastView,
+    HistoryView,
+    Limits,
+    QueriesHistory,
+    QueriesView,
+    RolloutView,
+    ServiceView,
+    SloView,
+)
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Instance, Phase
 from mark.domain.plan import Plan, Target
-from mark.domain.price_list import PriceList
+from mark.domain.price_list import PriceList, PromiseEstimate, SloPrice
+from mark.planning.promise_cost import PromiseCost
+from mark.planning.resolve import resolve
+from mark.profiling.version_profiles import service_profiles
 
 NOON_UNIX_S = 1_750_000_020.0
 MINUTES = 24 * 60
@@ -52,6 +66,10 @@ class FakeManager:
         self.broken = False
         names += stages
         days = [Day(place, now_unix_s) for place in range(min(len(names), len(Day.SCALES)))]
+        self._costs = {
+            name: PromiseCost(resolve(one, load_catalog(one.catalog), service_profiles(one)))
+            for name, one in stages.items()
+        }
         self.days = {name: days[place % len(days)] for place, name in enumerate(names)}
         self.views = {name: day.view(name, instances) for name, day in self.days.items()}
         for name, service in stages.items():
@@ -83,6 +101,10 @@ class FakeManager:
     def history(self, service: str, hours: float, points: int) -> HistoryView:
         return self.days[service].history(hours, points)
 
+    def promise_cost(self, service: str) -> PromiseCost:
+        """Of stages of pipelines only."""
+        return self._costs[service]
+
     def pause(self, service: str, paused: bool) -> None:
         self.views[service] = replace(self.views[service], mode="paused" if paused else "acting")
 
@@ -103,6 +125,24 @@ class FakeManager:
 
     def leads(self) -> bool:
         return self.leading
+
+
+class FakeQueries:
+    """Whole queries of a pipeline, for a day: satisfies `mark.api.manager_port.Conducted`."""
+
+    def __init__(self, day: Day) -> None:
+        self._day = day
+        self.now = QueriesView(per_s=148.3, recent=0.993, recent_ms=131.0, recent_p50_ms=118.0, recent_p99_ms=282.0)
+
+    def view(self) -> QueriesView:
+        return self.now
+
+    def history(self, hours: float, points: int) -> QueriesHistory:
+        seen = self._day.history(hours, points)
+        p50_ms = tuple(None if rps is None else 100.0 + 0.06 * rps for rps in seen.rps)
+        late = [None if share is None else 1.0 - share for share in seen.attainment]
+        p99_ms = tuple(None if share is None else 270.0 + 1500.0 * share for share in late)
+        return QueriesHistory(seen.start_unix_s, seen.step_s, seen.rps, seen.attainment, p50_ms, p99_ms)
 
 
 class Day:
@@ -232,6 +272,7 @@ class Day:
             limits=Limits(20, 5.0),
             conditions=troubles if service == "inception" else (),
             price_list=PriceList() if service == "translate" else PriceList(1.17e-6, 1.978e-5),
+            promise=PromiseEstimate(self.rps[-1], 0.61, (SloPrice(0.2375, 0.68), SloPrice(0.2625, 0.61))),
         )
 
     def _fleet(self) -> tuple[Instance, ...]:
@@ -310,7 +351,9 @@ def main(port: int = 8800, services: int = 3) -> None:
     from mark.api.app import app
 
     pipelines = social(), digits()
-    made = app(FakeManager(services, time.time(), pipelines=pipelines), None, pipelines=pipelines)
+    manager = FakeManager(services, time.time(), pipelines=pipelines)
+    conducted = {"social": FakeQueries(manager.days["social-vision"])}
+    made = app(manager, None, pipelines=pipelines, conducted=conducted)
     uvicorn.run(made, host="127.0.0.1", port=port, log_level="info")
 
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from mark.api.metrics import ControllerMetrics
+from mark.api.sited_pipeline import SitedPipeline
 from mark.domain.fleet import Phase
 from mark.domain.price_list import PriceList
-from tests.api.fake_manager import FakeManager
+from tests.api.fake_manager import FakeManager, FakeQueries, social
 
 
-def samples(manager: FakeManager) -> dict[tuple[str, ...], float]:
+def samples(manager: FakeManager, **pipelines: SitedPipeline) -> dict[tuple[str, ...], float]:
     """(name, service, the other labels' values by name...) -> value."""
-    page = ControllerMetrics(manager).page().decode()
+    page = ControllerMetrics(manager, pipelines).page().decode()
     families = text_string_to_metric_families(page)
     return {(s.name, *_values(s.labels)): s.value for family in families for s in family.samples}
 
@@ -56,3 +57,17 @@ def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
 def test_a_phase_without_instances_is_reported_as_zero(manager: FakeManager) -> None:
     """So that a line in a plot falls instead of ending."""
     assert samples(manager)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0
+
+
+def test_pipelines_are_reported_as_a_whole(manager: FakeManager) -> None:
+    counted = FakeQueries(manager.days["inception"])
+    found = samples(manager, social=SitedPipeline(social(), counted))
+    of = {key[0].removeprefix("mark_controller_pipeline_"): value for key, value in found.items() if "social" in key}
+    assert (of["load_qps"], of["slo_recent"], of["slo_target"], of["slo_rt_max_seconds"]) == (148.3, 0.993, 0.99, 0.3)
+    latencies = [found["mark_controller_pipeline_latency_seconds", "social", q] for q in ("0.5", "0.99")]
+    assert latencies == [0.118, 0.282]
+    prices = [found["mark_controller_pipeline_promise_usd_per_hour", "social", ms] for ms in ("290", "300", "310")]
+    assert prices == sorted(prices, reverse=True)
+    counted.now = replace(counted.now, recent=None, recent_p50_ms=None, recent_p99_ms=None)
+    names = {key[0] for key in samples(manager, social=SitedPipeline(social(), counted))}
+    assert not {"mark_controller_pipeline_slo_recent", "mark_controller_pipeline_latency_seconds"} & names

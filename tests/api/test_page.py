@@ -12,7 +12,7 @@ from mark.control.views import DecisionView, HistoryView, Limits, RolloutView
 from mark.domain.bill import Bill
 from tests.api.browser import CHROMIUM, Browser
 from tests.api.conftest import CHANGER, READER, SCRAPER, served
-from tests.api.fake_manager import NOON_UNIX_S, PARTS_MS, Day, FakeManager, digits, social
+from tests.api.fake_manager import NOON_UNIX_S, PARTS_MS, Day, FakeManager, FakeQueries, digits, social
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
@@ -108,6 +108,11 @@ def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str
     rows = browser.text("#instances").split("\n")
     assert [int(row.split("\t")[0]) for row in rows] == [i.number for i in view.instances]
     assert "taken away by the cloud in 1.4 min" in browser.text("#instances")
+    assert browser.text("#prices").split("\n") == [
+        "A request: $1.17 a million: 5.9 % of them would find no room.",
+        "A miss: $19.78 a million.",
+        "A millisecond of RT_max: $0.0028/h; within 237.5 ms $0.070/h more, within 262.5 ms the same.",
+    ]
     newest = manager.decisions("inception", None, 1)[0]
     first = browser.text("#decisions li:nth-child(2)")
     assert newest.text.split(": ", 1)[1] in first
@@ -404,6 +409,37 @@ def test_a_pipeline_is_drawn_with_its_numbers_and_bottleneck(
     browser.until(f"location.hash === '#/social-language' && {DRAWN}")
 
 
+def test_whole_queries_stand_beside_what_was_promised(browser: Browser, manager: FakeManager) -> None:
+    """Now and over time, with what 10 ms cost; where no conductor is known, they are not shown."""
+    counted = FakeQueries(manager.days["social-vision"])
+    with served(manager, None, pipelines=(social(), digits()), conducted={"social": counted}) as url:
+        for width in (390, 1280):
+            browser.open(f"{url}/#/social", width=width, dark=width == 390)
+            browser.until(PIPELINE_DRAWN)
+            assert browser.text(".numbers").split("\n")[1::2] == [
+                "99.3 %", "99.0 % within 300 ms", "118 ms", "282 ms", "131 ms",
+            ]  # fmt: skip
+            drawn = browser.value(
+                "[...document.querySelectorAll('#queries path')].map(p => "
+                "[p.getAttribute('class'), p.getAttribute('d').length > 99])"
+            )
+            assert drawn == [[f"line {style}", True] for style in ("promise", "p50", "p99", "promise", "slo")]
+            rows = [row.split("\t") for row in browser.text("#promises").split("\n")]
+            assert [row[0] for row in rows] == [
+                "10 ms less: within 290 ms", "as promised: within 300 ms", "10 ms more: within 310 ms",
+            ]  # fmt: skip
+            assert all(row[1].startswith("$") for row in rows)
+            assert "An estimate for the load now, 148 queries/s" in browser.text("[data-pipeline=estimate]")
+            assert browser.value("document.documentElement.scrollWidth") <= width
+            assert browser.value(_OVERLAPPING) == []
+        counted.now = replace(counted.now, recent=0.93, recent_p99_ms=310.0)
+        _ask_again(browser)
+        browser.until("document.querySelectorAll('.numbers .bad').length === 2")
+        browser.open(f"{url}/#/digits")
+        browser.until(PIPELINE_DRAWN)
+        assert browser.value("document.querySelector('#queries').hidden && document.querySelector('#range').hidden")
+
+
 @pytest.mark.slow
 def test_on_a_narrow_window_the_graph_runs_down(browser: Browser, pipelines_url: str) -> None:
     for width, dark in ((360, True), (1280, False)):
@@ -474,6 +510,19 @@ def _fill(browser: Browser, name: str, text: str) -> None:
 def _type(browser: Browser, selector: str, text: str) -> None:
     browser.value(f"document.querySelector({json.dumps(selector)}).select()")
     browser.send("Input.insertText", text=text)
+
+
+# Texts that lie on each other, but for those in what is scrolled.
+_OVERLAPPING = """(() => {
+    const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    const box = (e) => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect(); };
+    const seen = [...document.querySelectorAll('main:not([hidden]) *')]
+        .filter((e) => own(e) && e.getClientRects().length && !e.closest('.wide')).map((e) => [e, box(e)]);
+    return seen.flatMap(([a, x], i) => seen.slice(i + 1)
+        .filter(([b, y]) => !a.contains(b) && Math.min(x.right, y.right) - Math.max(x.left, y.left) > 1
+            && Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top) > 3)
+        .map(([b]) => [a.textContent, b.textContent]));
+})()"""
 
 
 # 36 ms beside a full processor, where drawing the two thousand instances takes 29 and the list 13.

@@ -10,7 +10,7 @@ import pytest
 
 from mark.domain.pipeline import Join, PipelineStage
 from tests.api.conftest import client, served
-from tests.api.fake_manager import PARTS_MS, FakeManager, digits, social
+from tests.api.fake_manager import NOON_UNIX_S, PARTS_MS, FakeManager, FakeQueries, digits, social
 
 ONE = "/api/v1/pipelines/social"
 STAGES = ["language", "vision", "translate", "categorise"]
@@ -94,6 +94,37 @@ def test_a_join_says_how_long_it_waits(manager: FakeManager, join: Join, deadlin
         stages = one.get(ONE).json()["stages"]
     assert [stage["join"] for stage in stages[:3]] == [None] * 3
     assert stages[3]["join"] == {"least": 1, "deadline_ms": deadline_ms}
+
+
+def test_whole_queries_are_told_now_and_over_time(manager: FakeManager) -> None:
+    conducted = {"social": FakeQueries(manager.days["social-vision"])}
+    pipelines = (social(), digits())
+    with served(manager, None, pipelines=pipelines, conducted=conducted) as url, client(url, None) as one:
+        said, past = one.get(ONE).json(), one.get(f"{ONE}/history", params={"hours": 1, "points": 60}).json()
+        others = [one.get(f"/api/v1/pipelines/{name}/history") for name in ("digits", "inception")]
+        refused = one.get(f"{ONE}/history", params={"hours": 25})
+    assert said["queries"] == {
+        "per_s": 148.3, "recent": 0.993, "recent_ms": 131.0, "recent_p50_ms": 118.0, "recent_p99_ms": 282.0,
+    }  # fmt: skip
+    assert said["queries_per_s"] == 148.3
+    assert said["usd_per_million_queries_now"] == pytest.approx(said["usd_per_hour"] / 148.3 / 3600.0 * 1e6, rel=1e-4)
+    assert (past["step_s"], past["start_unix_s"]) == (60.0, NOON_UNIX_S - 3600.0)
+    assert {len(past[name]) for name in ("per_s", "attainment", "p50_ms", "p99_ms")} == {60}
+    assert [(other.status_code, other.json() is None) for other in others] == [(200, True), (404, False)]
+    assert refused.status_code == 400
+
+
+def test_what_10_ms_cost_is_told_as_by_a_plan(changer: httpx.Client) -> None:
+    """`mark plan` has the same names."""
+    said = changer.get(ONE).json()
+    assert (said["queries"], said["promise"]["rps"]) == (None, 151.0)
+    own, (less, more) = said["promise"], said["promise"]["other_slos"]
+    assert (less["rt_max_ms"], more["rt_max_ms"]) == (290.0, 310.0)
+    for other in (less, more):
+        difference = other["usd_per_hour"] - own["usd_per_hour"]
+        assert other["difference_usd_per_hour"] == pytest.approx(difference, abs=1e-5)
+    assert own["usd_per_hour_per_ms"] == pytest.approx((less["usd_per_hour"] - more["usd_per_hour"]) / 20.0, abs=1e-6)
+    assert own["usd_per_hour_per_ms"] > 0.0
 
 
 def test_an_unknown_pipeline_is_none_of_the_services(changer: httpx.Client) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mark.control.views import Limits
 from mark.domain.fleet import Phase
+from mark.domain.price_list import PromiseEstimate, SloPrice
 from tests.api.conftest import client, served
 from tests.api.fake_manager import MINUTES, OFFERS, FakeManager
 
@@ -46,10 +47,28 @@ def test_prices_are_told_and_null_where_they_are_not_known(changer: httpx.Client
     assert said == {
         "usd_per_request": view.price_list.usd_per_request,
         "usd_per_miss": view.price_list.usd_per_miss,
+        "promise": {
+            "rps": pytest.approx(view.rps, rel=1e-5),
+            "usd_per_hour": 0.61,
+            "other_slos": [
+                {"rt_max_ms": 237.5, "usd_per_hour": 0.68, "difference_usd_per_hour": 0.07},
+                {"rt_max_ms": 262.5, "usd_per_hour": 0.61, "difference_usd_per_hour": 0.0},
+            ],
+            "usd_per_hour_per_ms": 0.0028,
+        },
     }
     assert changer.get(ONE).json()["prices"] == said
-    said = changer.get("/api/v1/services/translate/prices").json()
-    assert said == {"usd_per_request": None, "usd_per_miss": None}
+    translate = manager.views["translate"]
+    nothing_keeps = PromiseEstimate(3.0, None, (SloPrice(0.2, None), SloPrice(0.3, 0.5)))
+    for promise in (None, nothing_keeps):
+        manager.views["translate"] = replace(translate, promise=promise)
+        said = changer.get("/api/v1/services/translate/prices").json()
+        assert (said["usd_per_request"], said["usd_per_miss"]) == (None, None)
+        if promise is None:
+            assert said["promise"] is None
+        else:
+            assert said["promise"]["other_slos"][1]["difference_usd_per_hour"] is None
+            assert said["promise"]["usd_per_hour_per_ms"] is None
 
 
 def test_the_plan_lists_wanted_and_present_instances_with_their_cost(

@@ -39,7 +39,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager,
         command += fixed if EXAMPLES is None else new
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
-    assert "Tested: 22" in found.stdout, found.stdout[-2000:]
+    assert "Tested: 23" in found.stdout, found.stdout[-2000:]
 
 
 def test_every_schema_field_has_a_unit_or_a_description(manager: FakeManager) -> None:

@@ -55,7 +55,9 @@ def resolved(
     profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / capacity_rps),))
     candidate = Candidate(profile, BatchPolicy(1, 0.0), np.array([0.0, 1 / capacity_rps]), capacity_rps, capacity_rps)
     function = FunctionUse(FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 1000, 500.0, 900.0), 0.38, 2.86, "measured")
-    return ResolvedService(service, Catalog("aws-2019", offers, ()), offers, (candidate,) * len(offers), function)
+    return ResolvedService(
+        service, Catalog("aws-2019", offers, (function.offer,)), offers, (candidate,) * len(offers), function
+    )
 
 
 class Bench:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.domain.price_list import SLO_SHIFT
 from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import weigh
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.studies.decision import SLO_SHIFT, plan_service_once, slo_prices
+from mark.studies.decision import plan_service_once, slo_prices
 
 BASE = RunRequest(
     trace="synthetic:mmpp?rates=20,80&dwell_s=300",

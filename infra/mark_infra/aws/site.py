@@ -26,6 +26,7 @@ gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass throu
 [pipelines.digits]                  # whose stages are among the services
 conductors = "mark-digits-conductors"  # Auto Scaling group of what takes queries through them
 scheme = "https"                    # what these speak, on bouncer_port, "http" unless said
+address = "http://127.0.0.1:9001"   # instead of both: of the one conductor of a testbed
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ class SiteService:
 class SitePipeline:
     """What a site has for one pipeline beside its stages, which are services."""
 
-    conductors: str  # name of their Auto Scaling group
+    conductors: str = ""  # name of their Auto Scaling group
     scheme: str = "http"  # or https: what they speak
+    address: str = ""  # of the only one, where it is not of a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,7 @@ def dump_site(site: Site) -> str:
         }
         lines += ["", f"[services.{_text(name)}]", *_lines(body)]
     for name, pipeline in site.pipelines.items():
-        lines += ["", f"[pipelines.{_text(name)}]", *_lines(asdict(pipeline))]
+        lines += ["", f"[pipelines.{_text(name)}]", *_lines({k: v or None for k, v in asdict(pipeline).items()})]
     return "\n".join(lines) + "\n"
 
 
@@ -266,7 +268,9 @@ def _service(table: _Table, name: str) -> SiteService:
 
 
 def _pipeline(table: _Table) -> SitePipeline:
-    table.check({"conductors", "scheme"})
+    table.check({"conductors", "scheme", "address"})
+    if address := table.text("address", ""):
+        return SitePipeline(scheme=table.scheme(), address=address)
     return SitePipeline(table.text("conductors"), table.scheme())
 
 

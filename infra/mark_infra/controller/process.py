@@ -72,7 +72,7 @@ def serve(
         try:
             server = _Server(
                 uvicorn.Config(
-                    app(control.manager, auth, pulse.is_felt, pipelines),
+                    app(control.manager, auth, pulse.is_felt, pipelines, control.conducted),
                     log_config=None,
                     access_log=False,
                     server_header=False,

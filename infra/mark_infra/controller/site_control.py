@@ -142,6 +142,8 @@ class SiteControl:
 
     A dry run reads the same cloud and load, writes to neither (but for the service's origin and its instances' numbers,
     which all controllers share), and takes no notice out of the queue. Stages of `pipelines` share their limits.
+
+    `conducted` has the whole queries of those pipelines whose conductors the site knows, by the pipeline's name.
     """
 
     def __init__(
@@ -193,7 +195,12 @@ class SiteControl:
         self.manager = ControllerManager(members, parts.lease, parts.pool, together)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
-        self._conducted = {one.name: ConductedQueries() for one in pipelines if one.name in site.pipelines}
+        self._conductor_clock = clock = WallClock(time.time(), site.time_scale)
+        self.conducted = {
+            one.name: ConductedQueries(one.slo.rt_max_s, clock.unix_s)
+            for one in pipelines
+            if one.name in site.pipelines
+        }
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
         self._pipelines = [
@@ -218,8 +225,8 @@ class SiteControl:
         self.unseen.start()
         if self._metrics is not None:
             self._metrics.start()
-            for name, conducted in self._conducted.items():
-                self._watch_conductors(name, conducted)
+        for name, conducted in self.conducted.items():
+            self._watch_conductors(name, conducted)
         for prices in self._prices:
             prices.start()
 
@@ -231,15 +238,17 @@ class SiteControl:
             self._metrics.beat(now_unix_s)
             for service in self.manager.services():
                 self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
-            for pipeline, conducted in self._conducted.items():
+            for pipeline, conducted in self.conducted.items():
                 self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
         """Have them asked what came of whole queries."""
         site, there = self._site, self._site.pipelines[pipeline]
-        conductors = Conductors(self._parts.gate(None), there.conductors)
+        conductors = None if there.address else Conductors(self._parts.gate(None), there.conductors)
 
         def targets() -> list[ScrapeTarget]:
+            if conductors is None:
+                return [ScrapeTarget(there.address, there.address, "", 0.0)]
             found = conductors.addresses()
             return [ScrapeTarget(id, f"{there.scheme}://{at}:{site.bouncer_port}", "", 0.0) for id, at in found.items()]
 
@@ -249,10 +258,9 @@ class SiteControl:
             answered: Mapping[str, BouncerCounters],
             gateway: GatewayCounts | None,
         ) -> None:
-            conducted.close_window([target.id for target in asked], answered)
+            conducted.close_window(window, [target.id for target in asked], answered)
 
-        clock = WallClock(time.time(), site.time_scale)
-        self._scraper.watch(clock, targets, None, heard, read=read_conductor)
+        self._scraper.watch(self._conductor_clock, targets, None, heard, read=read_conductor)
 
     def close(self) -> None:
         """End everything in order: nothing acts any more when the lease is released."""

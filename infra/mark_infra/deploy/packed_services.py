@@ -76,7 +76,7 @@ class PackedService:
                 "image_uri": self.sent.image_uri,
                 "architecture": "arm64" if function.arm64 else "x86_64",
                 "memory_mb": function.memory_mb,
-                "environment": environment_of(service, function.name),
+                "environment": environment_of(self.shipment, function.name),
                 "max_usd_per_hour": _finite(service.max_function_usd_per_hour),
                 "reserved_concurrency": reserved[self.name],
             }

@@ -123,15 +123,17 @@ def libraries_of(sent: Shipment) -> tuple[str, ...]:
     return tuple(sorted({_FILES[kind] for kind in kinds if kind in _FILES}))
 
 
-def environment_of(service: ServiceConfig, size: str) -> dict[str, str]:
+def environment_of(sent: Shipment, size: str) -> dict[str, str]:
     """What the handler of a function of this size (`lambda:MEMORY_MB`) reads: of several versions, the heaviest."""
+    service = sent.service
     model, version = service.model, "1"
     if service.versions:
         most = max(service.versions, key=lambda version: version.weight)
         model, version = _shipped(most.model), most.name
     elif ":" not in model:
-        profile = f"&profile=service/{Path(service.profile_file).name}" if service.profile_file else ""
-        model = f"mark.profiling.replay:Replay?model={model}&instance={size}{profile}"
+        file = Path(service.profile_file).resolve() if service.profile_file else None
+        profiles = [f"&profile=service/{name}" for name, path in sent.files.items() if path == file]
+        model = f"mark.profiling.replay:Replay?model={model}&instance={size}{''.join(profiles[-1:])}"
     name = service.stage or service.name  # as its bouncers call it
     return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": name, "MARK_VERSION": version}
 

@@ -1,46 +1,153 @@
-"""Queries of a pipeline, as its conductors count them: how many of the last ones were in time."""
+"""Queries of a pipeline, as its conductors count them: how many were in time, and how long those took."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from threading import Lock
 
+import numpy as np
+
+from mark.control.history import MINUTES, equal_steps
 from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers
+from mark.control.views import QueriesHistory, QueriesView
+from mark.domain.arrays import FloatArray
+from mark.domain.time import MINUTE_S
+from mark.serving.backend.metrics import SECONDS
 from mark_infra.telemetry.counters import BouncerCounters
+from mark_infra.telemetry.latency_quantile import latency_quantile_s
+
+_PER_MINUTE = round(MINUTE_S / WINDOW_S)
+_NO_SIZES = np.zeros(len(SECONDS) + 1)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Counts:
+    """What conductors counted in some windows. `heard`: one of them answered that had been asked before."""
+
+    windows: int = 0
+    heard: bool = False
+    queries: float = 0.0  # answered or refused
+    missed: float = 0.0  # of them
+    answered: float = 0.0  # of them
+    latency_s: float = 0.0  # of those that were answered
+    within: FloatArray = field(default_factory=lambda: _NO_SIZES)  # of the same, by size as `BouncerCounters` has it
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return _Counts(
+            self.windows + other.windows,
+            self.heard or other.heard,
+            self.queries + other.queries,
+            self.missed + other.missed,
+            self.answered + other.answered,
+            self.latency_s + other.latency_s,
+            self.within + other.within,
+        )
+
+    def quantile_s(self, quantile: float, rt_max_s: float) -> float | None:
+        """Of those that were answered. How many were so within RT_max is known exactly."""
+        return latency_quantile_s(self.within.tolist(), quantile, (rt_max_s, self.queries - self.missed))
+
+    @property
+    def attainment(self) -> float | None:
+        return (self.queries - self.missed) / self.queries if self.queries else None
 
 
 class ConductedQueries:
     """Any thread may hand in windows, and any may read.
 
-    `look_back` is how many queries `recent` tells of, about: it takes whole windows, of `RECENT_S` at most. What a
-    conductor counted before it was first asked may be old, and is left out.
+    `unix_s` says when a time of the windows' clock is on the wall. `look_back` is how many queries `recent` tells of,
+    about: it takes whole windows, of `RECENT_S` at most. What a conductor counted before it was first asked may be old,
+    and is left out, as is what it counts while it is not asked. All is forgotten with the process.
     """
 
-    def __init__(self, look_back: int = 1000) -> None:
-        self._look_back = look_back
-        self._windows: deque[tuple[float, float]] = deque(maxlen=round(RECENT_S / WINDOW_S))  # queries, of them missed
+    def __init__(self, rt_max_s: float, unix_s: Callable[[float], float] = float, look_back: int = 1000) -> None:
+        self._rt_max_s, self._unix_s, self._look_back = rt_max_s, unix_s, look_back
+        self._windows: deque[_Counts] = deque(maxlen=round(RECENT_S / WINDOW_S))
+        self._minutes: dict[int, _Counts] = {}  # ascending
+        self._window: int | None = None  # the number of the last one
         self._last: dict[str, BouncerCounters] = {}  # by conductor
         self._lock = Lock()
 
-    def close_window(self, asked: Collection[str], answered: Mapping[str, BouncerCounters]) -> None:
-        """A window is over in which these conductors were `asked`; those that `answered` count from their start on."""
-        queries = missed = 0.0
+    def close_window(self, window: int, asked: Collection[str], answered: Mapping[str, BouncerCounters]) -> None:
+        """Window number `window` is over, in which these conductors were `asked`; those that `answered` count from
+        their start on."""
+        passed = 1 if self._window is None else max(1, window - self._window)
+        counts = _Counts(windows=passed)
         for name, now in answered.items():
             if (before := self._last.get(name)) is not None:
                 grown = now.since(before)
-                queries, missed = queries + grown.requests, missed + grown.misses
+                within = np.array(grown.within) if len(grown.within) == len(_NO_SIZES) else _NO_SIZES
+                missed = min(grown.misses, grown.requests)
+                counts += _Counts(0, True, grown.requests, missed, grown.answered, grown.latency_s, within)
         known = {**self._last, **answered}
         self._last = {name: known[name] for name in asked if name in known}
+        minute = window // _PER_MINUTE
         with self._lock:
-            self._windows.append((queries, min(missed, queries)))
+            self._window = window
+            self._windows.append(counts)
+            self._minutes[minute] = self._minutes.get(minute, _Counts()) + counts
+            while next(iter(self._minutes)) <= minute - MINUTES:
+                del self._minutes[next(iter(self._minutes))]
 
     def recent(self) -> RecentAnswers:
-        """The last queries that were answered or refused."""
-        queries = missed = 0.0
+        """The last queries that were answered or refused; latencies are of those that were answered."""
+        found = _Counts()
         with self._lock:
-            for of_window, missed_of_it in reversed(self._windows):
-                queries, missed = queries + of_window, missed + missed_of_it
-                if queries >= self._look_back:
+            for window in reversed(self._windows):
+                found += window
+                if found.queries >= self._look_back:
                     break
-        return RecentAnswers(round(queries), round(queries - missed))
+        return RecentAnswers(
+            round(found.queries),
+            round(found.queries - found.missed),
+            found.latency_s / found.answered if found.answered else None,
+            found.quantile_s(0.5, self._rt_max_s),
+            found.quantile_s(0.99, self._rt_max_s),
+        )
+
+    def view(self) -> QueriesView:
+        """Whole queries now."""
+        recent, minute = self.recent(), _Counts()
+        with self._lock:
+            for window in reversed(self._windows):
+                if minute.windows >= _PER_MINUTE:
+                    break
+                minute += window
+        return QueriesView(
+            per_s=self._per_s(minute),
+            recent=recent.in_time / recent.count if recent.count else None,
+            recent_ms=_ms(recent.latency_s),
+            recent_p50_ms=_ms(recent.p50_s),
+            recent_p99_ms=_ms(recent.p99_s),
+        )
+
+    def history(self, hours: float, points: int) -> QueriesHistory:
+        """The last `hours` (at most 24) in at most `points` equal steps of whole minutes, the last one so far."""
+        with self._lock:
+            minutes = dict(self._minutes)
+        steps = equal_steps(max(minutes, default=-1), hours, points)
+        found = [_sum(minutes[n] for n in step if n in minutes) for step in steps]
+        start_unix_s = self._unix_s(steps[0].start * MINUTE_S)
+        return QueriesHistory(
+            start_unix_s=start_unix_s,
+            step_s=self._unix_s(steps[0].stop * MINUTE_S) - start_unix_s,
+            per_s=tuple(self._per_s(step) for step in found),
+            attainment=tuple(step.attainment for step in found),
+            p50_ms=tuple(_ms(step.quantile_s(0.5, self._rt_max_s)) for step in found),
+            p99_ms=tuple(_ms(step.quantile_s(0.99, self._rt_max_s)) for step in found),
+        )
+
+    def _per_s(self, counts: _Counts) -> float | None:
+        """Of the wall."""
+        window_s = self._unix_s(WINDOW_S) - self._unix_s(0.0)
+        return counts.queries / (counts.windows * window_s) if counts.heard else None
+
+
+def _sum(counts: Iterable[_Counts]) -> _Counts:
+    return sum(counts, _Counts())
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3

@@ -34,10 +34,12 @@ class BouncerCounters(NamedTuple):
 
     def since(self, before: BouncerCounters) -> BouncerCounters:
         """What was counted since `before`. Counters that fell began anew."""
-        if any(now < then for now, then in zip(self[:-2], before[:-2], strict=True)):
+        known = len(self.within) == len(before.within)
+        # More requests since it began anew than before it did: that only the counts by size show.
+        sizes = zip(self.within, before.within, strict=True) if known else ()
+        if any(now < then for now, then in (*zip(self[:-2], before[:-2], strict=True), *sizes)):
             return self
         grown = (now - then for now, then in zip(self[:-2], before[:-2], strict=True))
-        known = len(self.within) == len(before.within)
         within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
         return BouncerCounters._make((*grown, within, self.workers))
 

@@ -8,19 +8,27 @@ from collections.abc import Sequence
 from mark.serving.backend.metrics import SECONDS
 
 
-def latency_quantile_s(within: Sequence[float], quantile: float) -> float | None:
+def latency_quantile_s(
+    within: Sequence[float], quantile: float, known: tuple[float, float] | None = None
+) -> float | None:
     """The latency, in seconds, that a share `quantile` (0 to 1) of the answers had at most; None where there are none.
 
     `within` counts the answers of at most each of bouncers' bounds (`mark.serving.backend.metrics.SECONDS`), and then
     all. Between two bounds, a factor of 1.6 apart above 10 ms, answers are taken as spread evenly, as Prometheus does
-    it (`histogram_quantile`); those above the last one count as that.
+    it (`histogram_quantile`); those above the last one count as that. `known` is one bound more, in seconds, and how
+    many answers took at most that: with RT_max a quantile is beyond it where more than the rest of the answers are.
     """
     if len(within) != len(SECONDS) + 1 or within[-1] <= 0.0:
         return None
     count = quantile * within[-1]
-    place = bisect_left(within, count, hi=len(SECONDS))
-    if place == len(SECONDS):
-        return SECONDS[-1]
-    low_s, below = (SECONDS[place - 1], within[place - 1]) if place else (0.0, 0.0)
-    inside = within[place] - below
-    return low_s + (SECONDS[place] - low_s) * ((count - below) / inside if inside > 0.0 else 1.0)
+    bounds_s, counts = list(SECONDS), list(within)
+    if known is not None:
+        at = bisect_left(bounds_s, known[0])
+        bounds_s.insert(at, known[0])
+        counts.insert(at, min(max(known[1], counts[at - 1] if at else 0.0), counts[at]))
+    place = bisect_left(counts, count, hi=len(bounds_s))
+    if place == len(bounds_s):
+        return bounds_s[-1]
+    low_s, below = (bounds_s[place - 1], counts[place - 1]) if place else (0.0, 0.0)
+    inside = counts[place] - below
+    return low_s + (bounds_s[place] - low_s) * ((count - below) / inside if inside > 0.0 else 1.0)

@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -37,7 +38,7 @@ from mark.models.registry_place import pinned
 from mark.rules.capacity_classes import MOST_CLASSES
 from mark.serving.gateway.gateway import ALB
 from mark.serving.observe import logs
-from mark_infra.aws.site import TO_MEASURE, Site, dump_site
+from mark_infra.aws.site import TO_MEASURE, Site, SitePipeline, dump_site
 from mark_infra.telemetry.counters import read_gateway
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.cloud import LocalCloud
@@ -159,7 +160,10 @@ class Daemon:
         )
         gateways = _until(lambda: self._gateways(site), "its gateways do not answer")
         named = {name: replace(service, gateway=gateways[name]) for name, service in site.services.items()}
-        self.site = replace(site, services=named)
+        # Controllers ask conductors for whole queries, and these are ready only once there are instances.
+        ports = {pipeline.name: _free_port() for pipeline in self._pipelines}
+        asked = {name: SitePipeline(address=f"http://127.0.0.1:{port}") for name, port in ports.items()}
+        self.site = replace(site, services=named, pipelines=asked)
         (folder / SITE).write_text(dump_site(self.site))
         variables = environment | {
             "AWS_ENDPOINT_URL": endpoint,
@@ -184,7 +188,7 @@ class Daemon:
                     "serve",
                     folder / LOGS / f"conductor-{pipeline.name}.log",
                     [pipeline.source, *_addresses(pipeline, gateways), *settings.bouncer_options],
-                    0,
+                    ports[pipeline.name],
                     variables,
                 )
             )
@@ -345,6 +349,13 @@ def _one_catalog(services: Sequence[ServiceConfig]) -> Catalog:
 def _zones(catalog: Catalog) -> list[str]:
     """Those in which spot is sold, else one."""
     return sorted({o.zone for o in catalog.offers if o.market is Market.SPOT and o.zone}) or ["us-east-1a"]
+
+
+def _free_port() -> int:
+    """Of loopback; another process may take it before it is used."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port
 
 
 def _until(found: Callable[[], T | None], why: str) -> T:

@@ -40,6 +40,26 @@ export function drawCharts(view, past_, hours) {
   });
 }
 
+// Whole queries of a pipeline, by a history of them.
+export function drawQueries(view, past_) {
+  const history = told(view, past_, "start_unix_s"), { step_s: step, start_unix_s: start } = history;
+  const to = Math.max(toldAt(view, view.at_unix_s), start + step * history.per_s.length);
+  const first = history.per_s.findIndex((perS) => perS !== null);
+  const frame = { from: Math.min(first < 0 ? to : start + step * first, to - 600), to, now: to };
+  const past = (style, values, more) => ({ kind: "line", style, start, step, values, ...more });
+  draw("latency", {
+    ...frame,
+    write: rate,
+    legend: [["p50", "median"], ["p99", "p99"], ["promise", "promised"]],
+    layers: [
+      past("promise", history.p99_ms.map(() => view.rt_max_ms)),
+      past("p50", history.p50_ms, { name: "median", says: (i) => `${rate(history.p50_ms[i])} ms` }),
+      past("p99", history.p99_ms, { name: "p99", says: (i) => `${rate(history.p99_ms[i])} ms` }),
+    ],
+  });
+  draw("queries", { ...frame, ...slo({ slo: view }, history, past) });
+}
+
 const zeros = (values) => values.map(() => 0);
 
 function draw(name, shown) {

@@ -30,6 +30,9 @@ export function rate(rps) {
   return rps >= 100 || rps === 0 ? grouped(rps, 0) : String(Number(rps.toPrecision(3)));
 }
 
+// Six digits, as far as there are as many: RT_max is a number that was given.
+export const exact = (value) => String(Number(value.toPrecision(6)));
+
 export function count(n) {
   if (n >= 1e9) return `${(n / 1e9).toFixed(1)} billion`;
   return n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : grouped(n, 0);

@@ -28,7 +28,7 @@ async function refresh() {
     const only = services.length === 1 && !names.length ? services[0].service : "";
     const name = wanted() || only;
     const what = services.some((s) => s.service === name) ? "#one" : names.includes(name) ? "#pipeline" : "#all";
-    const show = what === "#one" ? await showService(name, hours) : what === "#pipeline" ? await showPipeline(name) : null;
+    const show = what === "#one" ? await showService(name, hours) : what === "#pipeline" ? await showPipeline(name, hours) : null;
     const { pipelines } = what === "#all" && names.length ? await read("/pipelines") : { pipelines: [] };
     if (mine !== round) return;
     const began = performance.now();
@@ -81,7 +81,9 @@ function header(services, pipelines, name) {
   }
   box.value = name;
   box.hidden = names.length < 3;
-  find("#range").hidden = find("#mode").hidden = find("#since").hidden = !services.some((s) => s.service === name);
+  const service = services.some((s) => s.service === name);
+  find("#mode").hidden = find("#since").hidden = !service;
+  find("#range").hidden = !service && !pipelines.includes(name);
   for (const button of find("#range").children) button.ariaPressed = String(Number(button.dataset.hours) === hours);
   document.title = name ? `${name} · mark` : "mark";
 }

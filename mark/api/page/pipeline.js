@@ -2,18 +2,23 @@
 
 import { read } from "./door.js";
 import { find, h, svg } from "./dom.js";
-import { NONE, percent, plural, rate, usd } from "./format.js";
+import { NONE, exact, percent, plural, rate, signedUsd, usd } from "./format.js";
+import { drawQueries } from "./charts.js";
 
-const LINE = 18, PADDING = 10, MARK = "bottleneck";
+const LINE = 18, PADDING = 10, MARK = "bottleneck", MOST_POINTS = 480;
 let shown = {}; // what the parts were last made of
-let view = null;
+let view = null, past = null;
 
 // Draws what has changed. Returns the view, in the mode that all stages are in, if there is one.
-export async function showPipeline(name) {
-  const found = await read(`/pipelines/${encodeURIComponent(name)}`);
+export async function showPipeline(name, hours) {
+  const path = `/pipelines/${encodeURIComponent(name)}`;
+  const found = await Promise.all([read(path), read(`${path}/history?hours=${hours}&points=${MOST_POINTS}`)]);
   return () => {
-    view = found;
+    [view, past] = found;
     draw();
+    find("#range").hidden = !view.queries;
+    if (past && shown.past !== past) drawQueries(view, past);
+    shown.past = past;
     const modes = new Set(view.stages.map((s) => s.mode));
     return { ...view, mode: modes.size === 1 ? view.stages[0].mode : "" };
   };
@@ -23,7 +28,7 @@ function draw() {
   const room = find("#graph").clientWidth;
   const way = view.drawing && view.drawing.across.width > room ? "down" : "across";
   if (shown.view === view && shown.way === way) return;
-  shown = { view, way };
+  shown = { ...shown, view, way };
   figures();
   const troubles = view.stages.flatMap((s) => s.troubles.map((text) => `${s.stage}: ${text}`));
   find("#pipeline-troubles").hidden = !troubles.length;
@@ -31,6 +36,47 @@ function draw() {
   find("#promise").textContent = promise();
   find("#graph").replaceChildren(view.drawing ? graph(view.drawing[way]) : driven());
   find("#stages").replaceChildren(...view.stages.map(row));
+  queries();
+  promises();
+}
+
+function queries() {
+  const own = view.queries;
+  find("#queries").hidden = !own;
+  if (!own) return;
+  const ms = (value) => (value === null ? NONE : `${rate(value)} ms`);
+  const words = {
+    asked: own.per_s === null ? "no conductor has answered yet" : `${rate(own.per_s)} a second, of the last minute`,
+    in_time: percent(own.recent),
+    promised: `${percent(view.target)} within ${ms(view.rt_max_ms)}`,
+    p50: ms(own.recent_p50_ms),
+    p99: ms(own.recent_p99_ms),
+    mean: ms(own.recent_ms),
+  };
+  for (const [name, text] of Object.entries(words)) find(`[data-pipeline=${name}]`).textContent = text;
+  find("[data-pipeline=in_time]").className = own.recent !== null && own.recent < view.target ? "bad" : "";
+  find("[data-pipeline=p99]").className = own.recent_p99_ms > view.rt_max_ms ? "bad" : "";
+}
+
+// What mark plan calls alternatives, without a plan.
+function promises() {
+  const own = view.promise;
+  const line = (name, rt_max_ms, price, more) =>
+    h("tr", {}, h("th", { scope: "row" }, `${name}within ${exact(rt_max_ms)} ms`), h("td", {}, price === null ? "not possible" : usd(price)),
+      h("td", {}, more));
+  const difference = (one) => {
+    const more = one.difference_usd_per_hour;
+    return more === null ? NONE : Math.abs(more) < 1e-6 ? "the same" : signedUsd(more);
+  };
+  const others = own ? own.other_slos : [];
+  const told = others.map((one) => line(one.rt_max_ms < view.rt_max_ms ? "10 ms less: " : "10 ms more: ", one.rt_max_ms, one.usd_per_hour, difference(one)));
+  if (own) told.splice(told.length - 1, 0, line("as promised: ", view.rt_max_ms, own.usd_per_hour, ""));
+  find("#promises").replaceChildren(...told);
+  const load = own && own.rps !== null ? `${rate(own.rps)} queries/s` : "the calls that stages get";
+  const follow = view.driver ? ` Its stages are taken to follow each other in the file's order, for only ${view.driver} knows better.` : "";
+  find("[data-pipeline=estimate]").textContent = own
+    ? `An estimate for the load now, ${load}, from profiles and prices and without a plan: whole instances of one type for each stage, none in reserve, and RT_max parted over the stages as is cheapest. What runs keeps the parts of its file.${follow}`
+    : "No load is known yet.";
 }
 
 function figures() {

@@ -2,11 +2,12 @@
 
 import { change, of, read } from "./door.js";
 import { colour, find, h, swatch } from "./dom.js";
-import { NONE, budget, clock, count, duration, percent, plural, rate, signedUsd, usd } from "./format.js";
+import { NONE, budget, clock, count, duration, exact, percent, plural, rate, signedUsd, usd } from "./format.js";
 import { drawCharts } from "./charts.js";
 import { toldAt } from "./time.js";
 
 const MOST_ROWS = 100, PAGE = 40, MOST_POINTS = 480;
+const NO_SHARE = 5e-4; // of requests without room: what would be shown as 0.0 %
 const MARKETS = [
   ["on_demand", "on-demand"], ["spot", "spot"], ["burstable", "burstable"], ["functions", "functions"],
   ["sagemaker", "SageMaker"], ["other", "other: balancer, disks, logs"],
@@ -34,6 +35,7 @@ export async function showService(service, hours) {
       figures(view);
       plan(view.plan);
       bill(view.bill);
+      prices(view.prices);
       limits(view);
     }
     if (changed("fleet", fleet)) instances(fleet);
@@ -133,6 +135,28 @@ function bill(own) {
     h("table", {}, h("tbody", {}, ...parts.map((p) =>
       h("tr", {}, h("th", {}, swatch(p.style), p.name), h("td", {}, usd(p.usd)), h("td", {}, percent(p.usd / own.total, 0)))))),
   );
+}
+
+// In the words of mark plan.
+function prices({ usd_per_request: one, usd_per_miss: miss, promise }) {
+  const lines = [];
+  if (one !== null && miss) {
+    const free = one / miss < NO_SHARE;
+    lines.push(free ? "A request: nothing now: ready capacity has room for it."
+      : `A request: ${usd(one * 1e6)} a million: ${percent(one / miss)} of them would find no room.`);
+  }
+  if (miss !== null) lines.push(`A miss: ${usd(miss * 1e6)} a million.`);
+  if (promise) {
+    const others = promise.other_slos.map((other) => {
+      const more = other.difference_usd_per_hour, within = `within ${exact(other.rt_max_ms)} ms`;
+      if (other.usd_per_hour === null) return `${within} not possible`;
+      if (more === null) return `${within} ${usd(other.usd_per_hour)}/h`;
+      return Math.abs(more) < 1e-6 ? `${within} the same` : `${within} ${usd(Math.abs(more))}/h ${more > 0 ? "more" : "less"}`;
+    });
+    const perMs = promise.usd_per_hour_per_ms === null ? "" : `${usd(promise.usd_per_hour_per_ms)}/h; `;
+    lines.push(`A millisecond of RT_max: ${perMs}${others.join(", ")}.`);
+  }
+  find("#prices").replaceChildren(...(lines.length ? lines : ["Nothing is known yet."]).map((text) => h("li", {}, text)));
 }
 
 function log(first) {

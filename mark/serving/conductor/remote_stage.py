@@ -43,7 +43,9 @@ class StageAddress:
     a load balancer before several of them tells calls apart; "": there is none. `most_calls` are under way at a time,
     each on a connection of its own, and `most_queued` wait for one. `probe_s` is between two questions for readiness,
     and how long an answer may take; after an answer of a function, which is billed and counts among its requests,
-    `function_probe_s` pass. Second calls are a share of all calls in the long run, after a burst.
+    `function_probe_s` pass. A stage that says that it is not ready is asked again soon, then less often, down to every
+    `unready_probe_s`: a load balancer counts each question as a request that was lost. Second calls are a share of all
+    calls in the long run, after a burst.
     """
 
     address: Address
@@ -54,6 +56,7 @@ class StageAddress:
     most_queued: int = 10_000
     probe_s: float = 1.0
     function_probe_s: float = 10.0
+    unready_probe_s: float = 4.0
     retry_share: float = 0.2
     retry_burst: float = 100.0
     service: str = ""
@@ -120,6 +123,7 @@ class RemoteStage:
         self._answered_s = -math.inf  # when a call last had its result
         self._probe: _Sent | None = None
         self._probe_s = 0.0  # when the next one is due
+        self._unready_s = _LOOK_S  # between two, while the stage says that it is not ready
         self._said = ""  # of its readiness
         self._ready = self._silent = self._draining = False
         self._timer: asyncio.TimerHandle | None = None
@@ -211,8 +215,13 @@ class RemoteStage:
         if self._draining:
             return
         was, self._ready, self._silent = self._ready, status == 200, status is None
-        wait_s = self._at.function_probe_s if by == FUNCTION else self._at.probe_s
-        self._probe, self._probe_s = None, now_s + (wait_s if self._ready else _LOOK_S)
+        if self._ready:
+            wait_s = self._at.function_probe_s if by == FUNCTION else self._at.probe_s
+        else:
+            wait_s = _LOOK_S if self._silent else self._unready_s
+        says_no = not self._ready and not self._silent
+        self._unready_s = min(self._at.unready_probe_s, 2.0 * self._unready_s) if says_no else _LOOK_S
+        self._probe, self._probe_s = None, now_s + wait_s
         self.metrics.workers_ready = int(self._ready)
         said = "is ready" if self._ready else f"is not ready: {why}"
         if said != self._said:

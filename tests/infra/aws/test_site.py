@@ -130,7 +130,10 @@ def test_what_is_written_reads_the_same(
     )  # fmt: skip
     site = Site(
         "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service},
-        {name: SitePipeline(name, "https" if groups else "http") for name in zones},
+        {
+            **{name: SitePipeline(name, "https" if groups else "http") for name in zones},
+            "one conductor": SitePipeline(address=f"http://{function}"),
+        },
     )  # fmt: skip
     path.write_bytes(dump_site(site).encode())
     assert load_site(path) == site

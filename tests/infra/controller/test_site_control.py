@@ -217,8 +217,9 @@ def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, t
     there = replace(site, services=of_stage, pipelines={"two": SitePipeline("mark-two-conductors")})
     parts = site_parts(there, options=place.server.options)
     control = SiteControl(there, [replace(alone, resolved=stage)], parts=parts, pipelines=[config])
-    for requests, misses in ((100.0, 50.0), (300.0, 56.0)):
-        control._conducted["two"].close_window(["i-1"], {"i-1": BouncerCounters(requests=requests, misses=misses)})
+    for window, (requests, misses) in enumerate(((100.0, 50.0), (300.0, 56.0))):
+        counted = BouncerCounters(requests=requests, misses=misses)
+        control.conducted["two"].close_window(window, ["i-1"], {"i-1": counted})
     control.start()
     step(control)
     control.close()

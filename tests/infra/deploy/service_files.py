@@ -27,6 +27,7 @@ max_usd_per_hour = 2.0
 def service(folder: Path, *instances: str, profile: str = "profile.csv", code: str = "echo.py") -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "my.toml").write_text(SERVICE.format(instances=list(instances) or ["c5.large"], profile=profile))
+    (folder / profile).parent.mkdir(exist_ok=True)
     (folder / profile).write_text(PROFILE)
     (folder / code).write_text("")
     return str(folder / "my.toml")

@@ -47,12 +47,31 @@ def test_a_profile_from_elsewhere_comes_along(tmp_path: Path) -> None:
 def test_a_shipped_service_is_its_file_alone() -> None:
     sent = shipment("inception-v3")
     assert list(sent.files) == ["service.toml"]
-    assert environment_of(sent.service, "lambda:1024") == {
+    assert environment_of(sent, "lambda:1024") == {
         "MARK_MODEL": "mark.profiling.replay:Replay?model=inception-v3&instance=lambda:1024",
         "MARK_MODEL_PATH": "service",
         "MARK_NAME": "inception-v3",
         "MARK_VERSION": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("folder", "profile", "name"),
+    [
+        (".", "profile.csv", "profile.csv"),
+        (".", "a/profile.csv", "a/profile.csv"),
+        ("b", "../profile.csv", "profile-profile.csv"),
+    ],
+)
+def test_a_function_replays_the_profile_where_it_is_sent(tmp_path: Path, folder: str, profile: str, name: str) -> None:
+    """Below the service's folder, or from elsewhere."""
+    file = Path(service(tmp_path / folder, profile=profile))
+    (file.parent / profile).write_text(PROFILE.replace("echo:Echo", "words"))
+    file.write_text(file.read_text().replace("echo:Echo", "words"))
+    sent = shipment(str(file))
+    assert name in sent.files
+    replayed = "mark.profiling.replay:Replay?model=words&instance=lambda:1024&profile=service/"
+    assert environment_of(sent, "lambda:1024")["MARK_MODEL"] == replayed + name
 
 
 def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
@@ -82,7 +101,7 @@ def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> No
         '[service.versions]\n"1" = { model = "echo:A", weight = 0.2 }\n"2" = { model = "echo:B", weight = 0.8 }\n'
     )
     file.write_text(file.read_text() + versions)
-    found = environment_of(shipment(str(file)).service, "lambda:1024")
+    found = environment_of(shipment(str(file)), "lambda:1024")
     assert (found["MARK_MODEL"], found["MARK_VERSION"], found["MARK_NAME"]) == ("echo:B", "2", "echo")
 
 
@@ -137,7 +156,7 @@ def test_what_a_registry_has_is_sent_along(tmp_path: Path, monkeypatch: pytest.M
     assert f"versions/{version.id}/files/m.py" in sent.files
     assert libraries_of(sent) == ()
     assert sent.files["requirements.txt"] == b"onnxruntime\n"
-    assert environment_of(sent.service, "lambda:1024")["MARK_MODEL"] == f"version:versions/{version.id}"
+    assert environment_of(sent, "lambda:1024")["MARK_MODEL"] == f"version:versions/{version.id}"
     there = tmp_path / "there"
     with tarfile.open(archive(sent.files, tmp_path / "sent.tar.gz")) as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)

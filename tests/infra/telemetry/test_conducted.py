@@ -1,27 +1,56 @@
-"""Whole queries, by what conductors counted."""
+"""Whole queries, by what conductors counted: how many were in time, and how long they took."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.telemetry.conducted import ConductedQueries
 from mark_infra.telemetry.counters import BouncerCounters
 
 from mark.control.ports import RECENT_S, WINDOW_S, RecentAnswers
+from mark.domain.time import MINUTE_S
+from mark.serving.backend.metrics import SECONDS
+
+RT_MAX_S = 0.3
+PER_MINUTE = round(MINUTE_S / WINDOW_S)
 
 
 def counters(requests: float, misses: float) -> BouncerCounters:
     return BouncerCounters(requests=requests, misses=misses)
 
 
+def of_latencies(seconds: Sequence[float], refused: int = 0) -> BouncerCounters:
+    """As a conductor counts these answers, and queries that it refused."""
+    late = sum(s > RT_MAX_S for s in seconds)
+    within = (*(float(sum(s <= bound for s in seconds)) for bound in SECONDS), float(len(seconds)))
+    return BouncerCounters(
+        requests=len(seconds) + refused,
+        misses=late + refused,
+        answered=len(seconds),
+        latency_s=sum(seconds),
+        within=within,
+    )
+
+
 def windows(*counts: Mapping[str, tuple[float, float]], look_back: int = 1000) -> RecentAnswers:
     """Each window by conductor; all are asked that ever answered."""
-    conducted, names = ConductedQueries(look_back), {name for one in counts for name in one}
-    for one in counts:
-        conducted.close_window(names, {name: counters(*now) for name, now in one.items()})
+    conducted, names = ConductedQueries(RT_MAX_S, look_back=look_back), {name for one in counts for name in one}
+    for window, one in enumerate(counts):
+        conducted.close_window(window, names, {name: counters(*now) for name, now in one.items()})
     return conducted.recent()
+
+
+def heard(*counts: Mapping[str, BouncerCounters]) -> ConductedQueries:
+    """Each window by conductor, from window 0 on; all are asked that ever answered."""
+    conducted, names = ConductedQueries(RT_MAX_S), {name for one in counts for name in one}
+    for window, one in enumerate(counts):
+        conducted.close_window(window, names, one)
+    return conducted
 
 
 def test_what_was_counted_before_the_first_question_is_left_out() -> None:
@@ -37,9 +66,9 @@ def test_a_silent_conductor_is_caught_up_with() -> None:
 
 
 def test_one_that_is_replaced_is_forgotten() -> None:
-    conducted = ConductedQueries()
-    for asked, now in (({"a"}, 10), ({"b"}, 0), ({"a", "b"}, 50)):
-        conducted.close_window(asked, dict.fromkeys(asked, counters(now, 0)))
+    conducted = ConductedQueries(RT_MAX_S)
+    for window, (asked, now) in enumerate((({"a"}, 10), ({"b"}, 0), ({"a", "b"}, 50))):
+        conducted.close_window(window, asked, dict.fromkeys(asked, counters(now, 0)))
     assert conducted.recent().count == 50, "of b alone"
 
 
@@ -57,3 +86,101 @@ def test_the_last_whole_windows_are_told_of(grown: list[tuple[int, int]], look_b
         of_window, missed_of_it = kept.pop()
         queries, missed = queries + of_window, missed + missed_of_it
     assert windows(*({"a": one} for one in so_far), look_back=look_back) == RecentAnswers(queries, queries - missed)
+
+
+def test_without_a_conductor_nothing_is_known() -> None:
+    conducted = ConductedQueries(RT_MAX_S)
+    for window in range(2 * PER_MINUTE):
+        conducted.close_window(window, [], {})
+    now, history = conducted.view(), conducted.history(0.1, 100)
+    assert (now.per_s, now.recent, now.recent_ms, now.recent_p50_ms, now.recent_p99_ms) == (None,) * 5
+    assert set(history.per_s + history.attainment + history.p50_ms + history.p99_ms) == {None}
+    assert ConductedQueries(RT_MAX_S).history(24.0, 1440).per_s == (None,) * 1440
+
+
+def test_conductors_without_queries_are_heard_all_the_same() -> None:
+    assert heard({"a": counters(7, 0)}, {"a": counters(7, 0)}).view().per_s == 0.0
+
+
+def test_all_conductors_latencies_are_taken_together() -> None:
+    """Quantiles of each by itself would be others."""
+    quick, slow = [0.02] * 900, [0.2] * 100
+    nothing = of_latencies([])
+    now = heard({"a": nothing, "b": nothing}, {"a": of_latencies(quick), "b": of_latencies(slow)}).view()
+    assert (now.recent, now.recent_ms) == (1.0, pytest.approx(38.0))
+    assert now.recent_p50_ms == pytest.approx(16.0 + 9.0 * 500 / 900)
+    assert now.recent_p99_ms == pytest.approx(160.0 + 90.0 * 90 / 100)
+
+
+@given(
+    st.lists(st.sampled_from([*SECONDS[:-1], 0.29, 0.3, 0.31]), min_size=1, max_size=60),
+    st.integers(0, 5),
+    st.sampled_from([0.5, 0.99]),
+)
+def test_a_quantile_is_beyond_the_promise_where_too_many_are(
+    seconds: list[float], refused: int, quantile: float
+) -> None:
+    """And within the bounds around the true one: by the counts by size alone it could be on either side."""
+    conducted = heard({"a": of_latencies([])}, {"a": of_latencies(seconds, refused)})
+    found = conducted.view().recent_p50_ms if quantile == 0.5 else conducted.view().recent_p99_ms
+    assert found is not None
+    kept = sum(s <= RT_MAX_S for s in seconds) >= quantile * len(seconds) - 1e-9
+    assert (found <= RT_MAX_S * 1e3 + 1e-9) == kept
+    true = sorted(seconds)[math.ceil(quantile * len(seconds) - 1e-9) - 1]
+    bounds = [0.0, *sorted([*SECONDS, RT_MAX_S])]
+    low, high = next((a, b) for a, b in itertools.pairwise(bounds) if a < true <= b)
+    assert low * 1e3 - 1e-9 <= found <= high * 1e3 + 1e-9
+
+
+def test_counters_that_begin_anew_are_counted_from_zero() -> None:
+    """Also where more queries came since than ever before: then the counts by size tell."""
+    old, new = of_latencies([0.02] * 10), of_latencies([0.2] * 30)
+    assert heard({"a": old}, {"a": of_latencies([0.2] * 4)}).recent().count == 4
+    restarted = heard({"a": old}, {"a": new})
+    assert (restarted.recent().count, restarted.recent().latency_s) == (30, pytest.approx(0.2))
+    p50_s = restarted.recent().p50_s
+    assert p50_s is not None
+    assert 0.16 < p50_s <= 0.25
+
+
+def test_a_conductor_that_comes_and_goes_hides_no_other() -> None:
+    """What it counts while it is not asked is left out: when that was is not known."""
+    steady, conducted = 0, ConductedQueries(RT_MAX_S)
+    for window in range(PER_MINUTE):
+        steady += 50
+        there = {"steady": of_latencies([0.02] * steady)}
+        if window % 4 < 2:  # two windows there, two away: 10 queries in its second
+            there["other"] = of_latencies([0.2] * (100 * window + 10 * (window % 4)))
+        conducted.close_window(window, list(there), there)
+    expected = 50 * (PER_MINUTE - 1) + 3 * 110
+    assert conducted.recent().count == expected
+    assert conducted.view().per_s == pytest.approx(expected / MINUTE_S)
+
+
+def test_history_has_the_quantiles_of_each_minute() -> None:
+    """On the wall, where the clock of the windows may be a faster one."""
+    conducted, so_far = ConductedQueries(RT_MAX_S, lambda at_s: 1e9 + at_s / 10.0), list[float]()
+    for window in range(3 * PER_MINUTE):
+        so_far += [(0.02, 0.2, 0.5)[window // PER_MINUTE]] * 6
+        conducted.close_window(window, ["a"], {"a": of_latencies(so_far)})
+    by_minute, whole = conducted.history(3 / 60, 3), conducted.history(3 / 60, 1)
+    assert (by_minute.start_unix_s, by_minute.step_s) == (pytest.approx(1e9), pytest.approx(6.0))
+    assert by_minute.attainment == (1.0, 1.0, 0.0)
+    assert by_minute.per_s == pytest.approx((11.0, 12.0, 12.0))
+    assert by_minute.p50_ms == pytest.approx((20.5, 205.0, 515.0))
+    assert (whole.step_s, whole.attainment) == (pytest.approx(18.0), (pytest.approx(138 / 210),))
+    assert len(conducted.history(24.0, 1440).p99_ms) == 1440
+
+
+def test_windows_that_were_missed_do_not_raise_the_rate() -> None:
+    conducted = ConductedQueries(RT_MAX_S)
+    for window in (0, 1, 2, 6):
+        conducted.close_window(window, ["a"], {"a": counters(100 * window, 0)})
+    assert conducted.view().per_s == pytest.approx(600 / (7 * WINDOW_S))
+
+
+def test_a_day_is_remembered_and_no_more() -> None:
+    conducted = ConductedQueries(RT_MAX_S)
+    for minute in range(26 * 60):
+        conducted.close_window(minute * PER_MINUTE, ["a"], {"a": counters(float(minute), 0)})
+    assert len(conducted._minutes) == 24 * 60

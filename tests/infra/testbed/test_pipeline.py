@@ -95,6 +95,10 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
         seen = json.load(answer)
     assert [(one["service"], one["after"]) for one in seen["stages"]] == [("two-first", []), ("two-second", ["first"])]
     assert seen["queries_per_s"] > 0.0
+    # Two stages of 20 ms one after the other.
+    assert seen["queries"]["recent"] > 0.9
+    assert 40.0 <= seen["queries"]["recent_p50_ms"] <= seen["queries"]["recent_p99_ms"] <= 1500.0
+    assert [one["rt_max_ms"] for one in seen["promise"]["other_slos"]] == [1490.0, 1510.0]
     assert seen["usd_per_hour"] > 0.0
     assert seen["longest_path_ms"] == 1500.0
     assert all(one["running"] and one["capacity_rps"] > 0.0 for one in seen["stages"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections import Counter
@@ -308,6 +309,27 @@ def test_a_function_that_answers_for_the_stage_is_asked_rarely() -> None:
     assert len(setup.line.asked) == 1
     setup.says(200)
     setup.probed(200)
+
+
+def test_a_stage_that_is_not_ready_is_asked_less_often() -> None:
+    """A load balancer counts each question as a request; a silent address, whose calls are refused, is asked on."""
+
+    def questions_in(seconds: float, status: int | None) -> list[float]:
+        asked, until_s = [], setup.now_s + seconds
+        while setup.now_s < until_s:
+            setup.stage.look()
+            if setup.line.asked:
+                asked.append(setup.now_s)
+                setup.fails() if status is None else setup.says(status)
+            setup.now_s += 0.25
+        return [later - one for one, later in itertools.pairwise(asked)]
+
+    setup = Setup()
+    assert questions_in(16.0, 503) == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
+    assert set(questions_in(8.0, None)) == {0.25}
+    assert questions_in(4.0, 503) == [0.25, 0.5, 1.0, 2.0]
+    assert set(questions_in(8.0, 200)) == {AT.probe_s}
+    assert questions_in(3.0, 503) == [0.25, 0.5, 1.0]
 
 
 def test_an_unanswered_question_is_a_silent_address() -> None:
