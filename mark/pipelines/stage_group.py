@@ -2,8 +2,12 @@
 
 An instance of a type has a fixed number of workers of each stage, as a pod has containers; what a worker takes is in
 `mark.pipelines.options`. The service's requests are the calls of one of its stages, the lead. With each come calls of
-the others, in fixed proportions in the mean, so an instance can do as many as the stage allows of which it can do the
-fewest queries.
+the others, in fixed proportions in the mean, so an instance can do as many queries as the stage of which it can do the
+fewest.
+
+Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small one is
+quick and may wait for little. So what an instance of each type serves in time is worked out by stages, by the planners'
+own formula (`mark.planning.demand.served_load`), and it has the capacity by which planners find that it serves as much.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow, wea
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.pipelines.options import placed_usd_per_hour, placement_of
 from mark.pipelines.packs import Placement
+from mark.planning.demand.served_load import capacity_for, load_for
 
 _EXACT = 1e-9
-_LEAST_SLACK = 0.01  # of its part of RT_max: what a stage's calls may wait at least (`longest_wait_s`)
+_LEAST_WAIT = 0.01  # of its part of RT_max, that a stage's calls may wait (`longest_wait_s`)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,6 +37,23 @@ class GroupedStage:
     resolved: ResolvedService
     calls: float  # of a query, in the mean
     without_gpu: bool = False  # its workers take none of an instance's GPUs
+
+    @property
+    def late_share(self) -> float:
+        """Of its calls, that may be missed."""
+        return 1.0 - self.resolved.slo.attainment
+
+    def wait_s(self, on: Candidate, part_s: float | None = None) -> float:
+        """How long its calls may wait for their service to begin there, with its part of RT_max or another one."""
+        part_s = self.resolved.slo.rt_max_s if part_s is None else part_s
+        return max(part_s - on.overhead_s - float(on.service_s[-1]), _LEAST_WAIT * part_s)
+
+    def instances(self, on: Candidate, queries_rps: float, part_s: float | None = None) -> float:
+        """How many of these, as if they could be divided, so that of this load it misses no more than it may."""
+        load_rps = queries_rps * self.calls
+        if load_rps <= 0.0:
+            return 0.0
+        return capacity_for(load_rps, self.late_share, self.wait_s(on, part_s)) / on.capacity_rps
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,8 +73,9 @@ class _Shared:
     offer: Offer
     placements: tuple[Placement, ...]
     candidates: tuple[Candidate, ...]
-    queries_rps: float
-    limited_by: int  # the stage that it can do the fewest queries of
+    queries_rps: float  # that all of its workers are busy with
+    bears_rps: float  # queries/s of which one instance serves enough in time
+    limited_by: int  # the stage that bears the fewest
 
 
 def lead_of(calls: Sequence[float], by_all: Sequence[bool]) -> int:
@@ -75,13 +98,13 @@ def stage_group(service: ServiceConfig, stages: Sequence[GroupedStage], lead: in
     if not shared:
         reasons = "; ".join(f"{instance}: {why}" for instance, why in sorted(skipped.items()))
         raise Infeasible(f"no instance type for all of {', '.join(service.together)} ({reasons})")
-    first = stages[0].resolved
+    first, patience_s = stages[0].resolved, _patience_s(stages, shared, lead)
     usd_per_vcpu_hour = usd_per_vcpu_hour_of(stages)
     resolved = ResolvedService(
         service=service,
         catalog=first.catalog,
         offers=tuple(one.offer for one in shared),
-        candidates=tuple(_as_one(service, stages, one, lead) for one in shared),
+        candidates=tuple(_as_one(service, stages, one, lead, patience_s) for one in shared),
         function=None,
         skipped=tuple(sorted(skipped.items())),
     )
@@ -113,17 +136,16 @@ def usd_per_vcpu_hour_of(stages: Sequence[GroupedStage]) -> float:
     return min((offer.usd_per_hour / offer.vcpu for offer in offers if offer.vcpu and not offer.gpus), default=0.0)
 
 
-def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> tuple[float, float]:
-    """$/h of the cheapest instances of one offer that do so many queries, whole ones and as if they could be divided.
+def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> float:
+    """$/h of the cheapest instances of one offer on which no stage misses more than it may of so many queries.
 
     Infinite where no offer is for all stages.
     """
-    found = [
-        (max(1, math.ceil(queries_rps / one.queries_rps - _EXACT)) * usd, queries_rps / one.queries_rps * usd)
-        for one in _shared(stages)
-        for usd in [one.offer.usd_per_hour]
-    ]
-    return min(found, default=(math.inf, math.inf))
+    found = math.inf
+    for one in _shared(stages):
+        needs = max(stage.instances(on, queries_rps) for stage, on in zip(stages, one.candidates, strict=True))
+        found = min(found, max(1, math.ceil(needs - _EXACT)) * one.offer.usd_per_hour)
+    return found
 
 
 def workers_on_one(placements: Sequence[Placement], worker_rps: Sequence[float]) -> tuple[int, ...] | None:
@@ -173,12 +195,15 @@ def _shared(stages: Sequence[GroupedStage]) -> Iterator[_Shared]:
         workers = workers_on_one(placements, worker_rps)
         if workers is None:
             continue
-        rps = [n * rps for n, rps in zip(workers, worker_rps, strict=True)]
         candidates = tuple(_with_workers(one, n) for one, n in zip(alone, workers, strict=True))
-        limited_by = rps.index(min(rps))
-        if rps[limited_by] == math.inf:  # no query calls any: as if each called all
-            rps[limited_by] = min(one.capacity_rps for one in candidates)
-        yield _Shared(offer, placements, candidates, rps[limited_by], limited_by)
+        # Where no query calls any, as if each called all.
+        calls = [stage.calls for stage in stages] if any(stage.calls for stage in stages) else [1.0] * len(stages)
+        bears = [
+            load_for(on.capacity_rps, stage.late_share, stage.wait_s(on)) / each if each > 0.0 else math.inf
+            for stage, on, each in zip(stages, candidates, calls, strict=True)
+        ]
+        queries_rps = min(on.capacity_rps / each for on, each in zip(candidates, calls, strict=True) if each > 0.0)
+        yield _Shared(offer, placements, candidates, queries_rps, min(bears), bears.index(min(bears)))
 
 
 def _with_workers(alone: Candidate, workers: int) -> Candidate:
@@ -192,26 +217,40 @@ def _with_workers(alone: Candidate, workers: int) -> Candidate:
     )
 
 
-def _as_one(service: ServiceConfig, stages: Sequence[GroupedStage], shared: _Shared, lead: int) -> Candidate:
-    """All stages on one instance as a model of one kind of calls, the lead's.
+def _patience_s(stages: Sequence[GroupedStage], shared: Sequence[_Shared], lead: int) -> float:
+    """How long calls of the lead may wait, to a planner: so that it finds what the best offer bears.
 
-    Its time leaves of RT_max as much as makes its queue as long as that of the stage that limits the instance: capacity
-    x wait is the number of calls that are queued before some are refused (`mark.planning.demand.served_load`).
+    That is the one that is cheapest for it. Longer than RT_max they never may, and it finds less.
     """
-    at = shared.limited_by
-    limiting, part_s = shared.candidates[at], stages[at].resolved.slo.rt_max_s
-    wait_s = max(part_s - limiting.overhead_s - float(limiting.service_s[-1]), _LEAST_SLACK * part_s)
-    if stages[lead].calls > 0.0:
-        wait_s *= stages[at].calls / stages[lead].calls
-    takes_s = max(service.slo.rt_max_s - wait_s, _LEAST_SLACK * service.slo.rt_max_s)
+    best = min(shared, key=lambda one: one.offer.usd_per_hour / one.bears_rps)
+    calls, late_share = stages[lead].calls or 1.0, stages[best.limited_by].late_share
+    low, high = 0.0, stages[lead].resolved.slo.rt_max_s
+    while load_for(calls * best.queries_rps, late_share, high) < calls * best.bears_rps:
+        low, high = high, 2.0 * high
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if load_for(calls * best.queries_rps, late_share, middle) < calls * best.bears_rps:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _as_one(
+    service: ServiceConfig, stages: Sequence[GroupedStage], shared: _Shared, lead: int, patience_s: float
+) -> Candidate:
+    """All stages on one instance as a model of one kind of calls, the lead's, which may wait for `patience_s`."""
+    takes_s = max(service.slo.rt_max_s - patience_s, _LEAST_WAIT * service.slo.rt_max_s)
     rows = [row for one in shared.candidates for row in one.profile.rows if row.batch <= one.policy.n_batch]
     row = ProfileRow(
         1,
         1e3 * takes_s,
         workers=sum(one.workers for one in shared.candidates),
-        basis=weakest(row.basis for row in rows or limiting.profile.rows),
+        basis=weakest(row.basis for row in rows or shared.candidates[0].profile.rows),
     )
-    rps = shared.queries_rps * (stages[lead].calls or 1.0)
+    calls = stages[lead].calls or 1.0
+    late_share = stages[shared.limited_by].late_share
+    rps = min(calls * shared.queries_rps, capacity_for(calls * shared.bears_rps, late_share, patience_s))
     return Candidate(
         profile=Profile(service.model, shared.offer.instance, (row,)),
         policy=BatchPolicy(1, 0.0),

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from mark.pipelines.stage_group import (
     stage_group,
     workers_on_one,
 )
-from mark.planning.demand.served_load import longest_wait_s
+from mark.planning.demand.served_load import load_for, longest_wait_s, overflow_rps
 from mark.planning.resolve import resolve
 
 BOOT = Delay(60.0, 120.0)
@@ -114,6 +115,30 @@ def test_its_queue_is_that_of_the_stage_that_limits_it() -> None:
     assert longest_wait_s(other.resolved, [0]) == pytest.approx(0.160)
 
 
+@pytest.mark.parametrize("calls", [0.2, 1.0])
+def test_a_planner_finds_what_the_stages_of_one_instance_serve(calls: float) -> None:
+    """The capacity is that of one stage, and another one may wait for the least."""
+    quick, slow = grouped("a", 1.0, 0.008, cpu=(ProfileRow(1, 6.0, workers=2),)), grouped("b", calls, 0.2, cpu=SLOW)
+    group = as_group(quick, slow)
+    found_rps = load_for(group.resolved.candidates[0].capacity_rps, 0.01, longest_wait_s(group.resolved, [0]))
+    assert found_rps == pytest.approx(min(load_for(1 / 0.006, 0.01, 0.002), load_for(25.0, 0.01, 0.16) / calls))
+
+
+def test_a_type_on_which_a_stage_may_wait_for_little_has_less_capacity() -> None:
+    """By what a planner finds one instance serves as much in time as its stages do, by the same formula for each."""
+    slow, hasty = (ProfileRow(1, 40.0, workers=8),), (ProfileRow(1, 9.6, workers=8),)
+    quick = (ProfileRow(1, 1.0, workers=2),)
+    group = as_group(grouped("a", cpu=SLOW, big=slow), grouped("b", 1.0, 0.01, cpu=quick, big=hasty))
+    big, cpu, _ = group.resolved.candidates
+    assert [stage.candidates[0].workers for stage in group.stages] == [6, 2]
+    assert cpu.capacity_rps == pytest.approx(25.0)
+    assert longest_wait_s(group.resolved, [1]) == pytest.approx(0.060)
+    assert big.capacity_rps < 150.0 < min(stage.candidates[0].capacity_rps for stage in group.stages) + 1e-6
+    bears_rps = load_for(big.capacity_rps, 0.01, 0.060)
+    found = overflow_rps(np.array(bears_rps), np.array(2 / 0.0096), 0.0004)
+    assert float(found) == pytest.approx(0.01 * bears_rps)
+
+
 def test_beside_a_gpu_processors_are_free() -> None:
     """Of the dollars those on processors pay what these cost elsewhere, and the one on the GPU what is left."""
     seen = (ProfileRow(1, 10.0), ProfileRow(8, 40.0))
@@ -146,9 +171,13 @@ def test_the_weakest_rows_in_use_are_its_basis() -> None:
 def test_dollars_are_of_whole_instances_of_one_type() -> None:
     stages = [grouped("a", cpu=FAST, big=FAST), grouped("b", 0.5, 0.2, cpu=SLOW, big=SLOW)]
     assert shared_types(stages) == ["big", "cpu"]
-    assert shared_usd_per_hour(stages, 50.0) == pytest.approx((0.03, 0.03))
-    assert shared_usd_per_hour(stages, 51.0) == pytest.approx((0.06, 0.03 * 51.0 / 50.0))
-    assert shared_usd_per_hour([grouped("a", cpu=FAST), grouped("b", big=FAST)], 1.0) == (math.inf, math.inf)
+    assert shared_usd_per_hour(stages, 5.0) == pytest.approx(0.03)
+    # What the second stage, with four calls in its queue, bears of one instance, and a little more.
+    bears_rps = 2.0 * load_for(25.0, 0.01, 0.160)
+    assert bears_rps < 50.0
+    assert shared_usd_per_hour(stages, 0.999 * bears_rps) == pytest.approx(0.03)
+    assert shared_usd_per_hour(stages, 1.001 * bears_rps) == pytest.approx(0.06)
+    assert shared_usd_per_hour([grouped("a", cpu=FAST), grouped("b", big=FAST)], 1.0) == math.inf
 
 
 def test_stages_without_a_query_have_a_worker_each() -> None:
