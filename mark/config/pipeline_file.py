@@ -95,14 +95,7 @@ class PipelineConfig:
                 raise BadInput(what, f"{self.source} [stage.{stage.name}] share", stage.share)
 
     def stage_services(self) -> list[ServiceConfig]:
-        """Each stage as a service by itself.
-
-        Raises BadInput for one that does not say its part of RT_max, and where stages are bought together, which is
-        simulated only so far.
-        """
-        if self.together:
-            what = "stages that are bought together are simulated only so far: leave this out"
-            raise BadInput(what, f"{self.source} [packs] together", "; ".join(", ".join(one) for one in self.together))
+        """Each stage as a service by itself. Raises BadInput for one that does not say its part of RT_max."""
         services = []
         for stage in self.stages:
             if stage.rt_max_s is None:
@@ -110,6 +103,26 @@ class PipelineConfig:
                 raise BadInput(what, f"{self.source} [stage.{stage.name}] slo_ms")
             services.append(self.stage_service(stage, stage.rt_max_s))
         return services
+
+    def bought_services(self) -> list[ServiceConfig]:
+        """What instances are bought for: each stage, those that are bought together as one; in the order of `groups`.
+
+        Raises BadInput for a stage that does not say its part of RT_max.
+        """
+        alone = {service.stage: service for service in self.stage_services()}
+        return [
+            alone[group[0]] if len(group) == 1 else self.group_service([alone[name] for name in group])
+            for group in self.groups
+        ]
+
+    def service_of_stages(self) -> dict[str, str]:
+        """By stage the name of what is bought for it, in the order of the stages. Raises as `bought_services`."""
+        of = {
+            name: service.name
+            for group, service in zip(self.groups, self.bought_services(), strict=True)
+            for name in group
+        }
+        return {name: of[name] for name in self.names}
 
     def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
         """A stage as a service by itself, with this part of the pipeline's RT_max.
@@ -133,14 +146,14 @@ class PipelineConfig:
             limits_unsaid=fleet.limits_unsaid,
         )
 
-    def group_service(self, stages: Sequence[ServiceConfig], calls: float) -> ServiceConfig:
+    def group_service(self, stages: Sequence[ServiceConfig]) -> ServiceConfig:
         """Stages that are bought together, each given as a service, as one whose requests are the calls of one of them.
 
-        With each come `calls` of all of its stages in the mean, of which it may miss as many as these may, but no more
-        than the pipeline. It has the limits of a stage; a call may take as long as the longest of their parts.
+        With each comes a call of every other one, about, and it may miss as many as all of them may. It has the limits
+        of a stage; a call may take as long as the longest of their parts.
         """
         names = tuple(stage.stage for stage in stages)
-        late = min((1.0 - self.stage_attainment) * calls, 1.0 - self.slo.attainment)
+        late = (1.0 - self.stage_attainment) * len(stages)
         return replace(
             stages[0],
             name=f"{self.name}-{'-'.join(names)}",

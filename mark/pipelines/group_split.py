@@ -23,7 +23,7 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.slo import Slo
 from mark.pipelines.latency_split import StageCost, split_latency
-from mark.pipelines.options import placed_usd_per_hour, placement_of
+from mark.pipelines.packs import placed_usd_per_hour, placement_of
 from mark.pipelines.stage_group import GroupedStage, shared_types, shared_usd_per_hour, usd_per_vcpu_hour_of
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate

@@ -1,9 +1,8 @@
 """Stages that are bought together: one service to what plans and buys, with workers of each stage on every instance.
 
-An instance of a type has a fixed number of workers of each stage, as a pod has containers; what a worker takes is in
-`mark.pipelines.options`. The service's requests are the calls of one of its stages, the lead. With each come calls of
-the others, in fixed proportions in the mean, so an instance can do as many queries as the stage of which it can do the
-fewest.
+An instance of a type has a fixed number of workers of each stage (`mark.pipelines.shared_workers`). The service's
+requests are the calls of one of its stages, the lead. With each come calls of the others, in fixed proportions in the
+mean, so an instance can do as many queries as the stage of which it can do the fewest.
 
 Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small one is
 quick and may wait for little. So what an instance of each type serves in time is worked out by stages, by the planners'
@@ -22,8 +21,8 @@ from mark.domain.errors import Infeasible
 from mark.domain.offer import Offer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow, weakest
 from mark.domain.service import ResolvedService, ServiceConfig
-from mark.pipelines.options import placed_usd_per_hour, placement_of
-from mark.pipelines.packs import Placement
+from mark.pipelines.packs import Placement, placed_usd_per_hour, placement_of
+from mark.pipelines.shared_workers import workers_together
 from mark.planning.demand.served_load import capacity_for, load_for
 
 _EXACT = 1e-9
@@ -148,32 +147,6 @@ def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> f
     return found
 
 
-def workers_on_one(placements: Sequence[Placement], worker_rps: Sequence[float]) -> tuple[int, ...] | None:
-    """Workers of each stage on one instance, so that the queries/s of all of them are as many as possible.
-
-    `worker_rps` (queries/s) is what one worker of each stage can do, infinite where no query calls it; `placements`
-    what it takes. None where there is no room for one of each. The stage that can do the fewest has one more as long as
-    there is room; what is left then is for the others, in the same way. That is the best: for a rate all stages need at
-    least ceil(rate / worker_rps) workers, and these are what the steps on the way to it give.
-    """
-    host = placements[0].host
-    vcpus = host.vcpus + _EXACT - sum(one.vcpus for one in placements)
-    gpus = host.gpus + _EXACT - sum(one.gpus for one in placements)
-    if vcpus < 0.0 or gpus < 0.0:
-        return None
-    workers = [1] * len(placements)
-    growing = [at for at, rps in enumerate(worker_rps) if rps < math.inf]
-    while growing:
-        least = min(growing, key=lambda at: workers[at] * worker_rps[at])
-        takes = placements[least]
-        if takes.vcpus <= vcpus and takes.gpus <= gpus:
-            workers[least] += 1
-            vcpus, gpus = vcpus - takes.vcpus, gpus - takes.gpus
-        else:
-            growing.remove(least)
-    return tuple(workers)
-
-
 def _by_offer(stage: GroupedStage) -> Mapping[str, Candidate]:
     resolved = stage.resolved
     return {offer.name: one for offer, one in zip(resolved.offers, resolved.candidates, strict=True)}
@@ -185,14 +158,10 @@ def _shared(stages: Sequence[GroupedStage]) -> Iterator[_Shared]:
         if not offer.vcpu or not all(offer.name in of_stage for of_stage in able):
             continue
         alone = [of_stage[offer.name] for of_stage in able]
-        worker_rps = [
-            one.capacity_rps / one.workers / stage.calls if stage.calls > 0.0 else math.inf
-            for one, stage in zip(alone, stages, strict=True)
-        ]
         placements = tuple(
             placement_of(offer, one.workers, stage.without_gpu) for stage, one in zip(stages, alone, strict=True)
         )
-        workers = workers_on_one(placements, worker_rps)
+        workers = workers_together(placements, alone, [stage.calls for stage in stages])
         if workers is None:
             continue
         candidates = tuple(_with_workers(one, n) for one, n in zip(alone, workers, strict=True))

@@ -79,8 +79,7 @@ def controlled_stages(
     for group in places:
         alone = [GroupedStage(planned[pipeline.names[at]], per_query[at], gpus[at]) for at in group]
         lead = lead_of([one.calls for one in alone], law.by_all[group].tolist())
-        calls = sum(one.calls for one in alone) / alone[lead].calls if alone[lead].calls > 0.0 else float(len(alone))
-        found = stage_group(config.group_service([one.resolved.service for one in alone], calls), alone, lead)
+        found = stage_group(config.group_service([one.resolved.service for one in alone]), alone, lead)
         grouped.update(zip(group, found.stages, strict=True))
         groups.append(
             ControlledGroup(

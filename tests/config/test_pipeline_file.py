@@ -89,18 +89,13 @@ def test_stages_are_bought_together_in_the_pipelines_order(tmp_path: Path) -> No
     assert {(one.max_instances, one.max_usd_per_hour) for one in alone} == {(4, 3.0)}, (
         "what is bought as one counts once"
     )
-    one = found.group_service([alone[0], alone[3]], 2.0)
+    one, vision, _ = found.bought_services()
+    assert vision == alone[1]
     assert (one.name, one.stage, one.together) == ("social-language-categorise", "", ("language", "categorise"))
     assert (one.slo.rt_max_s, one.max_instances, one.functions) == (0.1, 4, ())
-    assert one.slo.attainment == pytest.approx(0.995), "of each call of the lead two may be missed"
-    assert found.group_service([alone[0], alone[3]], 50.0).slo.attainment == pytest.approx(0.99)
-
-
-def test_what_is_bought_together_is_simulated_only(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput, match=r"\[packs\] together: stages that are bought together are simulated only so far"
-    ):
-        pipeline(tmp_path, with_parts(HEAD + GRAPH, PARTS) + TOGETHER).stage_services()
+    assert one.slo.attainment == pytest.approx(0.995), "it misses what one of both does"
+    assert list(found.service_of_stages()) == list(found.names)
+    assert list(found.service_of_stages().values()) == [one.name, "social-vision", "social-translate", one.name]
 
 
 def test_a_stage_without_a_part_is_no_service(tmp_path: Path) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
-from mark.pipelines.packs import Host, Placement
 from mark.pipelines.stage_group import (
     GroupedStage,
     StageGroup,
@@ -25,7 +21,6 @@ from mark.pipelines.stage_group import (
     shared_types,
     shared_usd_per_hour,
     stage_group,
-    workers_on_one,
 )
 from mark.planning.demand.served_load import load_for, longest_wait_s, overflow_rps
 from mark.planning.resolve import resolve
@@ -64,33 +59,6 @@ def as_group(*stages: GroupedStage, lead: int = 0) -> StageGroup:
 
 FAST = (ProfileRow(1, 10.0, workers=2), ProfileRow(4, 20.0, workers=2))  # 200/s of a worker within 100 ms
 SLOW = (ProfileRow(1, 40.0, workers=2),)  # 25/s
-
-
-takes = st.sampled_from([(0.5, 0.0), (1.0, 0.0), (2.0, 0.0), (1.0, 0.5), (1.0, 1.0), (0.25, 0.25)])
-
-
-@given(st.lists(st.tuples(takes, st.sampled_from([1.0, 3.0, 10.0, 25.0, math.inf])), min_size=1, max_size=3))
-def test_no_other_workers_do_more_queries(stages: list[tuple[tuple[float, float], float]]) -> None:
-    host = Host("gpu", 0.8, 5.0, 2.0)
-    placements = [Placement(host, *taken) for taken, _ in stages]
-    rps = [of_worker for _, of_worker in stages]
-
-    def fits(workers: Sequence[int]) -> bool:
-        return all(
-            sum(n * getattr(one, of) for n, one in zip(workers, placements, strict=True)) <= getattr(host, of) + 1e-9
-            for of in ("vcpus", "gpus")
-        )
-
-    every = [workers for workers in itertools.product(range(1, 21), repeat=len(stages)) if fits(workers)]
-    found = workers_on_one(placements, rps)
-    if found is None:
-        assert not every
-        return
-    assert fits(found)
-    least = [min(n * one for n, one in zip(workers, rps, strict=True)) for workers in every]
-    assert min(n * one for n, one in zip(found, rps, strict=True)) == max(least)
-    grows = [at for at, one in enumerate(rps) if one < math.inf]
-    assert not any(fits([n + (at == more) for at, n in enumerate(found)]) for more in grows), "room is left"
 
 
 def test_an_instance_does_what_the_stage_allows_that_limits_it() -> None:

@@ -359,6 +359,9 @@ def shipments(file: str) -> list[Shipment]:
         return [shipment(file)]
     config = load_pipeline(file)
     config.check_visits()
+    if config.together:
+        what = "stages that are bought together are not deployed yet: leave this out"
+        raise BadInput(what, f"{config.source} [packs] together", "; ".join(", ".join(one) for one in config.together))
     services = config.stage_services()
     source = Path(config.source).resolve()
     found, kept_back = shipped_files(source.parent)
