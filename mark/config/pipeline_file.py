@@ -116,13 +116,12 @@ class PipelineConfig:
         ]
 
     def service_of_stages(self) -> dict[str, str]:
-        """By stage the name of what is bought for it, in the order of the stages. Raises as `bought_services`."""
-        of = {
-            name: service.name
-            for group, service in zip(self.groups, self.bought_services(), strict=True)
-            for name in group
-        }
+        """By stage the name of what is bought for it, in the order of the stages."""
+        of = {name: self._service_name(group) for group in self.groups for name in group}
         return {name: of[name] for name in self.names}
+
+    def _service_name(self, stages: Sequence[str]) -> str:
+        return f"{self.name}-{'-'.join(stages)}"
 
     def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
         """A stage as a service by itself, with this part of the pipeline's RT_max.
@@ -156,7 +155,7 @@ class PipelineConfig:
         late = (1.0 - self.stage_attainment) * len(stages)
         return replace(
             stages[0],
-            name=f"{self.name}-{'-'.join(names)}",
+            name=self._service_name(names),
             model="+".join(stage.model for stage in stages),
             slo=Slo(max(stage.slo.rt_max_s for stage in stages), 1.0 - late),
             instances=tuple(dict.fromkeys(pattern for stage in stages for pattern in stage.instances)),
@@ -179,7 +178,7 @@ class PipelineConfig:
         """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
         fleet = self.fleet
         return ServiceConfig(
-            name=f"{self.name}-{stage.name}",
+            name=self._service_name((stage.name,)),
             model=stage.model,
             slo=self.slo,
             catalog=fleet.catalog,

@@ -73,7 +73,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         part_s = part * rt_max_s if stage.rt_max_s is None else stage.rt_max_s
         slo = Slo(max(part_s, one_s or 0.0), config.slo.attainment)
         if stage.name in addresses:
-            stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=service.name)
+            bought_as = config.service_of_stages()[stage.name]
+            stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=bought_as)
         elif not apart or stage.name in options.stages_here:
             own = replace(options, workers=options.workers or stage.workers, function=functions.get(stage.name))
             if not own.at_url:

@@ -242,9 +242,19 @@ def _dollar_shares(shared: _Shared, usd_per_vcpu_hour: float) -> tuple[float, ..
 
 def _skipped(stages: Sequence[GroupedStage], shared: set[str]) -> Iterator[tuple[str, str]]:
     """Instance types that are not for all stages, and why."""
+    types = [{offer.instance for offer in stage.resolved.offers} for stage in stages]
     for stage in stages:
         for offer in stage.resolved.offers:
-            if offer.instance not in shared:
+            if offer.instance in shared:
+                continue
+            others = [
+                other.resolved.service.stage
+                for other, of_other in zip(stages, types, strict=True)
+                if offer.instance not in of_other
+            ]
+            if others:
+                yield offer.instance, f"none of the types that {', '.join(others)} may have"
+            else:
                 yield offer.instance, "no room for a worker of each stage" if offer.vcpu else "its vCPUs are not known"
     for stage in stages:
         yield from stage.resolved.skipped

@@ -25,14 +25,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.models.files import shipped_files, walk
+from mark.models.registry_place import PREFIX as REGISTRY
 from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
+from mark.pipelines.sited_group import sited_group
 from mark.reporting.monthly import CostLine, ServiceCost, monthly
 from mark.reporting.quotas import QuotaLine
 from mark.rules.capacity_classes import capacity_classes
@@ -166,6 +169,8 @@ class PackedService:
         }
         if self.shipment.pipeline is not None:
             described |= {"pipeline": self.shipment.pipeline.name, "stage": service.stage}
+        if service.together:
+            described["together"] = list(service.together)
         if self.sent is not None and self.shipment.deployment.function is not None:
             function = self.shipment.deployment.function.offer
             described["function"] = {
@@ -359,30 +364,36 @@ def shipments(file: str) -> list[Shipment]:
         return [shipment(file)]
     config = load_pipeline(file)
     config.check_visits()
-    if config.together:
-        what = "stages that are bought together are not deployed yet: leave this out"
-        raise BadInput(what, f"{config.source} [packs] together", "; ".join(", ".join(one) for one in config.together))
-    services = config.stage_services()
+    services = config.bought_services()
     source = Path(config.source).resolve()
     found, kept_back = shipped_files(source.parent)
     files: dict[str, Path | bytes] = {**found}
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
-    for model in [service.model for service in services] + ([config.driver] if config.driver else []):
+    for model in [stage.model for stage in config.stages] + ([config.driver] if config.driver else []):
         _check_model(model, source.parent, files)
     files["service.toml"] = text.encode()
-    made = [Shipment(_looked_up(service), files, kept_back, config) for service in services]
+    made = [Shipment(_looked_up(config, service), files, kept_back, config) for service in services]
     for one in made:
-        where = f"{config.source} [stage.{one.service.stage}]"
-        if one.service.versions or one.service.model.startswith(UNPACKED):
+        names = _stages_of(one.service)
+        where = f"{config.source} [stage.{names[0]}]"
+        models = [stage.model for stage in config.stages if stage.name in names]
+        if one.service.versions or any(model.startswith((UNPACKED, REGISTRY)) for model in models):
             raise BadInput("a stage's model is not sent from a registry: name code, or a file", f"{where} model")
         if not _SERVICE.fullmatch(one.service.name):
             raise BadInput("with its pipeline's name it has more than 63 characters", where, one.service.name)
     return made
 
 
-def _looked_up(service: ServiceConfig) -> ResolvedService:
-    """A stage, with what it may buy."""
+def _stages_of(service: ServiceConfig) -> tuple[str, ...]:
+    """Of a pipeline, that are bought as this service."""
+    return service.together or (service.stage,)
+
+
+def _looked_up(config: PipelineConfig, service: ServiceConfig) -> ResolvedService:
+    """A stage, or those that are bought together, with what it may buy."""
+    if service.together:
+        return sited_group(config, service, load_catalog(service.catalog)).resolved
     return looked_up(service, RunRequest(trace="", service=service.source), model_files=True)
 
 
@@ -659,7 +670,7 @@ def classes_of(deployment: ResolvedService) -> int:
 
 def libraries_of(sent: Shipment) -> tuple[str, ...]:
     """What the service's models need that are files: no code says so, and perhaps no requirements.txt."""
-    kinds = {reference.partition(":")[0] for reference, _ in _models(sent.service)}
+    kinds = {reference.partition(":")[0] for reference, _ in _models(sent)}
     return tuple(sorted({_FILES[kind] for kind in kinds if kind in _FILES}))
 
 
@@ -727,8 +738,9 @@ def _as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) -
         if one.pipeline is not None and deployment is not one.deployment:
             text = one.files["service.toml"]
             assert isinstance(text, bytes)
-            named, stage = deployment.service.instances, one.service.stage
-            texts[one.folder] = _with_stage_instances(texts.get(one.folder, text.decode()), stage, named)
+            for stage in _stages_of(one.service):
+                before = texts.get(one.folder, text.decode())
+                texts[one.folder] = _with_stage_instances(before, stage, deployment.service.instances)
     files = {
         one.folder: {**one.files, "service.toml": texts[one.folder].encode()} if one.folder in texts else one.files
         for one in shipments
@@ -942,8 +954,12 @@ def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) ->
         raise BadInput("its module is not in the folder, and no requirements.txt brings it", f"{folder}", model)
 
 
-def _models(service: ServiceConfig) -> Iterator[tuple[str, str]]:
+def _models(sent: Shipment) -> Iterator[tuple[str, str]]:
     """References to the service's models, each with the folder of the archive in which it is to be looked up."""
+    service = sent.service
+    if sent.pipeline is not None and service.together:
+        yield from ((stage.model, "") for stage in sent.pipeline.stages if stage.name in service.together)
+        return
     for model in [version.model for version in service.versions] or [service.model]:
         if model.startswith(UNPACKED):
             folder = Path(model.removeprefix(UNPACKED))
@@ -954,7 +970,7 @@ def _models(service: ServiceConfig) -> Iterator[tuple[str, str]]:
 
 def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
     """Raises BadInput for code that no instance could import."""
-    for reference, folder in _models(sent.service):
+    for reference, folder in _models(sent):
         for file, name in absent_imports(reference.partition(":")[0], sent.files, provided, folder):
             raise BadInput(
                 "imports what instances will not have: name its package in requirements.txt", f"{file}", name
@@ -982,7 +998,8 @@ def _check_archive(path: Path, *shipped: Shipment) -> None:
         if shipped[0].pipeline is None:
             arrived = [_deployment(file)]
         else:
-            arrived = [_looked_up(service) for service in load_pipeline(file).stage_services()]
+            config = load_pipeline(file)
+            arrived = [_looked_up(config, service) for service in config.bought_services()]
     for one, there in zip(shipped, arrived, strict=True):
         if (there.offers, there.skipped) != (one.deployment.offers, one.deployment.skipped):
             raise MarkError(f"{one.service.name}: what would be sent is not what the service file says")

@@ -18,6 +18,7 @@ from mark_infra.deploy.boots import PlatformBoot, ServiceBoots, image_parameter,
 from mark_infra.deploy.deploy import (
     DeployTarget,
     PackedService,
+    Shipment,
     _as_found,
     _check_archive,
     _check_imports,
@@ -42,7 +43,7 @@ from mark_infra.deploy.terraform import ResourceChange
 from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
 from mark.config.service_file import load_service
-from mark.domain.errors import BadInput, MarkError
+from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.models.registry_unpacked import check
@@ -492,6 +493,69 @@ def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> Non
     assert first.service.limits_unsaid == ()
     _check_archive(archive(first.files, tmp_path / "two.tar.gz"), *sent)
     assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
+
+
+ON_BOTH = """model,instance,batch,latency_ms,workers
+echo:Echo,c5.large,1,20,2
+echo:Echo,c5.xlarge,1,20,4
+"""
+TOGETHER = (
+    PIPELINE.replace('function = "lambda:1024"\n', "")
+    .replace('pipeline = "driver:run"\n', "")
+    .replace('  "g4dn.xlarge",  # cheap\n', '  "c5.xlarge",\n')
+    + '[packs]\ntogether = [["first", "second"]]\n'
+)
+
+
+def bought_together(folder: Path) -> Shipment:
+    file = pipeline(folder, TOGETHER)
+    (folder / "profile.csv").write_text(ON_BOTH)
+    (sent,) = shipments(file)
+    return sent
+
+
+def test_stages_that_are_bought_together_are_one_service(tmp_path: Path) -> None:
+    """On the types that both may have; what arrives is what was checked here."""
+    sent = bought_together(tmp_path)
+    assert (sent.service.name, sent.service.together, sent.folder) == ("two-first-second", ("first", "second"), "two")
+    assert [offer.instance for offer in sent.deployment.offers] == ["c5.large"]
+    assert dict(sent.deployment.skipped)["c5.xlarge"] == "none of the types that first may have"
+    _check_archive(archive(sent.files, tmp_path / "two.tar.gz"), sent)
+    packages = Wheelhouse(tmp_path / "wheels.tar", 1, 1, frozenset())
+    boots = ServiceBoots("x86_64", {"x86_64": PlatformBoot(PLATFORMS["x86_64"], None, packages, 8, 600)})
+    described = PackedService(sent, tmp_path / "two.tar.gz", boots, None).described(lambda path: path.name, {})
+    assert (described["pipeline"], described["stage"], described["together"]) == ("two", "", ["first", "second"])
+    assert described["slo_ms"] == 400.0
+
+
+def test_types_that_are_gone_leave_the_sections_of_all_that_share_them(tmp_path: Path) -> None:
+    sent = bought_together(tmp_path)
+    left = replace(
+        sent.deployment, service=replace(sent.service, instances=("c5.large",)), skipped=(("c5.xlarge", "gone"),)
+    )
+    text = _as_found([sent], [left])[0].files["service.toml"]
+    assert isinstance(text, bytes)
+    stages = tomllib.loads(text.decode())["stage"]
+    assert [stages[name]["instances"] for name in ("first", "second")] == [["c5.large"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('model = "echo:Echo"\nslo', 'model = "gone:Echo"\nslo', r"no requirements\.txt brings it: gone:Echo$"),
+        (
+            '["c5.large", "g5.xlarge"]',
+            '["c5.large"]\nmarkets = ["burstable"]',
+            "no instance type for all|no offer meets",
+        ),
+    ],
+)
+def test_stages_together_that_do_not_fit_are_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in TOGETHER
+    file = pipeline(tmp_path, TOGETHER.replace(old, new, 1))
+    (tmp_path / "profile.csv").write_text(ON_BOTH)
+    with pytest.raises((BadInput, Infeasible), match=said):
+        shipments(file)
 
 
 def test_a_stages_function_is_described_and_billed_as_a_services(tmp_path: Path) -> None:
