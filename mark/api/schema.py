@@ -444,11 +444,12 @@ def service(view: views.ServiceView) -> ServiceSchema:
 
 
 def pipeline_summary(view: PipelineView) -> PipelineSummary:
+    services = {stage.view.service: stage for stage in view.stages}  # once, of stages that share instances
     return PipelineSummary(
         pipeline=view.config.name,
-        services=[stage.view.service for stage in view.stages],
+        services=list(services),
         queries_per_s=view.queries_per_s,
-        instances=sum(kind.count for stage in view.stages for kind in stage.running),
+        instances=sum(kind.count for stage in services.values() for kind in stage.running),
         usd_per_hour=view.usd_per_hour,
         bottleneck=None if view.bottleneck is None else BottleneckSchema.model_validate(view.bottleneck),
     )

@@ -166,7 +166,7 @@ def _roll_back(target: DeployTarget, args: argparse.Namespace) -> int:
         raise BadInput("say which services", "SERVICE")
     services, releases = [one.name for one in site_services(args.services)], site_releases(target)
     # What is before a release is another one as soon as the controller hears of it.
-    stages = {one.name: one.stage_services()[0].name for one in site_pipelines(args.services)}
+    stages = {one.name: one.bought_services()[0].name for one in site_pipelines(args.services)}
     before = {pipeline: releases.before(stage) for pipeline, stage in stages.items()}
     if not _agreed(args, f"take back the release of {', '.join(services)}"):
         return 0

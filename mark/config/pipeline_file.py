@@ -34,7 +34,7 @@ _KEYS = {
     "service": {"name", "slo_ms", "slo_attainment", "pipeline", "profile", "lineage"},
     "fleet": FLEET_KEYS,
     "overflow": {"function", "max_usd_per_hour"},
-    "packs": {"allow"},
+    "packs": {"allow", "together"},
     "conductors": {"count"},
     "feedback": FEEDBACK_KEYS,
 }
@@ -69,6 +69,7 @@ class PipelineConfig:
     pipeline: Pipeline | None  # the graph; None: to be traced from the driver
     fleet: FleetConfig  # of all stages together; `instances` and `functions` are defaults of each
     packs: str  # auto: stages may share an instance; separate: one stage an instance
+    together: tuple[tuple[str, ...], ...]  # stages bought as one: each of their instances has workers of all of them
     profile_file: str | None
     lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
@@ -79,6 +80,12 @@ class PipelineConfig:
     def names(self) -> tuple[str, ...]:
         """Of its stages, in order."""
         return tuple(stage.name for stage in self.stages)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """All stages by what is bought together: most are by themselves. In the order of each one's first stage."""
+        of = {name: group for group in self.together for name in group}
+        return tuple(dict.fromkeys(of.get(name, (name,)) for name in self.names))
 
     def check_visits(self) -> None:
         """Raises BadInput where nothing says which queries visit a stage, so that none can be served."""
@@ -97,14 +104,33 @@ class PipelineConfig:
             services.append(self.stage_service(stage, stage.rt_max_s))
         return services
 
+    def bought_services(self) -> list[ServiceConfig]:
+        """What instances are bought for: each stage, those that are bought together as one; in the order of `groups`.
+
+        Raises BadInput for a stage that does not say its part of RT_max.
+        """
+        alone = {service.stage: service for service in self.stage_services()}
+        return [
+            alone[group[0]] if len(group) == 1 else self.group_service([alone[name] for name in group])
+            for group in self.groups
+        ]
+
+    def service_of_stages(self) -> dict[str, str]:
+        """By stage the name of what is bought for it, in the order of the stages."""
+        of = {name: self._service_name(group) for group in self.groups for name in group}
+        return {name: of[name] for name in self.names}
+
+    def _service_name(self, stages: Sequence[str]) -> str:
+        return f"{self.name}-{'-'.join(stages)}"
+
     def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
         """A stage as a service by itself, with this part of the pipeline's RT_max.
 
-        Every stage may miss as much, and begins with an equal part of the instances and dollars that all may have; of
-        the warm pool it has one, of functions' dollars those that name functions have equal parts. What would be late
-        is refused: it is of no use to its query.
+        Every stage may miss as much, and begins with an equal part of the instances and dollars that all may have (with
+        those that it is bought together with); of the warm pool it has one, of functions' dollars those that name
+        functions have equal parts. What would be late is refused: it is of no use to its query.
         """
-        count, fleet = len(self.stages), self.fleet
+        count, fleet = len(self.groups), self.fleet
         most = max(1, fleet.max_instances // count)
         return replace(
             self.service(stage),
@@ -117,6 +143,25 @@ class PipelineConfig:
             warm_pool=fleet.warm_pool // count,
             max_function_usd_per_hour=self.stage_function_usd_per_hour,
             limits_unsaid=fleet.limits_unsaid,
+        )
+
+    def group_service(self, stages: Sequence[ServiceConfig]) -> ServiceConfig:
+        """Stages that are bought together, each given as a service, as one whose requests are the calls of one of them.
+
+        With each comes a call of every other one, about, and it may miss as many as all of them may. It has the limits
+        of a stage; a call may take as long as the longest of their parts.
+        """
+        names = tuple(stage.stage for stage in stages)
+        late = (1.0 - self.stage_attainment) * len(stages)
+        return replace(
+            stages[0],
+            name=self._service_name(names),
+            model="+".join(stage.model for stage in stages),
+            slo=Slo(max(stage.slo.rt_max_s for stage in stages), 1.0 - late),
+            instances=tuple(dict.fromkeys(pattern for stage in stages for pattern in stage.instances)),
+            functions=(),
+            stage="",
+            together=names,
         )
 
     @property
@@ -133,7 +178,7 @@ class PipelineConfig:
         """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
         fleet = self.fleet
         return ServiceConfig(
-            name=f"{self.name}-{stage.name}",
+            name=self._service_name((stage.name,)),
             model=stage.model,
             slo=self.slo,
             catalog=fleet.catalog,
@@ -203,6 +248,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         pipeline=pipeline,
         fleet=bought,
         packs=packs.one_of("allow", PACKS),
+        together=_together(packs, {name: stages[f"stage.{name}"] for name in order}),
         profile_file=str(path.parent / profile) if profile else None,
         lineage_file=str(path.parent / lineage) if lineage else None,
         source=file,
@@ -218,6 +264,29 @@ def _check_parts(path: Path, pipeline: Pipeline, stages: Sequence[StageConfig], 
     if longest_s > slo.rt_max_s * (1.0 + 1e-9):
         what = f"those of the stages on one path sum to more than the pipeline's {slo.rt_max_s * 1e3:g}"
         raise BadInput(what, f"{path} [stage.*] slo_ms", f"{longest_s * 1e3:g}")
+
+
+def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[str, ...], ...]:
+    """Lists of stages that are bought together, each in the order of the pipeline. Raises BadInput."""
+    if "together" not in packs.table:
+        return ()
+    said, where = packs.table["together"], packs.where("together")
+    if not isinstance(said, list) or not all(
+        isinstance(group, list) and len(group) > 1 and all(isinstance(name, str) for name in group) for group in said
+    ):
+        raise BadInput('must be lists of two stages or more, [["a", "b"]]', where, said)
+    named = [name for group in said for name in group]
+    for name in named:
+        if name not in stages:
+            raise BadInput("is no stage", where, name, known=stages)
+        if named.count(name) > 1:
+            raise BadInput("names a stage twice", where, name)
+        if stages[name].functions:
+            what = 'is bought together with others, which have no functions yet: say function = "none" of it'
+            raise BadInput(what, f"{packs.path} [stage.{name}] function", ", ".join(stages[name].functions))
+    if said and packs.table.get("allow") == "separate":
+        raise BadInput('says that stages share instances, and allow = "separate" that none does', where, said)
+    return tuple(tuple(name for name in stages if name in group) for group in said)
 
 
 def _conductors(section: Section) -> int:

@@ -1,4 +1,4 @@
-"""The services of a site: those of service files, and the stages of pipelines."""
+"""The services of a site: those of service files, and the stages of pipelines, those bought together as one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mark.domain.service import ServiceConfig
 
 
 def site_services(names: Sequence[str]) -> list[ServiceConfig]:
-    """Of service files, shipped services and pipeline files, whose stages are services each.
+    """Of service files, shipped services and pipeline files, whose stages are services, each or together.
 
     Raises BadInput, also for two services, or a service and a pipeline, of one name.
     """
     services: list[ServiceConfig] = []
     pipelines = site_pipelines(names)
     for name in names:
-        services += load_pipeline(name).stage_services() if names_pipeline(name) else [load_service(name)]
+        services += load_pipeline(name).bought_services() if names_pipeline(name) else [load_service(name)]
     found = [*(service.name for service in services), *(pipeline.name for pipeline in pipelines)]
     if len(set(found)) < len(found):
         raise BadInput("names a service twice", "services", ", ".join(found))

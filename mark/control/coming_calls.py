@@ -10,7 +10,7 @@ load as far as no stage before it refuses any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,21 +78,23 @@ class PipelineCalls:
     def __init__(self, per_query: Sequence[float], by_all: Sequence[bool]) -> None:
         self._per_query, self._by_all = tuple(per_query), tuple(by_all)
 
-    def coming(self, stage: int, seen: Sequence[StageNow | None]) -> ComingCalls | None:
+    def coming(self, stage: int, seen: Sequence[StageNow | None], together: Collection[int] = ()) -> ComingCalls | None:
         """What the stage will get by what is `seen` of all stages (None: nothing); None where that is what arrives.
 
         That is so while no stage before it misses calls. Else it gets what comes to the pipeline, but no more than the
         stages before it are to do once all that their plans hold serves: where one of them is at a limit, the surge
-        never comes, and capacity for it would be paid for nothing.
+        never comes, and capacity for it would be paid for nothing. Stages that are bought `together` with this one are
+        no such limit: they grow with it.
         """
-        before = [(seen[at], self._per_query[at], self._by_all[at]) for at in range(stage)]
-        known = [(one, per_query, by_all) for one, per_query, by_all in before if one is not None and per_query > 0.0]
-        if self._per_query[stage] <= 0.0 or not any(one.misses for one, _, _ in known):
+        before = [(at, seen[at], self._per_query[at]) for at in range(stage)]
+        known = [(at, one, per_query) for at, one, per_query in before if one is not None and per_query > 0.0]
+        if self._per_query[stage] <= 0.0 or not any(one.misses for _, one, _ in known):
             return None
-        queries_rps = next((one.windows_rps / per_query for one, per_query, by_all in known if by_all), None)
+        queries_rps = next((one.windows_rps / per_query for at, one, per_query in known if self._by_all[at]), None)
         if queries_rps is None:
             return None
-        most_rps = min((one.capacity_rps / n for one, n, _ in known if one.capacity_rps > 0.0), default=np.inf)
+        limits = [one.capacity_rps / n for at, one, n in known if at not in together and one.capacity_rps > 0.0]
+        most_rps = min(limits, default=np.inf)
         return ComingCalls(np.minimum(queries_rps, most_rps), self._per_query[stage])
 
 

@@ -127,6 +127,7 @@ class ServiceConfig:
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
     stage: str = ""  # of the pipeline in that file, whose stage this is
+    together: tuple[str, ...] = ()  # the stages of that pipeline, several, that are bought as this service
     limits_unsaid: tuple[str, ...] = ()  # of max_instances and both max_usd_per_hour, those that are defaults
 
     def wants(self, offer: Offer) -> bool:

@@ -27,6 +27,7 @@ from mark.forecasting.registry import make_predictor
 from mark.launch.listener import ListenOptions
 from mark.models.registry_place import pinned
 from mark.pipelines.lineage_file import calls_per_query
+from mark.pipelines.sited_group import GroupCalls, sited_group
 from mark.planning.policies.registry import make_policy, policy_entry
 from mark.planning.port import Policy
 from mark.planning.resolve import resolve
@@ -73,7 +74,11 @@ def run_controller(options: ControllerOptions) -> int:
     keepers: dict[str, PriceKeeper] = {}
     pipelines = site_pipelines(options.services)
     known = stage_histories(pipelines, history)
-    specs = [_spec(service, options, known.get(service.name, history), site, session, keepers) for service in services]
+    of = {pipeline.source: pipeline for pipeline in pipelines}
+    specs = [
+        _spec(service, of.get(service.source), options, known.get(service.name, history), site, session, keepers)
+        for service in services
+    ]
 
     def started(port: int) -> None:
         logs.say(f"the controller is ready on {options.ready(port)}")
@@ -95,13 +100,14 @@ def run_controller(options: ControllerOptions) -> int:
 
 def _spec(
     service: ServiceConfig,
+    pipeline: PipelineConfig | None,
     options: ControllerOptions,
     history: Load,
     site: Site,
     session: Any,
     keepers: dict[str, PriceKeeper],
 ) -> ServiceSpec:
-    """`keepers` of prices by catalogue and zones are shared by all services."""
+    """`keepers` of prices by catalogue and zones are shared by all services; `pipeline` has the service's stages."""
     if options.catalog is not None:
         service = replace(service, catalog=options.catalog)
     zones = tuple(site.service(service.name).subnets)
@@ -116,25 +122,39 @@ def _spec(
                 logs.say(f"{service.name}: {note}")
         prices = keepers[kept]
         catalog = prices.latest.catalog
-    resolved = resolve(service, catalog, service_profiles(service))
+    if service.together and pipeline is not None:
+        resolved = sited_group(pipeline, service, catalog).resolved
+        per_request = sum(GroupCalls.of(pipeline, service).per_lead)
+    else:
+        resolved, per_request = resolve(service, catalog, service_profiles(service)), 1.0
     make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
 
     def policy(within: ResolvedService) -> Policy:
         return make_policy(options.policy, within, history)
 
-    return ServiceSpec(resolved, policy, lambda: make_predictor(options.predictor, 0, history.step_s), history, prices)
+    return ServiceSpec(
+        resolved, policy, lambda: make_predictor(options.predictor, 0, history.step_s), history, prices, per_request
+    )
 
 
 def stage_histories(pipelines: Sequence[PipelineConfig], history: Load) -> dict[str, Load]:
     """Of each stage's service where its calls a query are known: a history of queries, as many times.
 
-    Raises BadInput for a lineage that cannot be used.
+    Of stages that are bought together those of their lead. Raises BadInput for a lineage that cannot be used.
     """
-    return {
-        service.name: replace(history, mean_rps=calls * history.mean_rps, peak_rps=calls * history.peak_rps)
-        for pipeline in pipelines
-        for service, calls in zip(pipeline.stage_services(), calls_per_query(pipeline) or (), strict=False)
-    }
+    found = {}
+    for pipeline in pipelines:
+        for service in pipeline.bought_services():
+            of_query = calls_per_query(pipeline)
+            if service.together:
+                known = GroupCalls.of(pipeline, service)
+                calls = known.calls[known.lead]
+            elif of_query is not None:
+                calls = of_query[pipeline.names.index(service.stage)]
+            else:
+                continue
+            found[service.name] = replace(history, mean_rps=calls * history.mean_rps, peak_rps=calls * history.peak_rps)
+    return found
 
 
 def _history(name: str | None) -> Load:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile
@@ -18,6 +19,9 @@ from mark.launch.server import ServerOptions, listen, on_instances, own_profile,
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
+from mark.pipelines.lineage_file import calls_per_query
+from mark.pipelines.packs import placement_of
+from mark.pipelines.shared_workers import workers_together
 from mark.pipelines.trace_file import open_driver
 from mark.profiling.version_profiles import service_profiles
 from mark.serving.conductor.graph import StageGraph, parts
@@ -69,7 +73,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         part_s = part * rt_max_s if stage.rt_max_s is None else stage.rt_max_s
         slo = Slo(max(part_s, one_s or 0.0), config.slo.attainment)
         if stage.name in addresses:
-            stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=service.name)
+            bought_as = config.service_of_stages()[stage.name]
+            stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=bought_as)
         elif not apart or stage.name in options.stages_here:
             own = replace(options, workers=options.workers or stage.workers, function=functions.get(stage.name))
             if not own.at_url:
@@ -78,6 +83,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
                 service, slo=slo, late="refuse", max_function_usd_per_hour=config.stage_function_usd_per_hour
             )
             stages[stage.name] = serving_of(own, of_stage, learn=learns)
+    if shared := _workers_together(options, config, stages):
+        stages |= {name: replace(one, workers=shared[name]) for name, one in stages.items() if isinstance(one, Serving)}
     keeps_parts = all(stage.rt_max_s is not None for stage in config.stages)
     return Serving(
         name=config.name,
@@ -89,6 +96,33 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         pipeline=PipelineServing(stages, None if apart else config.pipeline, driver, keeps_parts=keeps_parts),
         feedback=None if apart else config.feedback,
     )
+
+
+def _workers_together(
+    options: ServerOptions, config: PipelineConfig, stages: Mapping[str, Serving | StageAddress]
+) -> dict[str, int]:
+    """By stage, where those that are served here are bought together: as many as the controller reckons with.
+
+    None where the file or the options say how many, or this machine is of no type that is known. Raises BadInput where
+    such an instance has no room for all of them.
+    """
+    group = next((one for one in config.together if set(one) == set(options.stages_here)), ())
+    calls = calls_per_query(config) if group else None
+    said = any(stage.workers is not None for stage in config.stages if stage.name in group)
+    offers = [o for o in load_catalog(config.fleet.catalog).offers if o.instance == options.instance] if group else []
+    if calls is None or said or options.workers is not None or not offers:
+        return {}
+    here = [(at, stage, stages[stage.name]) for at, stage in enumerate(config.stages) if stage.name in group]
+    alone = [one.candidate for _, _, one in here if isinstance(one, Serving) and one.candidate is not None]
+    if len(alone) < len(group) or not offers[0].vcpu:
+        return {}
+    placements = [
+        placement_of(offers[0], on.workers, stage.without_gpu) for (_, stage, _), on in zip(here, alone, strict=True)
+    ]
+    workers = workers_together(placements, alone, [calls[at] for at, _, _ in here])
+    if workers is None:
+        raise BadInput(f"has no room for a worker of each of {', '.join(group)}", "instance", options.instance)
+    return {stage.name: count for (_, stage, _), count in zip(here, workers, strict=True)}
 
 
 def _apart(options: ServerOptions, config: PipelineConfig) -> bool:

@@ -36,6 +36,7 @@ from mark.models.load import load
 from mark.models.registry_place import pinned
 from mark.models.sample import call_from_file, sample_call
 from mark.pipelines.queries import read_queries
+from mark.pipelines.sited_group import sited_group
 from mark.pipelines.trace_file import open_driver
 from mark.workload.reader import open_trace
 
@@ -86,12 +87,16 @@ class LoadOptions:
 def start_testbed(options: TestbedOptions) -> Remote:
     """Start the daemon and return when everything runs, the controllers' pages too.
 
-    Raises BadInput for options that cannot be used and where a testbed runs already, MarkError where it does not start.
+    Raises BadInput for options that cannot be used and where a testbed runs already, Infeasible for stages that no
+    instance has room for together, MarkError where it does not start.
     """
     folder = options.state.resolve()
     services = site_services(options.services)
     for pipeline in site_pipelines(options.services):
-        pipeline.check_visits()  # refused here, and not in the conductor's log
+        pipeline.check_visits()  # refused here, and not in the logs of conductor and controller
+        for service in pipeline.bought_services():
+            if service.together:
+                sited_group(pipeline, service, load_catalog(service.catalog))
         if pipeline.driver is not None:
             open_driver(pipeline)
     if (folder / DAEMON).exists():
@@ -177,7 +182,7 @@ class TraceLoad:
         self._remote = testbed(options.state)
         settings = json.loads((options.state / SETTINGS).read_text())
         services, pipelines = site_services(settings["services"]), site_pipelines(settings["services"])
-        alone = {service.name: service for service in services if not service.stage}
+        alone = {service.name: service for service in services if not (service.stage or service.together)}
         whole = {pipeline.name: pipeline for pipeline in pipelines}
         there = [*alone, *whole]
         if options.service is None and len(there) > 1:
@@ -187,9 +192,9 @@ class TraceLoad:
             raise BadInput(f"the testbed has {', '.join(there)}", "service", options.service)
         pipeline = whole.get(self._name)
         self._slo = alone[self._name].slo if pipeline is None else pipeline.slo
-        # What instances are bought for: the service, or each stage of the pipeline
-        bought_for = [alone[self._name]] if pipeline is None else pipeline.stage_services()
-        self._stages = None if pipeline is None else {service.stage: service.name for service in bought_for}
+        # What instances are bought for: the service, or the stages of the pipeline
+        bought_for = [alone[self._name]] if pipeline is None else pipeline.bought_services()
+        self._stages = None if pipeline is None else pipeline.service_of_stages()
         self._least = {service.name: min(1, service.min_instances) for service in bought_for}
         self._trace = open_trace(
             options.trace,

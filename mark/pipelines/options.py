@@ -11,12 +11,9 @@ from mark.domain.offer import Delay, Market, Offer
 from mark.domain.profile import Basis, Profile, weakest
 from mark.domain.service import ResolvedService
 from mark.pipelines.estimate import Floats, StageOption
-from mark.pipelines.packs import Host, Placement, resource_usd_per_hour
+from mark.pipelines.packs import placed_usd_per_hour, placement_of
 from mark.planning.resolve import profile_of
 from mark.profiling.policy import sigma_of
-
-# That a worker takes beside its GPU: it feeds the GPU, and answers.
-VCPUS_OF_GPU_WORKER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +87,8 @@ def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]
         offer = replace(offer, boot=Delay(0.0, 0.0))
         if not offer.vcpu:
             return offer
-        placement = _placement(offer, workers, on_processor)
-        return replace(offer, usd_per_hour=workers * _usd_per_hour(placement, usd_per_vcpu_hour))
+        placement = placement_of(offer, workers, on_processor)
+        return replace(offer, usd_per_hour=workers * placed_usd_per_hour(placement, usd_per_vcpu_hour))
 
     return tuple(
         replace(
@@ -106,21 +103,9 @@ def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]
 
 
 def _shared(one: InstanceOption, without_gpu: bool, usd_per_vcpu_hour: float) -> InstanceOption:
-    placement = _placement(one.offer, one.option.workers, without_gpu)
-    usd_per_hour = _usd_per_hour(placement, usd_per_vcpu_hour)
+    placement = placement_of(one.offer, one.option.workers, without_gpu)
+    usd_per_hour = placed_usd_per_hour(placement, usd_per_vcpu_hour)
     return replace(one, option=replace(one.option, usd_per_hour=usd_per_hour, workers=1, placement=placement))
-
-
-def _placement(offer: Offer, workers: int, without_gpu: bool) -> Placement:
-    host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
-    if offer.gpus and not without_gpu:
-        return Placement(host, min(VCPUS_OF_GPU_WORKER, offer.vcpu / workers), offer.gpus / workers)
-    return Placement(host, offer.vcpu / workers)
-
-
-def _usd_per_hour(placement: Placement, usd_per_vcpu_hour: float) -> float:
-    of_vcpu, of_gpu = resource_usd_per_hour(placement.host, usd_per_vcpu_hour)
-    return placement.vcpus * of_vcpu + placement.gpus * of_gpu
 
 
 def _option(offer: Offer, profile: Profile, rt_max_s: float) -> StageOption:

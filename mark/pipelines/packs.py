@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mark.domain.errors import BadInput
+from mark.domain.offer import Offer
 
+# That a worker takes beside its GPU: it feeds the GPU, and answers.
+VCPUS_OF_GPU_WORKER = 1.0
 _EXACT = 1e-9
 # Of stages on one host that are tried: all of up to four stages
 _ORDERS = 24
@@ -92,6 +95,20 @@ def resource_usd_per_hour(host: Host, usd_per_vcpu_hour: float) -> tuple[float, 
         return host.usd_per_hour / host.vcpus, 0.0
     of_vcpu = min(usd_per_vcpu_hour, host.usd_per_hour / host.vcpus)
     return of_vcpu, (host.usd_per_hour - of_vcpu * host.vcpus) / host.gpus
+
+
+def placement_of(offer: Offer, workers: int, without_gpu: bool) -> Placement:
+    """What one of the `workers` of a model that keep an instance of this offer busy takes of it."""
+    host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
+    if offer.gpus and not without_gpu:
+        return Placement(host, min(VCPUS_OF_GPU_WORKER, offer.vcpu / workers), offer.gpus / workers)
+    return Placement(host, offer.vcpu / workers)
+
+
+def placed_usd_per_hour(placement: Placement, usd_per_vcpu_hour: float) -> float:
+    """Of what a worker takes, at the prices of its instance's resources (`resource_usd_per_hour`)."""
+    of_vcpu, of_gpu = resource_usd_per_hour(placement.host, usd_per_vcpu_hour)
+    return placement.vcpus * of_vcpu + placement.gpus * of_gpu
 
 
 @lru_cache(maxsize=65536)

@@ -2,18 +2,20 @@
 
 A stage is a service whose requests are the calls of queries, each with what its query has left. So what a stage is
 bought with is what a service is bought with: forecasts at the horizon of a boot, the planner, the SLO monitor. Stages
-are simulated one after the other through the controller's windows, which is exact (`mark.simulation.query_flow`).
+that are bought together are one service, whose instances have a replica of each of them (`mark.pipelines.stage_group`).
+Stages are simulated one after the other through the controller's windows, which is exact
+(`mark.simulation.query_flow`); what happens to shared instances within a window is decided by what was seen before it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from mark.control.coming_calls import ComingCalls, PipelineCalls
+from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stage_now
 from mark.control.ports import WINDOW_S
 from mark.control.shared_limits import next_limits
 from mark.control.views import Limits
@@ -28,10 +30,13 @@ from mark.kernel.horizons import horizons_s
 from mark.kernel.stage import StageSimulation
 from mark.kernel.state import Ints
 from mark.pipelines.estimate import QuerySample
+from mark.planning.policies.registry import make_policy
 from mark.simulation.inputs import Inputs
+from mark.simulation.parts import stage_of
 from mark.simulation.query_flow import QueryFlow
 from mark.simulation.run import WINDOWS_A_TICK, Simulation
 from mark.simulation.world.cloud import FleetResult
+from mark.simulation.world.shared_instances import SharedInstances
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -48,11 +53,25 @@ class ControlledStage:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class ControlledGroup:
+    """Stages that are bought together, by their places in the pipeline; `lead` of them tells the load.
+
+    `inputs` are of the group as a service. The inputs of its stages have the same offers.
+    """
+
+    stages: tuple[int, ...]
+    lead: int
+    inputs: Inputs
+    dollar_shares: tuple[tuple[float, ...], ...]  # by offer: what the workers of each stage take of an instance
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class ControlledOutcome:
     """What one stage did and cost.
 
     `calls` are those that were made; `wait_s` is the mean wait of those on instances, `busy_s` the seconds that workers
-    were at work. `paid` instances are by the minute.
+    were at work. `paid` instances are by the minute. Where it shares its instances `fleet` and `paid` are of all of
+    them, and `bill` is its part of theirs.
     """
 
     resolved: ResolvedService
@@ -85,36 +104,50 @@ def simulate_controlled(
     policy: str,
     rt_max_s: float,
     limits: Limits,
+    groups: Sequence[ControlledGroup] = (),
 ) -> PipelineOutcome:
     """Every stage by its own controller with `policy`; all stages have the same part of one trace as inputs.
 
-    They share `limits`: each begins with those of its service, and every minute they are divided by what stages hold.
-    By `law`, in the pipeline's order, each knows what it will get of queries that others refuse. Raises Infeasible,
-    BadInput.
+    Those of each of `groups` by one. Controllers share `limits`: each begins with those of its service, and every
+    minute they are divided by what their services hold. By `law`, in the pipeline's order, each knows what it will get
+    of queries that others refuse. Raises Infeasible, BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
-    runs = [_StageRun(flow, at, one, policy, rt_max_s) for at, one in enumerate(stages)]
+    ways = [_StageWay(flow, at, one, rt_max_s) for at, one in enumerate(stages)]
+    calls = PipelineCalls(law.calls_per_query.tolist(), law.by_all.tolist())
+    grouped = {at: group for group in groups for at in group.stages}
+    runs: list[_StageRun | _GroupRun] = []
+    for at, way in enumerate(ways):
+        if at not in grouped:
+            runs.append(_StageRun(way, policy))
+        elif at == grouped[at].stages[0]:
+            group = grouped[at]
+            runs.append(_GroupRun([ways[one] for one in group.stages], group, law.calls_per_query.tolist(), policy))
+    run_of = {at: run for run in runs for at in run.places}
     parts_s = [one.part_s for one in stages]
     least_s = [one.least_s for one in stages]
     behind_s = needed_s(parts_s, pipeline.successors, pipeline.awaits_all)
     least_behind_s = needed_s(least_s, pipeline.successors, pipeline.awaits_all)
-    for at, run in enumerate(runs):
-        run.begin(behind_s[at] - parts_s[at], least_behind_s[at] - least_s[at])
-    calls = PipelineCalls(law.calls_per_query.tolist(), law.by_all.tolist())
+    for at, way in enumerate(ways):
+        way.leaves(behind_s[at] - parts_s[at], least_behind_s[at] - least_s[at])
+    for run in runs:
+        run.begin()
     end_s = stages[0].inputs.duration_s
     for window in range(1, math.ceil(end_s / WINDOW_S) + 1):
         if window % WINDOWS_A_TICK == 1:
             _divide(limits, runs)
-        seen = [run.now() for run in runs]  # of all at the same moment, before the first one goes on
-        for at, run in enumerate(runs):
-            run.coming = calls.coming(at, seen)
-            run.pass_window(min(window * WINDOW_S, end_s))
-    for run in runs:
-        run.finish()
-    return PipelineOutcome(flow.latency_s(), tuple(run.outcome() for run in runs))
+        # Of all at the same moment, before the first one goes on.
+        seen = [run_of[at].now(at) for at in range(len(stages))]
+        for run in runs:
+            run.coming = calls.coming(run.lead, seen, run.places)
+        for at in range(len(stages)):
+            run_of[at].pass_window(at, min(window * WINDOW_S, end_s))
+    for at in range(len(stages)):
+        run_of[at].finish(at)
+    return PipelineOutcome(flow.latency_s(), tuple(run_of[at].outcome(at) for at in range(len(stages))))
 
 
-def _divide(whole: Limits, runs: Sequence[_StageRun]) -> None:
+def _divide(whole: Limits, runs: Sequence[_StageRun | _GroupRun]) -> None:
     """Twice, since what one is to have more of another gives up first."""
     for _ in range(2):
         holdings = [run.holding() for run in runs]
@@ -136,66 +169,157 @@ class _Calls:
         self._next = stage.advance(self._times_s, self._next, until_s, self._limit_s)
 
 
-class _StageRun:
-    def __init__(self, flow: QueryFlow, at: int, stage: ControlledStage, policy: str, rt_max_s: float) -> None:
-        self._flow, self._at, self._rt_max_s = flow, at, rt_max_s
-        self._part_s = stage.part_s
-        self._calls = _Calls()
-        inputs = stage.inputs
-        self._resolved = inputs.resolved
-        self._simulation = Simulation(
-            inputs, policy, inputs.request.predictor, keep=True, arrivals=self._calls, rt_max_s=rt_max_s,
-            coming=lambda: self.coming,
-        )  # fmt: skip
-        self.coming: ComingCalls | None = None  # to the stage, in the window that is next
+class _StageWay:
+    """What queries ask of a stage and get from it."""
+
+    def __init__(self, flow: QueryFlow, at: int, stage: ControlledStage, rt_max_s: float) -> None:
+        self._flow, self.at, self.stage, self.rt_max_s = flow, at, stage, rt_max_s
         self._behind_s = self._least_behind_s = 0.0
+        self.calls = _Calls()
         self._counts = np.zeros(3, dtype=np.int64)  # on instances, by functions, refused
         self._wait_s = 0.0
-        self.holding, self.limit = self._simulation.holding, self._simulation.limit
-        self.now = self._simulation.stage_now
 
-    def begin(self, behind_s: float, least_behind_s: float) -> None:
+    def leaves(self, behind_s: float, least_behind_s: float) -> None:
+        """The parts of the stages behind it, and what these need at least."""
         self._behind_s, self._least_behind_s = behind_s, least_behind_s
-        self._simulation.begin()
 
-    def pass_window(self, until_s: float) -> None:
-        self._due(until_s)
-        self._simulation.pass_window()
-        self._simulation.stage.settle(until_s)
-        self._answered()
+    def due(self, until_s: float) -> None:
+        """Its calls before `until_s` are known."""
+        times_s, queries = self._flow.due(self.at, until_s)
+        left_s = self._flow.left_s(times_s, queries, self.rt_max_s)
+        limit_s = horizons_s(left_s, self.stage.part_s, self._behind_s, self._least_behind_s)
+        self.calls.hand_over(times_s, limit_s)
 
-    def finish(self) -> None:
-        self._due(np.inf)
-        self._simulation.finish()
-        self._answered()
-
-    def _due(self, until_s: float) -> None:
-        times_s, queries = self._flow.due(self._at, until_s)
-        left_s = self._flow.left_s(times_s, queries, self._rt_max_s)
-        limit_s = horizons_s(left_s, self._part_s, self._behind_s, self._least_behind_s)
-        self._calls.hand_over(times_s, limit_s)
-
-    def _answered(self) -> None:
-        gone = self._simulation.stage.departures()
+    def answered(self, simulated: StageSimulation) -> None:
+        """Its answers, as far as it was simulated."""
+        gone = simulated.departures()
         call: Ints = gone.request
-        self._flow.answered(self._at, call, gone.answer_s)
+        self._flow.answered(self.at, call, gone.answer_s)
         on_instance = gone.slot >= 0
         self._counts += (on_instance.sum(), (gone.slot == BY_FUNCTION).sum(), (gone.slot == REFUSED).sum())
         self._wait_s += float((gone.start_s - gone.arrival_s)[on_instance].sum())
 
-    def outcome(self) -> ControlledOutcome:
+    def outcome(
+        self, simulation: Simulation, simulated: StageSimulation, part: float, resolved: ResolvedService
+    ) -> ControlledOutcome:
+        """With its `part` of what the simulated service cost."""
         here, by_functions, refused = (int(count) for count in self._counts)
+        bill = simulation.bill()
         return ControlledOutcome(
-            self._resolved,
-            self._simulation.bill(),
-            self._simulation.fleet(),
+            resolved,
+            bill
+            if part == 1.0
+            else Bill(**{market.name: part * getattr(bill, market.name) for market in fields(bill)}),
+            simulation.fleet(),
             here + by_functions + refused,
             by_functions,
             refused,
             self._wait_s / here if here else math.nan,
-            self._simulation.stage.all_busy_s(),
-            self._simulation.stage.function_calls(),
-            self._simulation.paid(),
-            self._simulation.share_on(Basis.ASSUMED) * self._simulation.bill().total,
-            self._simulation.notes,
+            simulated.all_busy_s(),
+            simulated.function_calls(),
+            simulation.paid(),
+            simulation.share_on(Basis.ASSUMED) * bill.total * part,
+            simulation.notes,
         )
+
+
+class _StageRun:
+    """A stage on instances of its own."""
+
+    def __init__(self, way: _StageWay, policy: str) -> None:
+        self._way, self.places, self.lead = way, (way.at,), way.at
+        inputs = way.stage.inputs
+        self._resolved = inputs.resolved
+        self._simulation = Simulation(
+            inputs, policy, inputs.request.predictor, keep=True, arrivals=way.calls, rt_max_s=way.rt_max_s,
+            coming=lambda: self.coming,
+        )  # fmt: skip
+        self.coming: ComingCalls | None = None  # to the stage, in the window that is next
+        self.begin = self._simulation.begin
+        self.holding, self.limit = self._simulation.holding, self._simulation.limit
+
+    def now(self, at: int) -> StageNow:
+        return self._simulation.stage_now()
+
+    def pass_window(self, at: int, until_s: float) -> None:
+        self._way.due(until_s)
+        self._simulation.pass_window()
+        self._simulation.stage.settle(until_s)
+        self._way.answered(self._simulation.stage)
+
+    def finish(self, at: int) -> None:
+        self._way.due(np.inf)
+        self._simulation.finish()
+        self._way.answered(self._simulation.stage)
+
+    def outcome(self, at: int) -> ControlledOutcome:
+        return self._way.outcome(self._simulation, self._simulation.stage, 1.0, self._resolved)
+
+
+class _GroupRun:
+    """Stages on instances that they share. Each is gone through a window in its turn, the first one opens it."""
+
+    def __init__(
+        self, ways: Sequence[_StageWay], group: ControlledGroup, calls_per_query: Sequence[float], policy: str
+    ) -> None:
+        self._group, self.places, self.lead = group, group.stages, group.lead
+        self._ways = {way.at: way for way in ways}
+        self._simulated = {way.at: _stage(way, policy) for way in ways}
+        self._shared = SharedInstances(list(self._simulated.values()), group.stages.index(group.lead))
+        inputs = group.inputs
+        self._simulation = Simulation(
+            inputs, policy, inputs.request.predictor, coming=lambda: self.coming, shared=self._shared
+        )
+        self._telemetry = {way.at: self._simulation.telemetry_of(self._simulated[way.at]) for way in ways}
+        calls = calls_per_query[group.lead]
+        self._per_lead = {at: calls_per_query[at] / calls if calls > 0.0 else 1.0 for at in group.stages}
+        self.coming: ComingCalls | None = None  # to the lead, in the window that is next
+        self.begin = self._simulation.begin
+        self.holding, self.limit = self._simulation.holding, self._simulation.limit
+
+    def now(self, at: int) -> StageNow:
+        whole = self._simulation.stage_now()
+        own = stage_now(self._telemetry[at], None, self._ways[at].stage.inputs.resolved)
+        return replace(own, capacity_rps=whole.capacity_rps * self._per_lead[at])
+
+    def pass_window(self, at: int, until_s: float) -> None:
+        if at == self.places[0]:
+            self._simulation.open_window()
+        way, simulated = self._ways[at], self._simulated[at]
+        way.due(until_s)
+        self._shared.take(simulated, way.calls.advance)
+        way.calls.advance(simulated, until_s)
+        simulated.settle(until_s)
+        way.answered(simulated)
+        self._telemetry[at].close_window()
+        if at == self.places[-1]:
+            self._shared.passed(until_s)
+            self._simulation.close_window()
+
+    def finish(self, at: int) -> None:
+        way, simulated = self._ways[at], self._simulated[at]
+        way.due(np.inf)
+        way.calls.advance(simulated, np.inf)
+        simulated.finish()
+        way.answered(simulated)
+        if at == self.places[-1]:
+            self._simulation.finish()
+
+    def outcome(self, at: int) -> ControlledOutcome:
+        return self._ways[at].outcome(
+            self._simulation, self._simulated[at], self._part(at), self._ways[at].stage.inputs.resolved
+        )
+
+    def _part(self, at: int) -> float:
+        """Of the group's dollars, by the hours of its instances."""
+        resolved, hours = self._group.inputs.resolved, self._simulation.fleet().instance_hours
+        usd = np.array([offer.usd_per_hour * hours.get(offer.name, 0.0) for offer in resolved.offers])
+        shares = np.array(self._group.dollar_shares)[:, self.places.index(at)]
+        return float(usd @ shares / usd.sum()) if usd.sum() > 0.0 else 1.0 / len(self.places)
+
+
+def _stage(way: _StageWay, policy: str) -> StageSimulation:
+    """The data plane of a stage that shares its instances."""
+    inputs = way.stage.inputs
+    bought = make_policy(policy, inputs.resolved, inputs.evaluated)
+    return stage_of(inputs, bought, keep=True, rt_max_s=way.rt_max_s)

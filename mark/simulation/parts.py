@@ -22,6 +22,7 @@ from mark.rules.admission import LATE
 from mark.rules.capacity_classes import capacity_classes
 from mark.simulation.inputs import Inputs
 from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.shared_instances import SharedInstances
 
 
 class Arrivals:
@@ -87,8 +88,8 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: fl
     )
 
 
-def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation) -> SimulatedCloud:
-    """A cloud without instances, whose instances serve in `stage`."""
+def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInstances) -> SimulatedCloud:
+    """A cloud without instances, whose instances serve in `stage`. Those that stages share do not crash."""
     resolved = policy.resolved
     return SimulatedCloud(
         resolved.offers,
@@ -107,11 +108,11 @@ def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation) -> Simulate
         committed=resolved.committed,
         committed_usd_per_hour=resolved.committed_usd_per_hour,
         crashes_per_hour=inputs.service.faults.crashes_per_hour,
-        crashing=stage,
+        crashing=stage if isinstance(stage, StageSimulation) else None,
     )
 
 
-def bill_of(inputs: Inputs, policy: Policy, stage: StageSimulation, cloud: SimulatedCloud) -> Bill:
+def bill_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInstances, cloud: SimulatedCloud) -> Bill:
     """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras."""
     end_s = inputs.duration_s
     bill = cloud.bill(end_s)

@@ -61,7 +61,8 @@ from mark.simulation.result import (
 )
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.world.cloud import FleetResult
-from mark.simulation.world.telemetry import SimulatedTelemetry
+from mark.simulation.world.shared_instances import SharedInstances
+from mark.simulation.world.telemetry import CountedPlane, SimulatedTelemetry
 
 WINDOWS_A_TICK = 12  # the controller plans once a minute
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
@@ -79,7 +80,7 @@ class VirtualClock:
 class _WarmPool:
     """The port `Functions` over the kernel's pool."""
 
-    def __init__(self, stage: StageSimulation, clock: VirtualClock) -> None:
+    def __init__(self, stage: StageSimulation | SharedInstances, clock: VirtualClock) -> None:
         self._stage, self._clock = stage, clock
 
     def warm(self, environments: int) -> int:
@@ -101,7 +102,9 @@ class Simulation:
 
     `arrivals` are what is drawn from the trace unless others are given. Bouncers promise RT_max of the service, or
     `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. With either the caller goes through the
-    run step by step: `begin`, `pass_window` until the end, `finish`. `coming` is what its controller is told.
+    run step by step: `begin`, `pass_window` until the end, `finish`. `coming` is what its controller is told. With
+    `shared` it buys these instances, and the caller simulates the stages on them: each window between `open_window` and
+    `close_window`.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class Simulation:
         arrivals: ArrivalSource | None = None,
         rt_max_s: float | None = None,
         coming: Callable[[], ComingCalls | None] = lambda: None,
+        shared: SharedInstances | None = None,
     ) -> None:
         self._inputs = inputs
         request = inputs.request
@@ -122,20 +126,18 @@ class Simulation:
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         resolved = self._policy.resolved
-        self._stage = stage_of(inputs, self._policy, keep=keep, rt_max_s=rt_max_s)
-        self._cloud = cloud_of(inputs, self._policy, self._stage)
+        self._plane: StageSimulation | SharedInstances
+        self._advance: Callable[[float], None]
+        if shared is None:
+            self._plane = stage = stage_of(inputs, self._policy, keep=keep, rt_max_s=rt_max_s)
+            source: ArrivalSource = Arrivals(inputs) if arrivals is None else arrivals
+            advance = self._kernel_watch.timed(source.advance)
+            self._advance = lambda until_s: advance(stage, until_s)
+        else:
+            self._plane, self._advance = shared, lambda until_s: None
+        self._cloud = cloud_of(inputs, self._policy, self._plane)
         self._clock, self._store = VirtualClock(), MemoryStore()
-        self._telemetry = SimulatedTelemetry(
-            self._stage,
-            self._cloud,
-            resolved.offers,
-            tuple(c.workers for c in resolved.candidates),
-            end_s=self._end_s,
-            step_s=inputs.history.step_s,
-            bin_s=inputs.trace.bin_s,
-            gaps=inputs.gaps,
-            before_rps=inputs.before_rps,
-        )
+        self._telemetry = self.telemetry_of(self._plane)
         self._predictor_note = self._pool_note = ""
         self._predictor = self._supervised(predictor)
         self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
@@ -146,15 +148,13 @@ class Simulation:
             replace(self._policy, planner=self._timed),
             self._predictor,
             self._cloud,
-            _WarmPool(self._stage, self._clock),
+            _WarmPool(self._plane, self._clock),
             self._clock,
             self._store,
             self._telemetry,
             seed=request.seed,
             coming=coming,
         )
-        source: ArrivalSource = Arrivals(inputs) if arrivals is None else arrivals
-        self._advance = self._kernel_watch.timed(source.advance)
         self._minutes = Minutes(resolved)
         self._window = 0
 
@@ -175,16 +175,32 @@ class Simulation:
 
     @property
     def recording(self) -> Recording:
-        return self._stage.recording()
+        return self.stage.recording()
 
     @property
     def stage(self) -> StageSimulation:
         """Its data plane."""
-        return self._stage
+        assert isinstance(self._plane, StageSimulation), "stages that share instances are the caller's"
+        return self._plane
 
     def holding(self) -> Holding:
         """What the limits are used for now."""
         return self._controller.holding()
+
+    def telemetry_of(self, plane: CountedPlane) -> SimulatedTelemetry:
+        """What is seen of a data plane on its instances, from now on."""
+        resolved, inputs = self._policy.resolved, self._inputs
+        return SimulatedTelemetry(
+            plane,
+            self._cloud,
+            resolved.offers,
+            tuple(c.workers for c in resolved.candidates),
+            end_s=self._end_s,
+            step_s=inputs.history.step_s,
+            bin_s=inputs.trace.bin_s,
+            gaps=inputs.gaps,
+            before_rps=inputs.before_rps,
+        )
 
     def stage_now(self) -> StageNow:
         """What is known of it when a window is over."""
@@ -221,11 +237,17 @@ class Simulation:
             for target in first.standbys:
                 self._cloud.start_ready(target.offer, target.count, standby=True)
             self._fill_pool(first)
-            self._stage.start_warm(first.warm)
+            if isinstance(self._plane, StageSimulation):
+                self._plane.start_warm(first.warm)
         return first
 
     def pass_window(self) -> None:
         """The controller's turn, and all that happens until it has the next; the last window ends with the part."""
+        self.open_window()
+        self.close_window()
+
+    def open_window(self) -> None:
+        """The controller's turn, and what happens to instances before the window's end."""
         now = self._clock.time_s
         if self._window % WINDOWS_A_TICK == 0:
             self._telemetry.measure_utilization(STEP_S)
@@ -237,24 +259,32 @@ class Simulation:
         else:
             self._reconcile(self._controller.fast)
         self._window += 1
-        until = min(self._window * WINDOW_S, self._end_s)
         event = self._cloud.next_event_s()
-        while event < until:
-            self._advance(self._stage, event)
+        while event < self._until_s:
+            self._advance(event)
             self._clock.time_s = event
             self._cloud.advance(event)
             if self._cloud.has_notices():
                 self._reconcile(self._controller.fast)
             event = self._cloud.next_event_s()
-        self._advance(self._stage, until)
+
+    def close_window(self) -> None:
+        """The rest of the window."""
+        until = self._until_s
+        self._advance(until)
         self._clock.time_s = until
         self._telemetry.close_window()
         self._cloud.advance(until)
 
+    @property
+    def _until_s(self) -> float:
+        return min(self._window * WINDOW_S, self._end_s)
+
     def finish(self) -> None:
         """What was accepted is answered."""
-        self._advance(self._stage, np.inf)
-        self._stage.finish()
+        self._advance(np.inf)
+        if isinstance(self._plane, StageSimulation):
+            self._plane.finish()
         self._minutes.sample(self._end_s, self._cloud)
 
     @property
@@ -274,7 +304,7 @@ class Simulation:
 
     def bill(self) -> Bill:
         """Of the whole part."""
-        return bill_of(self._inputs, self._policy, self._stage, self._cloud)
+        return bill_of(self._inputs, self._policy, self._plane, self._cloud)
 
     def fleet(self) -> FleetResult:
         """What became of it."""
@@ -310,7 +340,7 @@ class Simulation:
     # -- the result ----------------------------------------------------------------------------------------------------
 
     def _result(self, wall_s: float, first: Plan) -> SimulationResult:
-        stage, inputs, resolved = self._stage, self._inputs, self._policy.resolved
+        stage, inputs, resolved = self.stage, self._inputs, self._policy.resolved
         accounts = stage.accounts
         requests = Requests(stage.by_instances, accounts.by_functions, accounts.rejected, accounts.late)
         if requests.total != stage.arrived:
@@ -379,7 +409,7 @@ class Simulation:
         )
 
     def _slo_result(self, requests: Requests) -> SloResult:
-        total, good, _ = self._stage.accounts.minutes()
+        total, good, _ = self.stage.accounts.minutes()
         with_requests = total > 0
         share = good[with_requests] / total[with_requests]
         target = self._inputs.service.slo.attainment
@@ -402,9 +432,9 @@ class Simulation:
             candidates=own.candidates + tuple(used.candidates[i] for i in more),
         )
         problem = bound_problem(
-            replace(self._inputs, resolved=allowed), self._stage.accounts.fine_counts(), bin_width_s(own.slo)
+            replace(self._inputs, resolved=allowed), self.stage.accounts.fine_counts(), bin_width_s(own.slo)
         )
-        return [with_extras(lower_bound(problem, each), self._inputs, self._stage.arrived) for each in late]
+        return [with_extras(lower_bound(problem, each), self._inputs, self.stage.arrived) for each in late]
 
     def _share_on(self, basis: Basis, bill: Bill) -> float:
         """Share of the bill for what a profile row of this basis is used of."""
@@ -427,9 +457,9 @@ class Simulation:
         notes += [self._pool_note] if self._pool_note else []
         notes += [self._predictor_note] if self._predictor_note else []
         if (crashes := self._cloud.crashes) > 0:
-            lost, retried = self._stage.lost
+            lost, retried = self.stage.lost
             notes.append(f"{crashes} instances crashed with {lost} requests, {retried} of which asked another instance")
-        if (hedges := self._stage.hedges)[0] > 0:
+        if isinstance(self._plane, StageSimulation) and (hedges := self._plane.hedges)[0] > 0:
             sent, won, wasted_s = hedges
             notes.append(
                 f"{sent} requests had a second copy, which answered {won} of them; {wasted_s:.0f} s were wasted"

@@ -16,20 +16,31 @@ from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService
 from mark.ec2.draws import service_seed
+from mark.pipelines.group_split import SharedSplit
 from mark.pipelines.latency_split import split_latency
+from mark.pipelines.stage_group import GroupedStage, lead_of, stage_group
 from mark.planning.promise_cost import PromiseCost
-from mark.simulation.controlled_pipeline import ControlledOutcome, ControlledStage, simulate_controlled
-from mark.simulation.inputs import inputs_of
+from mark.simulation.controlled_pipeline import (
+    ControlledGroup,
+    ControlledOutcome,
+    ControlledStage,
+    PipelineOutcome,
+    simulate_controlled,
+)
+from mark.simulation.inputs import Inputs, inputs_of
 from mark.simulation.request import RunRequest
-from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up
+from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up, without_gpu
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
 from mark.workload.trace import Part, Trace
 
 
 def controlled_stages(
     request: RunRequest, config: PipelineConfig, pipeline: Pipeline, law: Lineage, trace: Trace, part: Part, rps: float
-) -> list[ControlledStage]:
-    """In the pipeline's order. RT_max is split for a load of `rps` queries/s. Raises BadInput, Infeasible."""
+) -> tuple[list[ControlledStage], list[ControlledGroup]]:
+    """In the pipeline's order, and those of them that the file says are bought together.
+
+    RT_max is split for a load of `rps` queries/s. Raises BadInput, Infeasible.
+    """
     as_known = replace(request, slo=None, explain=False, progress=None)
     whole = _services(config, as_known, dict.fromkeys(pipeline.names, config.slo.rt_max_s))
     per_query = [float(n) for n in law.calls_per_query]
@@ -39,10 +50,17 @@ def controlled_stages(
         PromiseCost(whole[name]).steps(rps * calls).usd_within if said is None else said
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
-    parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
+    # In the pipeline's order, which with a driver is not the file's.
+    places = [sorted(pipeline.names.index(name) for name in group) for group in config.together]
+    gpus = without_gpu(config, pipeline)
+    if places:
+        able = [GroupedStage(whole[name], per_query[at], gpus[at]) for at, name in enumerate(pipeline.names)]
+        parts_s = SharedSplit(pipeline, law.calls, able, costs, places, config.slo.rt_max_s, rps).found()
+    else:
+        parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
     planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
-    stages = []
-    for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
+
+    def inputs(at: int, resolved: ResolvedService, calls: float) -> Inputs:
         # Boots of its own; but a controller draws the paths of all its forecasts from one seed.
         own = replace(
             as_known,
@@ -51,9 +69,28 @@ def controlled_stages(
             scale=request.scale * calls,
             with_bound=False,
         )
-        inputs = inputs_of(own, planned[name], trace, part)
-        stages.append(ControlledStage(inputs, _least_s(planned[name])))
-    return stages
+        return inputs_of(own, resolved, trace, part)
+
+    grouped: dict[int, ResolvedService] = {}
+    groups = []
+    for group in places:
+        alone = [GroupedStage(planned[pipeline.names[at]], per_query[at], gpus[at]) for at in group]
+        lead = lead_of([one.calls for one in alone], law.by_all[group].tolist())
+        found = stage_group(config.group_service([one.resolved.service for one in alone]), alone, lead)
+        grouped.update(zip(group, found.stages, strict=True))
+        groups.append(
+            ControlledGroup(
+                tuple(group),
+                group[lead],
+                inputs(group[0], found.resolved, alone[lead].calls),
+                found.dollar_shares,
+            )
+        )
+    stages = []
+    for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
+        resolved = grouped.get(at, planned[name])
+        stages.append(ControlledStage(inputs(at, resolved, calls), _least_s(resolved)))
+    return stages, groups
 
 
 def controlled_run(
@@ -70,17 +107,24 @@ def controlled_run(
     """RT_max is split for the mean load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
     promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
     try:
-        stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
+        rps = known.requests / known.duration_s
+        stages, groups = controlled_stages(request, config, pipeline, law, trace, part, rps)
         served = drawn_sample(trace, part, law, request)
-        found = simulate_controlled(pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config))
+        found = simulate_controlled(
+            pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config), groups
+        )
     except Infeasible as error:
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
     runs = tuple(
         _stage_run(name, stage, one, part.duration_s)
         for name, stage, one in zip(pipeline.names, stages, found.stages, strict=True)
     )
-    instances = sum(run.instances for run in runs)
-    most = max(float(np.max(sum(one.paid for one in found.stages))), *(run.most_instances for run in runs), instances)
+    # Shared instances once.
+    further = {at for group in groups for at in group.stages[1:]}
+    counted = [at for at in range(len(runs)) if at not in further]
+    instances = sum(runs[at].instances for at in counted)
+    paid = sum(found.stages[at].paid for at in counted)
+    most = max(float(np.max(paid)), *(run.most_instances for run in runs), instances)
     catalog = found.stages[0].resolved.catalog
     outcome = RunOutcome(
         found.latency_s,
@@ -109,6 +153,7 @@ def controlled_run(
                 else ("too little comes before: the split is for the beginning, which controllers meet unwarned",)
             ),
             f"parts of {1e3 * config.slo.rt_max_s:g} ms: {split} ms (slo_ms of a stage says its own)",
+            *_together(pipeline, stages, groups, found),
             *_of_stages({name: one.notes for name, one in zip(pipeline.names, found.stages, strict=True)}, trace),
             *([f"{100.0 * assumed / usd:.0f} % of the dollars rest on assumed rows of profiles"] if assumed else []),
             *left_out(config, request, trace, catalog.bills_extras, functions=True, markets=True),
@@ -134,6 +179,26 @@ def _stage_run(name: str, stage: ControlledStage, found: ControlledOutcome, dura
         None if function is None else FunctionRun(function.offer.name, found.function, found.bill.functions),
         stage.part_s,
     )
+
+
+def _together(
+    pipeline: Pipeline, stages: Sequence[ControlledStage], groups: Sequence[ControlledGroup], found: PipelineOutcome
+) -> list[str]:
+    """What is on shared instances, by the types that were bought."""
+    notes = []
+    for group in groups:
+        of_stages = [stages[at].inputs.resolved for at in group.stages]
+        hours = found.stages[group.stages[0]].fleet.instance_hours
+        on_each = {
+            offer.instance: ", ".join(
+                f"{pipeline.names[at]} {of_stage.candidates[place].workers}"
+                for at, of_stage in zip(group.stages, of_stages, strict=True)
+            )
+            for place, offer in enumerate(of_stages[0].offers)
+            if hours.get(offer.name, 0.0) > 0.0
+        }
+        notes += [f"workers on each {instance}: {workers}" for instance, workers in on_each.items()]
+    return notes
 
 
 def _shown(offer: Offer) -> str:

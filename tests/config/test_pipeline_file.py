@@ -76,6 +76,28 @@ def test_stages_with_their_parts_of_the_time_are_services(tmp_path: Path) -> Non
     assert services[0].model == "onnx:language.onnx"
 
 
+TOGETHER = '[packs]\ntogether = [["categorise", "language"]]\n'
+
+
+def test_stages_are_bought_together_in_the_pipelines_order(tmp_path: Path) -> None:
+    text = with_parts(HEAD + GRAPH, PARTS) + "[fleet]\nmax_instances = 12\nmax_usd_per_hour = 9.0\n"
+    assert pipeline(tmp_path, text).groups == (("language",), ("vision",), ("translate",), ("categorise",))
+    found = pipeline(tmp_path, text + TOGETHER)
+    assert found.together == (("language", "categorise"),)
+    assert found.groups == (("language", "categorise"), ("vision",), ("translate",))
+    alone = [found.stage_service(stage, PARTS[stage.name] / 1e3) for stage in found.stages]
+    assert {(one.max_instances, one.max_usd_per_hour) for one in alone} == {(4, 3.0)}, (
+        "what is bought as one counts once"
+    )
+    one, vision, _ = found.bought_services()
+    assert vision == alone[1]
+    assert (one.name, one.stage, one.together) == ("social-language-categorise", "", ("language", "categorise"))
+    assert (one.slo.rt_max_s, one.max_instances, one.functions) == (0.1, 4, ())
+    assert one.slo.attainment == pytest.approx(0.995), "it misses what one of both does"
+    assert list(found.service_of_stages()) == list(found.names)
+    assert list(found.service_of_stages().values()) == [one.name, "social-vision", "social-translate", one.name]
+
+
 def test_a_stage_without_a_part_is_no_service(tmp_path: Path) -> None:
     found = pipeline(tmp_path, with_parts(HEAD + GRAPH, {"language": 50}))
     with pytest.raises(BadInput, match=r"\[stage\.vision\] slo_ms: must be said"):
@@ -160,6 +182,28 @@ def test_joins(tmp_path: Path, said: str, join: Join) -> None:
         ),
         (HEAD + '[stage.a]\nmodel = "m"\n[flet]\n', "pipeline.toml [flet]: unknown section, did you mean fleet?"),
         (HEAD + '[stage.a]\nmodel = "m"\n[packs]\nallow = "no"\n', "[packs] allow: must be one of auto, separate: no"),
+        (HEAD + GRAPH + '[packs]\ntogether = ["language"]\n', "[packs] together: must be lists of two stages or more"),
+        (
+            HEAD + GRAPH + '[packs]\ntogether = [["language"]]\n',
+            "[packs] together: must be lists of two stages or more",
+        ),
+        (
+            HEAD + GRAPH + '[packs]\ntogether = [["language", "visoin"]]\n',
+            "[packs] together: is no stage, did you mean vision?: visoin",
+        ),
+        (
+            HEAD + GRAPH + '[packs]\ntogether = [["language", "vision"], ["vision", "categorise"]]\n',
+            "[packs] together: names a stage twice: vision",
+        ),
+        (
+            HEAD + GRAPH + '[packs]\ntogether = [["language", "translate"]]\n',
+            "[stage.translate] function: is bought together with others, which have no functions yet: say function = "
+            '"none" of it: lambda:*',
+        ),
+        (
+            HEAD + GRAPH + '[packs]\nallow = "separate"\ntogether = [["language", "vision"]]\n',
+            '[packs] together: says that stages share instances, and allow = "separate" that none does',
+        ),
         (HEAD + '[stage.a]\nmodel = "m"\ngpus = 1\n', "[stage.a] gpus: may be 0 only, for a model that runs on the"),
         (HEAD + '[stage.a]\nmodel = "m"\ngpus = true\n', "[stage.a] gpus: must be a whole number: True"),
         (HEAD + '[stage.a]\nmodel = "m"\nafter = ["b"]\n', "[stage.a] after: is no stage: b"),

@@ -51,6 +51,14 @@ def test_what_a_stage_before_will_never_do_is_not_coming() -> None:
     assert coming.queries_rps.tolist() == np.minimum(SURGE, 60.0).tolist()
 
 
+def test_stages_bought_together_are_no_limit_to_each_other() -> None:
+    seen = [now(SURGE, misses=True, capacity_rps=300.0), now(capacity_rps=60.0), now()]
+    alone, together = CHAIN.coming(2, seen), CHAIN.coming(2, seen, (1, 2))
+    assert alone is not None
+    assert together is not None
+    assert (alone.queries_rps.max(), together.queries_rps.max()) == (60.0, SURGE.max())
+
+
 def test_queries_are_counted_where_each_calls_alike() -> None:
     """A stage that some of them visit says nothing of their number; one that each calls twice counts each twice."""
     calls = PipelineCalls([0.5, 2.0, 1.0], [False, True, True])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from mark.config.pipeline_file import load_pipeline
+from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.launch.controller import stage_histories
 
@@ -39,3 +41,18 @@ def test_a_stages_history_is_that_of_its_calls(tmp_path: Path) -> None:
         "p-classify": (12.0, 24.0),
     }
     assert found[1] == {}
+
+
+def test_stages_bought_together_have_the_history_of_their_lead(tmp_path: Path) -> None:
+    """Of the first that all queries call alike; what a driver does not say, its lineage does."""
+    history = Load(-60.0, 60.0, np.array([10.0]), np.array([20.0]))
+    (tmp_path / "l.csv").write_text("queries,detect,classify\n7,0,2\n3,4,2\n")
+    text = PIPELINE.format(lineage='lineage = "l.csv"') + '[packs]\ntogether = [["detect", "classify"]]\n'
+    (tmp_path / "p.toml").write_text(text)
+    (found,) = stage_histories([load_pipeline(str(tmp_path / "p.toml"))], history).items()
+    assert (found[0], found[1].mean_rps[0], found[1].peak_rps[0]) == ("p-detect-classify", 20.0, 40.0)
+    (tmp_path / "p.toml").write_text(text.replace('lineage = "l.csv"', ""))
+    with pytest.raises(
+        BadInput, match=r"\[packs\] together: takes a file that says how often a query calls each stage"
+    ):
+        stage_histories([load_pipeline(str(tmp_path / "p.toml"))], history)

@@ -79,6 +79,30 @@ def test_workers_are_the_option_s_the_stage_s_or_one(tmp_path: Path) -> None:
         assert {name: stage.workers for name, stage in found.stages.items()} == wanted
 
 
+TOGETHER = CHAIN + '[packs]\ntogether = [["b", "a"]]\n'
+TWO_WORKERS = "model,instance,batch,latency_ms,workers\nm:A,{0},1,2,{1}\nm:B,{0},1,6,{1}\n"
+
+
+def workers_of(found: Serving) -> dict[str, int]:
+    assert found.pipeline is not None
+    return {name: stage.workers for name, stage in found.pipeline.stages.items()}
+
+
+def test_stages_bought_together_have_the_workers_of_their_instance(tmp_path: Path) -> None:
+    """On eight vCPUs two and six of them: the second stage takes three times as long."""
+    profile = TWO_WORKERS.format("c7i.2xlarge", 8)
+    on = {"more": 'profile = "p.csv"', "profile": profile, "instance": "c7i.2xlarge", "stages_here": ["a", "b"]}
+    assert workers_of(serving(tmp_path, TOGETHER, **on)) == {"a": 2, "b": 6}
+    assert workers_of(serving(tmp_path, CHAIN, **on)) == {"a": 8, "b": 8}
+    assert workers_of(serving(tmp_path, TOGETHER, **on | {"stages_here": ["a"]})) == {"a": 8}
+    assert workers_of(serving(tmp_path, TOGETHER, **on, workers=3)) == {"a": 3, "b": 3}
+    said = TOGETHER.replace('"m:A"\n', '"m:A"\nworkers = 4\n')
+    assert workers_of(serving(tmp_path, said, **on)) == {"a": 4, "b": 8}
+    full = on | {"profile": TWO_WORKERS.format("c7i.large", 1), "instance": "c7i.large"}
+    with pytest.raises(BadInput, match="instance: has no room for a worker of each of a, b: c7i"):
+        serving(tmp_path, TOGETHER, **full)
+
+
 def test_a_stage_is_served_apart_or_asked_where_it_is(tmp_path: Path) -> None:
     """Its part of RT_max is the same on every machine that has the same file and profile."""
     apart = serving(tmp_path, more='profile = "p.csv"', stages_here=["b"])

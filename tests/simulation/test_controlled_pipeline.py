@@ -10,9 +10,11 @@ import pytest
 
 from mark.config.pipeline_file import load_pipeline
 from mark.control.shared_limits import pipeline_limits
+from mark.kernel.stage import StageSimulation
 from mark.pipelines.estimate import QuerySample
 from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
 from mark.simulation.inputs import open_inputs, trace_named_in
+from mark.simulation.query_flow import QueryFlow
 from mark.simulation.request import RunRequest
 from mark.simulation.run import Simulation
 from mark.studies.pipeline_plan import drawn_sample, graph_and_law
@@ -50,9 +52,9 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
     sample = drawn_sample(trace, part, law, request)
-    stages = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
+    stages, groups = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
     limits = pipeline_limits(config)
-    return sample, simulate_controlled(pipeline, stages, law, sample, "mark", config.slo.rt_max_s, limits)
+    return sample, simulate_controlled(pipeline, stages, law, sample, "mark", config.slo.rt_max_s, limits, groups)
 
 
 def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
@@ -90,13 +92,14 @@ def test_queries_are_answered_once_and_stages_sum_to_the_bill(tmp_path: Path, se
 
 
 def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> None:
-    stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.25\n'
-    request = request_for(tmp_path, HEAD + FLEET + stages)
+    two = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.25\n'
+    request = request_for(tmp_path, HEAD + FLEET + two)
     config = load_pipeline(request.service)
     pipeline, law, _ = graph_and_law(config, None, None)
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
-    first, second = (one.inputs for one in controlled_stages(request, config, pipeline, law, trace, part, 60.0))
+    stages, _ = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
+    first, second = (one.inputs for one in stages)
     assert second.history.mean_rps == pytest.approx(0.25 * first.history.mean_rps)
     assert second.evaluated.mean_rps == pytest.approx(0.25 * first.evaluated.mean_rps)
     assert first.request.seed != second.request.seed
@@ -153,3 +156,69 @@ def test_in_a_surge_stages_boot_together_and_not_in_turn(tmp_path: Path) -> None
     assert grown[0] >= 2  # not before
     assert grown[0] <= grown[1] <= grown[0] + 1
     assert second.paid[-1] >= 5.0
+
+
+THREE = (
+    '[stage.a]\nmodel = "one"\nslo_ms = 70\n[stage.x]\nmodel = "slow"\nafter = ["a"]\nshare = 0.5\nslo_ms = 60\n'
+    '[stage.b]\nmodel = "two"\nafter = ["a", "x"]\nslo_ms = 70\n[packs]\ntogether = [["a", "b"]]\n'
+)
+
+
+def test_stages_together_are_answered_once_and_share_one_bill(tmp_path: Path) -> None:
+    """Between the two stages that share instances stands one that has its own."""
+    sample, found = served(replace(request_for(tmp_path, HEAD + FLEET + THREE, 1), duration_s=120.0))
+    first, other, second = found.stages
+    assert first.calls == len(sample.arrivals_s)
+    unanswered = np.isinf(found.latency_s)
+    assert int(unanswered.sum()) == first.refused + other.refused + second.refused
+    assert second.calls == first.calls - first.refused - other.refused
+    answered = found.latency_s[~unanswered]
+    assert (answered >= 0.03 - 1e-9).all()
+    assert (answered <= 0.2 + 1e-6).mean() > 0.95
+    assert first.fleet == second.fleet != other.fleet
+    assert (first.paid == second.paid).all()
+    # Alike in what their workers take, so that they pay alike: together for each instance what it costs.
+    assert first.bill == second.bill
+    hours = first.fleet.instance_hours
+    usd = sum(hours.get(offer.name, 0.0) * offer.usd_per_hour for offer in first.resolved.offers)
+    assert sum(one.bill.total - one.bill.other for one in (first, second)) == pytest.approx(usd)
+
+
+def test_on_a_fleet_that_stays_each_stage_serves_as_by_itself(tmp_path: Path) -> None:
+    """A worker of each on one instance: stages of one replica, simulated without controller, cloud or windows."""
+    stages = THREE.replace('"slow"', '"one"')
+    request = replace(request_for(tmp_path, HEAD + FLEET + stages), trace="synthetic:poisson?rate=8", duration_s=60.0)
+    sample, found = served(request)
+    assert [stage.fleet.peak_instances for stage in found.stages] == [1, 1, 1]
+    pipeline, _, _ = graph_and_law(load_pipeline(request.service), None, None)
+    flow = QueryFlow(pipeline, sample.arrivals_s, sample.calls)
+    for at, stage in enumerate(found.stages):
+        resolved = stage.resolved
+        assert resolved.candidates[0].workers == (2 if at == 1 else 1)
+        alone = StageSimulation(
+            [resolved.candidates[0]], rt_max_s=0.2, end_s=60.0, function=None, bouncers=True, late=1, keep=True
+        )
+        alone.add(1, 0, 0.0)
+        times_s, _ = flow.due(at, np.inf)
+        alone.advance(times_s, 0, np.inf, np.full(len(times_s), 9.0))
+        alone.finish()
+        gone = alone.departures()
+        flow.answered(at, gone.request, gone.answer_s)
+    np.testing.assert_array_equal(found.latency_s, flow.latency_s())
+
+
+def test_stages_together_grow_at_once_in_a_surge(tmp_path: Path) -> None:
+    """And within the limits of the whole: of twelve instances the pair has what the stage beside it leaves."""
+    fleet = '[fleet]\ninstances = ["c7i.large"]\nmax_instances = 12\n'
+    request = replace(
+        request_for(tmp_path, HEAD + fleet + THREE),
+        trace="synthetic:gamma?rate=20&rate2=150&transition_at_s=3660&transition_s=1",
+        duration_s=420.0,
+    )
+    _, found = served(request)
+    first, other, second = found.stages
+    assert first.paid[0] == 1.0
+    assert first.paid.max() >= 2.0
+    assert (first.paid + other.paid).max() <= 12.0
+    calls = np.array([stage.calls for stage in (first, second)])
+    assert calls.min() > 0

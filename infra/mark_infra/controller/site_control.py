@@ -31,6 +31,7 @@ from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns
 from mark.pipelines.lineage_file import called_by_all, calls_per_query
+from mark.pipelines.sited_group import GroupCalls
 from mark.planning.port import Policy
 from mark.serving.backend.told_prices import headers_of
 from mark_infra.aws.balancer import Balancer
@@ -75,7 +76,8 @@ class ServiceSpec:
     one.
 
     `history` is load from before the service's first second, in steps of a minute that end there. `prices` are asked
-    for while it runs; without them those of the resolved service hold.
+    for while it runs; without them those of the resolved service hold. What bouncers and gateway count as
+    `calls_per_request` is one request of the service, in the mean: it is stages that are bought together.
     """
 
     resolved: ResolvedService
@@ -83,6 +85,7 @@ class ServiceSpec:
     predictor: Callable[[], Predictor]
     history: Load
     prices: PriceKeeper | None = None
+    calls_per_request: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ class SiteControl:
                 behind[name] = one
         self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
-        together = [(pipeline_limits(one), [stage.name for stage in one.stage_services()]) for one in pipelines]
+        together = [(pipeline_limits(one), [bought.name for bought in one.bought_services()]) for one in pipelines]
         self.manager = ControllerManager(members, parts.lease, parts.pool, together)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
@@ -204,7 +207,7 @@ class SiteControl:
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
         self._pipelines = [
-            ([stage.name for stage in one.stage_services()], PipelineCalls(per_query, called_by_all(one)))
+            _ComingToStages(one, PipelineCalls(per_query, called_by_all(one)))
             for one in pipelines
             if (per_query := calls_per_query(one)) is not None
         ]
@@ -323,9 +326,9 @@ class SiteControl:
 
     def coming(self, service: str) -> ComingCalls | None:
         """What a service will get that is a stage of a pipeline, where that is more than what arrives."""
-        for names, calls in self._pipelines:
-            if service in names:
-                return calls.coming(names.index(service), [self._services[name].now() for name in names])
+        for stages in self._pipelines:
+            if service in stages.services:
+                return stages.coming(service, {name: self._services[name].now() for name in stages.services})
         return None
 
     def leads(self) -> bool:
@@ -346,6 +349,31 @@ class _Rounds(ThreadPoolExecutor):
                 return fn(*args, **kwargs)
 
         return super().submit(timed)
+
+
+class _ComingToStages:
+    """Which stages of a pipeline are bought as which service, and what is known of all of them."""
+
+    def __init__(self, config: PipelineConfig, calls: PipelineCalls) -> None:
+        self._calls, self._of_stages = calls, list(config.service_of_stages().values())
+        self._groups = {one.name: GroupCalls.of(config, one) for one in config.bought_services() if one.together}
+        self.services = tuple(dict.fromkeys(self._of_stages))
+
+    def coming(self, service: str, seen: Mapping[str, StageNow | None]) -> ComingCalls | None:
+        """What the service will get, by what is seen of all of them."""
+        nows = [self._now(at, name, seen[name]) for at, name in enumerate(self._of_stages)]
+        group = self._groups.get(service)
+        if group is None:
+            return self._calls.coming(self._of_stages.index(service), nows)
+        return self._calls.coming(group.places[group.lead], nows, group.places)
+
+    def _now(self, at: int, service: str, now: StageNow | None) -> StageNow | None:
+        """Of a stage; of one of several that are bought together its part in what is seen of all of them."""
+        if now is None or service not in self._groups:
+            return now
+        group = self._groups[service]
+        part = group.per_lead[group.places.index(at)]
+        return replace(now, windows_rps=part * now.windows_rps, capacity_rps=part * now.capacity_rps)
 
 
 class _Service:
@@ -412,6 +440,7 @@ class _Service:
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
             unseen=None if gateway is not None else lambda: control.unseen.so_far(self.name),
             unseen_billed_s=0.0 if function is None else function.warm_s,
+            calls_per_request=spec.calls_per_request,
         )
         self._telemetry = telemetry
         predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)

@@ -69,6 +69,8 @@ class PackedService:
         }
         if self.shipment.pipeline is not None:
             described |= {"pipeline": self.shipment.pipeline.name, "stage": service.stage}
+        if service.together:
+            described["together"] = list(service.together)
         if self.sent is not None and self.shipment.deployment.function is not None:
             function = self.shipment.deployment.function.offer
             described["function"] = {
@@ -200,7 +202,7 @@ class Packer:
 
 def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
     """Raises BadInput for code that no instance could import."""
-    for reference, folder in models_of(sent.service):
+    for reference, folder in models_of(sent):
         for file, name in absent_imports(reference.partition(":")[0], sent.files, provided, folder):
             raise BadInput(
                 "imports what instances will not have: name its package in requirements.txt", f"{file}", name

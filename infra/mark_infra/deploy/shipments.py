@@ -10,14 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.models.files import shipped_files, walk
+from mark.models.registry_place import PREFIX as REGISTRY
 from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
+from mark.pipelines.sited_group import sited_group
 from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
 
@@ -77,19 +80,21 @@ def shipments(file: str) -> list[Shipment]:
         return [shipment(file)]
     config = load_pipeline(file)
     config.check_visits()
-    services = config.stage_services()
+    services = config.bought_services()
     source = Path(config.source).resolve()
     found, kept_back = shipped_files(source.parent)
     files: dict[str, Path | bytes] = {**found}
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
-    for model in [service.model for service in services] + ([config.driver] if config.driver else []):
+    for model in [stage.model for stage in config.stages] + ([config.driver] if config.driver else []):
         _check_model(model, source.parent, files)
     files["service.toml"] = text.encode()
-    made = [Shipment(_looked_up(service), files, kept_back, config) for service in services]
+    made = [Shipment(_looked_up(config, service), files, kept_back, config) for service in services]
     for one in made:
-        where = f"{config.source} [stage.{one.service.stage}]"
-        if one.service.versions or one.service.model.startswith(UNPACKED):
+        names = _stages_of(one.service)
+        where = f"{config.source} [stage.{names[0]}]"
+        models = [stage.model for stage in config.stages if stage.name in names]
+        if one.service.versions or any(model.startswith((UNPACKED, REGISTRY)) for model in models):
             raise BadInput("a stage's model is not sent from a registry: name code, or a file", f"{where} model")
         if not _SERVICE.fullmatch(one.service.name):
             raise BadInput("with its pipeline's name it has more than 63 characters", where, one.service.name)
@@ -103,8 +108,9 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
         if one.pipeline is not None and deployment is not one.deployment:
             text = one.files["service.toml"]
             assert isinstance(text, bytes)
-            named, stage = deployment.service.instances, one.service.stage
-            texts[one.folder] = _with_stage_instances(texts.get(one.folder, text.decode()), stage, named)
+            for stage in _stages_of(one.service):
+                before = texts.get(one.folder, text.decode())
+                texts[one.folder] = _with_stage_instances(before, stage, deployment.service.instances)
     files = {
         one.folder: {**one.files, "service.toml": texts[one.folder].encode()} if one.folder in texts else one.files
         for one in shipments
@@ -119,7 +125,7 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
 
 def libraries_of(sent: Shipment) -> tuple[str, ...]:
     """What the service's models need that are files: no code says so, and perhaps no requirements.txt."""
-    kinds = {reference.partition(":")[0] for reference, _ in models_of(sent.service)}
+    kinds = {reference.partition(":")[0] for reference, _ in models_of(sent)}
     return tuple(sorted({_FILES[kind] for kind in kinds if kind in _FILES}))
 
 
@@ -138,8 +144,12 @@ def environment_of(sent: Shipment, size: str) -> dict[str, str]:
     return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": name, "MARK_VERSION": version}
 
 
-def models_of(service: ServiceConfig) -> Iterator[tuple[str, str]]:
+def models_of(sent: Shipment) -> Iterator[tuple[str, str]]:
     """References to the service's models, each with the folder of the archive in which it is to be looked up."""
+    service = sent.service
+    if sent.pipeline is not None and service.together:
+        yield from ((stage.model, "") for stage in sent.pipeline.stages if stage.name in service.together)
+        return
     for model in [version.model for version in service.versions] or [service.model]:
         if model.startswith(UNPACKED):
             folder = Path(model.removeprefix(UNPACKED))
@@ -158,14 +168,22 @@ def check_archive(path: Path, *shipped: Shipment) -> None:
         if shipped[0].pipeline is None:
             arrived = [_deployment(file)]
         else:
-            arrived = [_looked_up(service) for service in load_pipeline(file).stage_services()]
+            config = load_pipeline(file)
+            arrived = [_looked_up(config, service) for service in config.bought_services()]
     for one, there in zip(shipped, arrived, strict=True):
         if (there.offers, there.skipped) != (one.deployment.offers, one.deployment.skipped):
             raise MarkError(f"{one.service.name}: what would be sent is not what the service file says")
 
 
-def _looked_up(service: ServiceConfig) -> ResolvedService:
-    """A stage, with what it may buy."""
+def _stages_of(service: ServiceConfig) -> tuple[str, ...]:
+    """Of a pipeline, that are bought as this service."""
+    return service.together or (service.stage,)
+
+
+def _looked_up(config: PipelineConfig, service: ServiceConfig) -> ResolvedService:
+    """A stage, or those that are bought together, with what it may buy."""
+    if service.together:
+        return sited_group(config, service, load_catalog(service.catalog)).resolved
     return looked_up(service, RunRequest(trace="", service=service.source), model_files=True)
 
 

@@ -67,7 +67,8 @@ class ScrapedTelemetry:
     to a load balancer so far and to no bouncer, of which each request that a function answered was billed
     `unseen_billed_s`; where no bouncer is asked it is all that is known of the load. `before_rps` is the
     rate of the history's last minute: what is known until the first window is over. `look_back` is how many requests
-    `recent` tells of, about: it takes whole windows.
+    `recent` tells of, about: it takes whole windows. A request is `calls_per_request` of what is counted, in the mean;
+    a miss is one, as long as there are no more than requests.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class ScrapedTelemetry:
         spent: Callable[[], tuple[int, float]] | None = None,
         unseen: Callable[[], UnseenRequests] | None = None,
         unseen_billed_s: float = 0.0,
+        calls_per_request: float = 1.0,
     ) -> None:
         self._store, self._gateway, self._function, self._keep_load = store, gateway, function, keep_load
         self._look_back, self._before_rps = look_back, before_rps
         self._spent, self._spent_before = spent, (0, 0.0)
         self._unseen, self._unseen_before, self._unseen_billed_s = unseen, UnseenRequests(), unseen_billed_s
         self._window_s = WINDOW_S / scale  # on the wall
+        self._calls_per_request = calls_per_request
         self._lock = Lock()
         self._given = round(since_s / STEP_S)  # steps handed out
         self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in:
@@ -164,6 +167,7 @@ class ScrapedTelemetry:
                 if not asked and lost + by_function > 0.0:
                     rate = 0.0
                 rate, requests, misses = rate + lost + by_function, requests + lost + by_function, misses + lost
+            rate, requests = rate / self._calls_per_request, requests / self._calls_per_request
             if self._spent is not None:
                 spent, before_s = self._spent(), self._spent_before
                 self._add(calls=spent[0] - before_s[0], billed=spent[1] - before_s[1])

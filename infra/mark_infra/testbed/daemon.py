@@ -105,7 +105,7 @@ class Daemon:
                 | {
                     s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"])
                     for s in services
-                    if not s.stage
+                    if not s.stage and not s.together
                 },
                 folder / LOGS,
                 variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
@@ -221,7 +221,7 @@ class Daemon:
             "time_scale": self._settings.time_scale,
             "services": {name: service.gateway for name, service in self.site.services.items()},
             "pipelines": {name: conductor.url() for name, conductor in self._conductors.items()},
-            "stages": {pipeline.name: [s.name for s in pipeline.stage_services()] for pipeline in self._pipelines},
+            "stages": {pipeline.name: [s.name for s in pipeline.bought_services()] for pipeline in self._pipelines},
             "conductors": {name: conductor.status() for name, conductor in self._conductors.items()},
             "controllers": [controller.status() for controller in self._controllers],
             "functions": self._functions.status(),
@@ -311,6 +311,8 @@ class LambdaProcess:
 
 def _options(service: ServiceConfig, functions: Mapping[str, str], settings: TestbedSettings) -> list[str]:
     function, stage = functions.get(service.name), service.stage
+    if service.together:
+        return [*(part for one in service.together for part in ("--stage", one)), *settings.bouncer_options]
     if not stage:
         return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
     of_stage = () if function is None else ("--stage-function", f"{stage}={function}")
@@ -319,8 +321,8 @@ def _options(service: ServiceConfig, functions: Mapping[str, str], settings: Tes
 
 def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[str]:
     """For its conductor: where the gateway of each stage is."""
-    at = {service.stage: gateways[service.name] for service in pipeline.stage_services()}
-    return [part for stage, url in at.items() for part in ("--stage-at", f"{stage}={url}")]
+    at = pipeline.service_of_stages()
+    return [part for stage, service in at.items() for part in ("--stage-at", f"{stage}={gateways[service]}")]
 
 
 def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]:

@@ -118,6 +118,25 @@ def _capacity_for(load: float, share: float, patience_s: float) -> float:
     return high
 
 
+def load_for(capacity_rps: float, share: float, patience_s: float) -> float:
+    """Requests/s of which a capacity above zero turns away that share, above zero, by `overflow_rps`."""
+    return float(_load_for(capacity_rps, share, patience_s))
+
+
+@compiled
+def _load_for(capacity: float, share: float, patience_s: float) -> float:
+    low, high = 0.0, capacity
+    while _overflow_rps(high, capacity, patience_s) < share * high:
+        low, high = high, 2.0 * high
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if _overflow_rps(middle, capacity, patience_s) < share * middle:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 @compiled
 def _overflow_of_all(load: FloatArray, capacity: FloatArray, patience_s: float, found: FloatArray) -> None:
     for i in range(len(load)):

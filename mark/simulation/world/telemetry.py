@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 import numpy as np
 
@@ -11,8 +12,51 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.offer import Offer
 from mark.domain.time import MINUTE_S
-from mark.kernel.stage import StageSimulation
 from mark.simulation.world.cloud import SimulatedCloud
+
+
+class CountedAnswers(Protocol):
+    """Counts of answers, which only grow but for those of the last ones."""
+
+    @property
+    def departed(self) -> int:
+        """Answered or refused."""
+
+    @property
+    def in_time(self) -> int: ...
+
+    @property
+    def late(self) -> int:
+        """Answered after RT_max."""
+
+    @property
+    def rejected(self) -> int: ...
+
+    @property
+    def by_functions(self) -> int: ...
+
+    @property
+    def window(self) -> int:
+        """Of how many answers `recent` tells at most."""
+
+    def recent(self) -> tuple[int, int]:
+        """How many of the last ones there are, how many of them were in time."""
+
+
+class CountedPlane(Protocol):
+    """Instances as servers of requests, of which they count what is observed."""
+
+    @property
+    def arrived(self) -> int: ...
+
+    @property
+    def accounts(self) -> CountedAnswers: ...
+
+    def busy_s(self, number: int) -> float:
+        """Worker-seconds of an instance's batches."""
+
+    def function_usd(self) -> float:
+        """The bill of all calls of functions."""
 
 
 class SimulatedTelemetry:
@@ -25,7 +69,7 @@ class SimulatedTelemetry:
 
     def __init__(
         self,
-        stage: StageSimulation,
+        stage: CountedPlane,
         cloud: SimulatedCloud,
         offers: tuple[Offer, ...],
         workers: tuple[int, ...],

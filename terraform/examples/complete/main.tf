@@ -155,6 +155,7 @@ module "fleet" {
     listener_arn = module.network.grpc_listener_arns[local.balancer_of[each.key]]
   }
   stage          = each.value.stage
+  together       = each.value.together
   image_id       = coalesce(each.value.baked_image_id, local.image_ids[each.key])
   disk_gb        = each.value.disk_gb
   boot_timeout_s = each.value.boot_timeout_s
@@ -196,8 +197,10 @@ module "conductors" {
   artifacts         = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
   keys              = module.state.keys["bouncers"]
   stages_keys       = module.state.keys["conductors"]
-  stages            = { for name, service in local.stages : service.stage => module.network.addresses[local.balancer_of[name]] if service.pipeline == each.key }
-  emulated          = var.emulated
+  stages = merge([for name, service in local.stages : {
+    for stage in length(service.together) == 0 ? [service.stage] : service.together : stage => module.network.addresses[local.balancer_of[name]]
+  } if service.pipeline == each.key]...)
+  emulated = var.emulated
 
   # A stage is asked as soon as a conductor is there.
   depends_on = [module.fleet]

@@ -56,11 +56,12 @@ variable "keys_version" {
 }
 
 variable "services" {
-  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls. `pipeline` and `stage` name the pipeline of which it is a stage, whose archive it has."
+  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls. `pipeline` and `stage` name the pipeline of which it is a stage, whose archive it has; `together` instead of `stage` several of its stages that share instances."
   type = map(object({
     slo_ms           = number
     pipeline         = optional(string)
     stage            = optional(string, "")
+    together         = optional(list(string), [])
     slo_attainment   = optional(number)
     max_usd_per_hour = optional(number)
     archive          = string

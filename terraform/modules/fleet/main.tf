@@ -67,6 +67,7 @@ locals {
     # Of a pipeline, whose file has several models, it is one stage's.
     function  = var.function == null ? "" : var.stage == "" ? "--function ${var.function.qualified}" : "--stage-function ${var.stage}=${var.function.qualified}"
     stage     = var.stage
+    together  = var.together
     linger_s  = local.linger_s
     drain_s   = local.drain_s
     boot_s    = one.boot_s

@@ -78,6 +78,16 @@ variable "stage" {
   default     = ""
 }
 
+variable "together" {
+  description = "The stages of a pipeline that this is, in place of one stage: instances serve all of them, each with workers of its own."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = length(var.together) != 1 && (length(var.together) == 0 || var.stage == "" && var.function == null)
+    error_message = "Two stages or more, instead of one, and without a function."
+  }
+}
+
 variable "platform" {
   description = "Platform of the instance types that boot from image_id, with disk_gb and the wheels among the artifacts: x86_64, arm64, x86_64-gpu or arm64-gpu. Null: of all of them, unless more_platforms has any."
   type        = string

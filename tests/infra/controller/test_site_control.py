@@ -153,6 +153,35 @@ def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tm
     control.close()
 
 
+def test_stages_bought_together_know_what_comes_to_their_lead(place: Place, site: Site, tmp_path: Path) -> None:
+    """The first stage is by itself, and so is the last; what stands between is bought as one."""
+    file = tmp_path / "social.toml"
+    text = with_parts(HEAD + GRAPH, PARTS).replace('function = "lambda:*"\n', "")
+    file.write_text(text + '[packs]\ntogether = [["vision", "translate"]]\n')
+    config = load_pipeline(str(file))
+    names = [service.name for service in config.bought_services()]
+    assert names == ["social-language", "social-vision-translate", "social-categorise"]
+    one = charge()
+    specs = [
+        replace(one, resolved=replace(one.resolved, service=replace(one.resolved.service, name=name))) for name in names
+    ]
+    there = replace(site, services=dict.fromkeys(names, site.service("inception")))
+    control = SiteControl(there, specs, parts=site_parts(there, options=place.server.options), pipelines=[config])
+    control.start()
+    for name in names:
+        telemetry = FakeTelemetry()
+        telemetry.windows = [150.0] * 12
+        control._services[name]._telemetry = telemetry  # type: ignore[assignment]
+        control._services[name]._controller = Bench().controller
+    assert [control.coming(name) for name in names] == [None] * 3
+    control._services[names[0]]._telemetry.latest = RecentAnswers(1000, 500)  # type: ignore[union-attr]
+    rates = [None if (coming := control.coming(name)) is None else coming.last_minute_rps() for name in names]
+    assert rates == [None, pytest.approx(90.0), pytest.approx(150.0)], (
+        "calls of vision, the lead: of 60 % of the queries"
+    )
+    control.close()
+
+
 def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) -> None:
     """For a roll-back to it; of what was released before there were platforms only the template is known."""
     there, x86 = site.service("inception"), TemplateVersion(place.template, "1")

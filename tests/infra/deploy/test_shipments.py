@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import tarfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mark_infra.aws.platforms import PLATFORMS
 from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.boots import platforms_of
+from mark_infra.deploy.boots import PlatformBoot, ServiceBoots, platforms_of
 from mark_infra.deploy.offerings import without
+from mark_infra.deploy.packed_services import PackedService
 from mark_infra.deploy.shipments import (
+    Shipment,
     _of_these,
     _with_instances,
     _with_stage_instances,
@@ -21,9 +25,10 @@ from mark_infra.deploy.shipments import (
     shipment,
     shipments,
 )
+from mark_infra.deploy.wheelhouse import Wheelhouse
 
 from mark.config.service_file import load_service
-from mark.domain.errors import BadInput, MarkError
+from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.models.registry_unpacked import check
@@ -235,3 +240,66 @@ def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
     packed = archive({**found[0].files, "service.toml": other}, tmp_path / "two.tar.gz")
     with pytest.raises(MarkError, match="two-second: what would be sent"):
         check_archive(packed, *found)
+
+
+ON_BOTH = """model,instance,batch,latency_ms,workers
+echo:Echo,c5.large,1,20,2
+echo:Echo,c5.xlarge,1,20,4
+"""
+TOGETHER = (
+    PIPELINE.replace('function = "lambda:1024"\n', "")
+    .replace('pipeline = "driver:run"\n', "")
+    .replace('  "g4dn.xlarge",  # cheap\n', '  "c5.xlarge",\n')
+    + '[packs]\ntogether = [["first", "second"]]\n'
+)
+
+
+def bought_together(folder: Path) -> Shipment:
+    file = pipeline(folder, TOGETHER)
+    (folder / "profile.csv").write_text(ON_BOTH)
+    (sent,) = shipments(file)
+    return sent
+
+
+def test_stages_that_are_bought_together_are_one_service(tmp_path: Path) -> None:
+    """On the types that both may have; what arrives is what was checked here."""
+    sent = bought_together(tmp_path)
+    assert (sent.service.name, sent.service.together, sent.folder) == ("two-first-second", ("first", "second"), "two")
+    assert [offer.instance for offer in sent.deployment.offers] == ["c5.large"]
+    assert dict(sent.deployment.skipped)["c5.xlarge"] == "none of the types that first may have"
+    check_archive(archive(sent.files, tmp_path / "two.tar.gz"), sent)
+    packages = Wheelhouse(tmp_path / "wheels.tar", 1, 1, frozenset())
+    boots = ServiceBoots("x86_64", {"x86_64": PlatformBoot(PLATFORMS["x86_64"], None, packages, 8, 600)})
+    described = PackedService(sent, tmp_path / "two.tar.gz", boots, None).described(lambda path: path.name, {})
+    assert (described["pipeline"], described["stage"], described["together"]) == ("two", "", ["first", "second"])
+    assert described["slo_ms"] == 400.0
+
+
+def test_types_that_are_gone_leave_the_sections_of_all_that_share_them(tmp_path: Path) -> None:
+    sent = bought_together(tmp_path)
+    left = replace(
+        sent.deployment, service=replace(sent.service, instances=("c5.large",)), skipped=(("c5.xlarge", "gone"),)
+    )
+    text = as_found([sent], [left])[0].files["service.toml"]
+    assert isinstance(text, bytes)
+    stages = tomllib.loads(text.decode())["stage"]
+    assert [stages[name]["instances"] for name in ("first", "second")] == [["c5.large"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('model = "echo:Echo"\nslo', 'model = "gone:Echo"\nslo', r"no requirements\.txt brings it: gone:Echo$"),
+        (
+            '["c5.large", "g5.xlarge"]',
+            '["c5.large"]\nmarkets = ["burstable"]',
+            "no instance type for all|no offer meets",
+        ),
+    ],
+)
+def test_stages_together_that_do_not_fit_are_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in TOGETHER
+    file = pipeline(tmp_path, TOGETHER.replace(old, new, 1))
+    (tmp_path / "profile.csv").write_text(ON_BOTH)
+    with pytest.raises((BadInput, Infeasible), match=said):
+        shipments(file)

@@ -76,6 +76,18 @@ def test_windows_are_the_sum_of_what_the_bouncers_counted_since() -> None:
     assert bench.telemetry.answers() == RecentAnswers(91 + 14, 91 + 14)
 
 
+def test_a_request_may_be_several_calls_that_are_counted() -> None:
+    """Of stages that are bought together: misses are of requests, and no more than these."""
+    bench = Bench("a", calls_per_request=2.5)
+    bench.serve(100, misses=4)
+    bench.serve(100, misses=4)
+    assert bench.telemetry.windows_rps()[-1] == pytest.approx(40.0 / 5.0)
+    assert bench.telemetry.answers() == RecentAnswers(80, 72)
+    assert bench.telemetry.recent() == RecentAnswers(80, 72)
+    bench.serve(10, misses=9)
+    assert bench.telemetry.answers() == RecentAnswers(84, 72)
+
+
 def test_load_that_cannot_be_kept_is_given_again() -> None:
     """Or the predictor would miss a minute."""
     bench = Bench("a")

@@ -116,6 +116,56 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     assert processes_of(folder) == []
 
 
+TOGETHER = """[packs]
+together = [["first", "second"]]
+"""
+
+
+def test_what_shares_instances_takes_a_type_with_room_for_all(folder: Path) -> None:
+    """A worker of each takes both of its two vCPUs."""
+    (folder / "two.toml").write_text(PIPELINE + TOGETHER)
+    done = here("up", "two.toml")
+    assert done.returncode == 3
+    assert "no instance type for all of first, second (c7i.large: no room for a worker of each stage" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> None:
+    (folder / "two.toml").write_text(PIPELINE + TOGETHER)
+    (folder / "profiles.csv").write_text(
+        "model,instance,batch,latency_ms,workers,basis\nquick,c7i.large,1,20,2,assumed\nquick,c7i.large,4,30,2,assumed\n"
+    )
+    done = mark(folder, "up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
+    assert done.returncode == 0, done.stderr
+    load = ["load", "synthetic:poisson?rate=10", "--duration", "20", "--body", "query.json", "--json", "-"]
+    done = mark(folder, *load)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["service"], data["unanswered"], data["answered_twice"]) == ("two", 0, 0)
+    assert data["requests"]["instances"] == data["requests"]["total"] > 100
+    assert {one["stage"]: one["queries"] for one in data["stages"]} == dict.fromkeys(
+        ("first", "second"), data["requests"]["total"]
+    )
+
+    shown = status()
+    assert {one["service"] for one in shown["fleet"] if one["state"] == "running"} == {"two-first-second"}
+    assert shown["stages"] == {"two": ["two-first-second"]}
+    with urllib.request.urlopen(f"{shown['controllers'][0]['url']}/api/v1/pipelines/two", timeout=10.0) as answer:
+        seen = json.load(answer)
+    assert [one["service"] for one in seen["stages"]] == ["two-first-second"] * 2
+    # Both stages are called by every query, which the gateway counts as two requests.
+    assert 5.0 < seen["queries_per_s"] < 15.0
+    running = sum(kind["count"] for kind in seen["stages"][0]["running"])
+    of_one = sum(one["usd_per_hour"] for one in seen["stages"]) / running
+    assert seen["usd_per_hour"] == pytest.approx(of_one * running)
+    # A worker of each on two vCPUs: 4 in 30 ms.
+    assert [one["capacity_rps"] for one in seen["stages"]] == pytest.approx([running * 4 / 0.03] * 2, rel=0.01)
+    assert all(one["dollar_share"] == pytest.approx(0.5) for one in seen["stages"])
+    assert mark(folder, "down").returncode == 0
+    assert processes_of(folder) == []
+
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
 CASCADE = """
 [service]

@@ -172,6 +172,17 @@ run "it_boots_a_bouncer" {
   }
 }
 
+run "stages_together_are_all_served" {
+  variables {
+    function = null
+    together = ["first", "second"]
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.this.user_data), " --stage first --stage second\n")
+    error_message = "Instances serve each of them."
+  }
+}
+
 run "a_stage_names_its_function" {
   variables {
     stage = "second"
