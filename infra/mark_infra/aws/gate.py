@@ -29,6 +29,7 @@ from mark.domain.errors import (
     CloudError,
     DeniedError,
     LimitError,
+    LostLease,
     NotFoundError,
     RefusalScope,
     ThrottledError,
@@ -43,6 +44,7 @@ _ATTEMPTS = 3
 # Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
 # cloud that hangs costs its callers a known share of their time. Patient calls have a time of their own.
 _BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
+_BUYING = ("CreateFleet", "StartInstances")  # calls to EC2
 _until_s: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
 _CAPACITY = frozenset((
@@ -248,8 +250,17 @@ class Gate:
         self._lock = threading.Lock()
         self._session, self._making = session, nullcontext() if session is None else _making
         self._clients: dict[tuple[str, bool], Any] = {}
+        self._leads: Callable[[], bool] | None = None
         # A balancer that hangs holds up no launch, nor the other way round.
         self._budgets = {patient: _Budget(self._recovery_clock()) for patient in (False, True)}
+
+    def buy_while(self, leads: Callable[[], bool]) -> None:
+        """From the clients that are made from now on, what launches or starts instances is signed only while `leads`.
+
+        Else the call raises LostLease. Each of its tries is signed anew, and AWS refuses a signature that is older than
+        five minutes (Signature Version 4): so none is carried out later than that after the lead has ended.
+        """
+        self._leads = leads
 
     def client(self, service: str, *, patient: bool = False) -> Any:
         """The SDK's client of an AWS service, always the same one. Raises CloudError.
@@ -273,6 +284,10 @@ class Gate:
                         self._clients[service, patient] = self._session.client(service, config=config, **options)
                 except (BotoCoreError, ValueError) as error:
                     raise CloudError(f"{service}: {error}") from error
+                if service == "ec2" and self._leads is not None:
+                    for operation in _BUYING:
+                        signed = f"before-sign.ec2.{operation}"
+                        self._clients[service, patient].meta.events.register(signed, self._check_lead)
             return self._clients[service, patient]
 
     def call(self, method: Callable[..., Any], *, patient: bool = False, **arguments: Any) -> Any:
@@ -315,6 +330,10 @@ class Gate:
         while token := answer.get("NextToken"):
             answer = self.call(method, **arguments, NextToken=token)
             yield answer
+
+    def _check_lead(self, **_: Any) -> None:
+        if self._leads is not None and not self._leads():
+            raise LostLease("the lease ended before the call was signed")
 
     def _failed(self, began_s: float, patient: bool) -> None:
         took_s = self._monotonic() - began_s

@@ -161,6 +161,7 @@ class SiteControl:
         self._site, self._dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
         self._gate = gate = parts.gate(None)
+        gate.buy_while(self.leads)
         self._inventory, events = Inventory(parts.gate(None), site), ScheduledEvents(parts.gate(None))
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (

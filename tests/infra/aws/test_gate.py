@@ -10,7 +10,15 @@ from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutErro
 from mark_infra.aws.gate import PATIENT_S, READ_S, Gate, computing, reaction, within
 from mark_infra.aws.site import Site
 
-from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from mark.domain.errors import (
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    LostLease,
+    NotFoundError,
+    ThrottledError,
+)
 from tests.infra.conftest import MotoServer
 from tests.infra.fault_proxy import Fault, fault_proxy
 
@@ -223,6 +231,22 @@ def test_calls_are_repeated_after_faults_and_lost_answers(moto: MotoServer) -> N
         with pytest.raises(CloudError):
             gate.call(ec2.describe_vpcs)
         assert len(proxy.requests) == 3
+
+
+def test_a_launch_is_signed_only_while_its_controller_leads() -> None:
+    """Its second try, too: the first one may have waited for long."""
+    for answers in ([False], [True, False]):
+        led = iter(answers)
+        nowhere = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "endpoint_url": "http://127.0.0.1:1"}
+        gate = Gate(SITE, options=nowhere)
+        gate.buy_while(lambda led=led: next(led))  # type: ignore[misc]
+        ec2 = gate.client("ec2", patient=True)
+        with pytest.raises(LostLease, match="before the call was signed"):
+            gate.call(
+                ec2.create_fleet, patient=True,
+                LaunchTemplateConfigs=[], TargetCapacitySpecification={"TotalTargetCapacity": 1},
+            )  # fmt: skip
+        assert next(led, None) is None
 
 
 def test_a_client_that_cannot_be_made_is_a_cloud_error() -> None:
