@@ -71,9 +71,10 @@ def test_alarms_of_pipelines_are_counted_as_they_are_made(terraform: Terraform, 
 def test_conductors_know_where_stages_are_that_share_a_fleet(terraform: Terraform, tmp_path: Path) -> None:
     site = MockedSite(terraform, tmp_path)
     services = site.services(["two-a-b", "two-c"])
-    for one, its in zip(services.values(), ({"together": ["a", "b"]}, {"stage": "c"}), strict=True):
+    for one in services.values():
         del one["function"]
-        one |= {"pipeline": "two", **its}
+        one["pipeline"] = "two"
+    services["two-a-b"]["together"], services["two-c"]["stage"] = ["a", "b"], "c"
     (state,) = site.run(Step(services, default="two", pipelines=site.pipelines(["two"])))
     templates = resources(state, "aws_launch_template")
     said = {at.split('"')[1]: one["user_data"] for at, one in templates.items() if '"' in at}
