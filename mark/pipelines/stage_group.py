@@ -136,7 +136,7 @@ def usd_per_vcpu_hour_of(stages: Sequence[GroupedStage]) -> float:
 
 
 def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> float:
-    """$/h of the cheapest instances of one offer on which no stage misses more than it may of so many queries.
+    """$/h of the cheapest instances of one offer on which no stage misses more of these queries than it may.
 
     Infinite where no offer is for all stages.
     """

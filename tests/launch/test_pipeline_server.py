@@ -91,7 +91,12 @@ def workers_of(found: Serving) -> dict[str, int]:
 def test_stages_bought_together_have_the_workers_of_their_instance(tmp_path: Path) -> None:
     """On eight vCPUs two and six of them: the second stage takes three times as long."""
     profile = TWO_WORKERS.format("c7i.2xlarge", 8)
-    on = {"more": 'profile = "p.csv"', "profile": profile, "instance": "c7i.2xlarge", "stages_here": ["a", "b"]}
+    on: dict[str, Any] = {
+        "more": 'profile = "p.csv"',
+        "profile": profile,
+        "instance": "c7i.2xlarge",
+        "stages_here": ["a", "b"],
+    }
     assert workers_of(serving(tmp_path, TOGETHER, **on)) == {"a": 2, "b": 6}
     assert workers_of(serving(tmp_path, CHAIN, **on)) == {"a": 8, "b": 8}
     assert workers_of(serving(tmp_path, TOGETHER, **on | {"stages_here": ["a"]})) == {"a": 8}

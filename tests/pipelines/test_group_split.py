@@ -40,7 +40,7 @@ def split(rps: float, said: Sequence[float | None] = (None, None)) -> SharedSpli
 
 
 @pytest.mark.parametrize("rps", [5.0, 300.0, 700.0, 2000.0])
-def test_it_costs_no_more_than_the_split_of_stages_by_themselves(rps: float) -> None:
+def test_it_costs_no_more_than_the_split_of_each(rps: float) -> None:
     asked = split(rps)
     found = asked.found()
     assert sum(found) <= 0.2 * (1.0 + 1e-6)

@@ -92,7 +92,7 @@ def test_a_planner_finds_what_the_stages_of_one_instance_serve(calls: float) -> 
     assert found_rps == pytest.approx(min(load_for(1 / 0.006, 0.01, 0.002), load_for(25.0, 0.01, 0.16) / calls))
 
 
-def test_a_type_on_which_a_stage_may_wait_for_little_has_less_capacity() -> None:
+def test_where_a_stage_may_hardly_wait_capacity_is_less() -> None:
     """By what a planner finds one instance serves as much in time as its stages do, by the same formula for each."""
     slow, hasty = (ProfileRow(1, 40.0, workers=8),), (ProfileRow(1, 9.6, workers=8),)
     quick = (ProfileRow(1, 1.0, workers=2),)

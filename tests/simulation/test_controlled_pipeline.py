@@ -184,7 +184,7 @@ def test_stages_together_are_answered_once_and_share_one_bill(tmp_path: Path) ->
     assert sum(one.bill.total - one.bill.other for one in (first, second)) == pytest.approx(usd)
 
 
-def test_on_a_fleet_that_stays_each_stage_serves_as_by_itself(tmp_path: Path) -> None:
+def test_on_a_steady_fleet_stages_serve_as_by_themselves(tmp_path: Path) -> None:
     """A worker of each on one instance: stages of one replica, simulated without controller, cloud or windows."""
     stages = THREE.replace('"slow"', '"one"')
     request = replace(request_for(tmp_path, HEAD + FLEET + stages), trace="synthetic:poisson?rate=8", duration_s=60.0)

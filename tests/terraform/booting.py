@@ -77,7 +77,6 @@ BOUNCER_VALUES = {
     "log_group": "/mark/mark/echo",
     "function": "--function mark_echo-overflow:3",
     "stage": "",
-    "together": [],
     "grpc_port": "",
     "scheme": "https",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,23 @@ def test_alarms_of_pipelines_are_counted_as_they_are_made(terraform: Terraform, 
     assert {number: one["protocol"] for number, one in listeners.items()} == {"0": "HTTPS", "stages": "HTTP"}
     (told,) = (one for at, one in resources(state, "aws_s3_object").items() if '"archives"' in at)
     assert [line.split()[0] for line in told["content"].splitlines()] == ["two", "without"]
+
+
+@pytest.mark.slow
+def test_conductors_know_where_stages_are_that_share_a_fleet(terraform: Terraform, tmp_path: Path) -> None:
+    site = MockedSite(terraform, tmp_path)
+    services = site.services(["two-a-b", "two-c"])
+    for one in services.values():
+        del one["function"]
+        one["pipeline"] = "two"
+    services["two-a-b"]["together"], services["two-c"]["stage"] = ["a", "b"], "c"
+    (state,) = site.run(Step(services, default="two", pipelines=site.pipelines(["two"])))
+    templates = resources(state, "aws_launch_template")
+    said = {at.split('"')[1]: one["user_data"] for at, one in templates.items() if '"' in at}
+    said = {name: base64.b64decode(text).decode() for name, text in said.items()}
+    assert re.findall(r"--stage-at (\w+)=", said["two"]) == ["a", "b", "c"]
+    assert " --stage a --stage b\n" in said["two-a-b"]
+    assert " --stage c\n" in said["two-c"]
 
 
 def test_every_line_is_of_something_that_is_made() -> None:

@@ -66,8 +66,7 @@ locals {
     grpc_port = try(tostring(var.grpc.port), "")
     # Of a pipeline, whose file has several models, it is one stage's.
     function  = var.function == null ? "" : var.stage == "" ? "--function ${var.function.qualified}" : "--stage-function ${var.stage}=${var.function.qualified}"
-    stage     = var.stage
-    together  = var.together
+    stage     = join(" --stage ", var.stage == "" ? var.together : [var.stage])
     linger_s  = local.linger_s
     drain_s   = local.drain_s
     boot_s    = one.boot_s

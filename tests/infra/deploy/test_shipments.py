@@ -275,7 +275,7 @@ def test_stages_that_are_bought_together_are_one_service(tmp_path: Path) -> None
     assert described["slo_ms"] == 400.0
 
 
-def test_types_that_are_gone_leave_the_sections_of_all_that_share_them(tmp_path: Path) -> None:
+def test_types_that_are_gone_leave_every_section_that_shares(tmp_path: Path) -> None:
     sent = bought_together(tmp_path)
     left = replace(
         sent.deployment, service=replace(sent.service, instances=("c5.large",)), skipped=(("c5.xlarge", "gone"),)

@@ -85,7 +85,7 @@ def test_it_is_idle_when_all_stages_are() -> None:
     assert shared.idle_at(1) == pytest.approx(5.15)
 
 
-def test_what_a_drained_instance_still_has_is_unknown_within_the_window() -> None:
+def test_within_a_window_nothing_drained_is_known_idle() -> None:
     shared = SharedInstances([stage(1), stage(2)], 0)
     shared.add(1, 0, 0.0)
     shared.drain(1, 2.0)
@@ -94,7 +94,7 @@ def test_what_a_drained_instance_still_has_is_unknown_within_the_window() -> Non
     assert shared.idle_at(1) < math.inf
 
 
-def test_a_call_of_the_lead_is_missed_where_any_stage_misses() -> None:
+def test_the_lead_misses_what_any_stage_misses() -> None:
     stages = [stage(1), stage(2)]
     shared = SharedInstances(stages, 0)
     shared.add(1, 1, 0.0)
