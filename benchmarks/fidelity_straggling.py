@@ -1,6 +1,6 @@
 """Instances that slow down, hang and crash on the testbed, beside the simulator: how late do both say answers are?
 
-    python benchmarks/fidelity_straggling.py [--rate 8] [--instances 4] [--calm 240] [--out FILE]
+    python benchmarks/fidelity_straggling.py [--only slow|hangs|crashes] [--rate 8] [--out FILE]
 
 A small fleet of one type, without functions, whose service times are an assumed profile's and which has `FAULTS`. Both
 worlds draw the same: arrivals, boots, slow periods, hangs, crashes; on the testbed the load begins so that the clocks
@@ -29,15 +29,11 @@ from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
 
-FAULTS = """[faults]
-slow_share = 0.15
-slow_s = 20
-slow_factor = 3
-host_group = 2
-hangs_per_hour = 40
-hang_s = 3
-crashes_per_hour = 6
-"""
+FAULTS = {
+    "slow": "slow_share = 0.15\nslow_s = 20\nslow_factor = 3\nhost_group = 2\n",
+    "hangs": "hangs_per_hour = 40\nhang_s = 3\n",
+    "crashes": "crashes_per_hour = 6\n",
+}
 SERVICE = """
 [service]
 name = "straggler"
@@ -134,8 +130,9 @@ def played(args: argparse.Namespace, part: Cut, file: Path, folder: Path) -> tup
 def run(args: argparse.Namespace, folder: Path) -> int:
     file, faults, calm = (folder / name for name in ("straggler.toml", "faults.toml", "calm.toml"))
     service = SERVICE.format(least=args.instances, most=args.instances + 1)
+    said = "[faults]\n" + "".join(lines for kind, lines in FAULTS.items() if args.only in (None, kind))
     for path, text in (
-        (file, service + FAULTS), (faults, FAULTS), (calm, ""),
+        (file, service + said), (faults, said), (calm, ""),
         (folder / "profile.csv", PROFILE), (folder / "catalog.csv", CATALOG),
     ):  # fmt: skip
         path.write_text(text)
@@ -159,6 +156,7 @@ def run(args: argparse.Namespace, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=FAULTS, help="of the kinds of faults (default: all)")
     parser.add_argument("--rate", type=float, default=8.0, help="requests/s")
     parser.add_argument("--instances", type=int, default=4, help="at least; one more may be bought")
     parser.add_argument("--lead", type=float, default=MINUTE_S, help="seconds to make the fleet ready")

@@ -41,7 +41,7 @@ def worlds(draw: st.DrawFn) -> Faults:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     worlds(),
     st.integers(0, 2**63 - 1),
@@ -81,7 +81,7 @@ def test_a_host_group_is_slow_at_the_same_times() -> None:
     assert begins_s[4] != begins_s[7]
 
 
-def test_by_a_faster_clock_all_comes_sooner_and_batches_take_as_long() -> None:
+def test_a_faster_clock_makes_no_batch_faster() -> None:
     one, ten = PlayedFaults(FAULTS, STREAM), PlayedFaults(FAULTS, replace(STREAM, time_scale=10.0))
     assert periods(one, 2000.0, 0.5) == periods(ten, 200.0, 0.05)
     only_slow = replace(FAULTS, hangs_per_hour=0.0)

@@ -277,6 +277,7 @@ def test_a_bouncer_that_crashes_is_started_again(tmp_path: Path, monkeypatch: py
         assert there.bouncers(one)[0].pid != bouncer.pid
 
 
+@pytest.mark.slow
 def test_a_machine_that_crashes_answers_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed in the midst of a batch, with its workers, and not started again; it can be ended, and booted anew."""
     monkeypatch.setattr("mark_infra.testbed.machines.RESTART_S", 0.01)
