@@ -314,7 +314,9 @@ def test_a_machine_is_slow_and_hangs_as_the_simulators_instance(tmp_path: Path) 
         one = machine(faults=stream)
         there.machines.boot(one)
         there.wait_ready(one)
-        expected, kinds, late_s = PlayedFaults(faults, stream), set(), []
+        expected = PlayedFaults(faults, stream)
+        kinds: set[str] = set()
+        late_s: list[float] = []
         while (len(kinds) < 3 or len(late_s) < 10) and len(late_s) < 200:
             began_s = time.time()
             there.infer_s(one)
