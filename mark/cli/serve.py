@@ -59,6 +59,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--pace", action="store_true", help="answer as slowly as --instance: this machine stands in for one"
     )
     what.add_argument(
+        "--faults",
+        metavar="FILE",
+        help="with --pace: it is slow and hangs now and then as its [faults] says, instead of the service's",
+    )
+    what.add_argument(
         "--to-measure", action="store_true", help="for `mark profile --on`: needs no profile, refuses nothing as late"
     )
     stages = parser.add_argument_group("stages of a pipeline, on several machines")

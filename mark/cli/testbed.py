@@ -39,6 +39,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
     )
+    up.add_argument(
+        "--faults",
+        metavar="FILE",
+        help="instances slow down, hang and crash as its [faults] says, instead of the services'",
+    )
     up.add_argument("--log-requests", action="store_true", help="bouncers log a line for each answer")
     up.add_argument(
         "--account",

@@ -1,10 +1,10 @@
-"""Faults of instances that a simulated world plays: slow periods, hangs and crashes (docs/semantics.md, 18)."""
+"""Faults of instances that simulator and testbed play: slow periods, hangs, crashes (docs/semantics.md, 18)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# A bouncer gives up a worker that hangs for longer (`mark serve --hang-s`), which is not simulated.
+# A bouncer gives up a worker that hangs for longer (`mark serve --hang-s`), which is not played.
 LONGEST_HANG_S = 60.0
 
 
@@ -40,6 +40,19 @@ class Faults:
     @property
     def any(self) -> bool:
         return self.slows or self.hangs or self.crashes
+
+    def compressed(self, time_scale: float) -> Faults:
+        """By a clock that is `time_scale` times as fast: all of it is so much shorter and more frequent.
+
+        What a slow batch takes is not: its service time does not pass by that clock.
+        """
+        return replace(
+            self,
+            slow_s=self.slow_s / time_scale,
+            hang_s=self.hang_s / time_scale,
+            hangs_per_hour=self.hangs_per_hour * time_scale,
+            crashes_per_hour=self.crashes_per_hour * time_scale,
+        )
 
     def without_crashes(self) -> Faults:
         """Where no controller replaces what crashes."""

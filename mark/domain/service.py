@@ -122,7 +122,7 @@ class ServiceConfig:
     control: ControlSettings = ControlSettings()
     slo_monitor: SloMonitorSettings = SloMonitorSettings()
     rollout: RolloutSettings = RolloutSettings()
-    faults: Faults = NO_FAULTS  # that a simulated world plays
+    faults: Faults = NO_FAULTS  # that simulator and testbed play
     feedback: FeedbackSettings | None = None  # None: none is taken
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from

@@ -47,6 +47,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     """
     if options.to_measure:
         raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
+    if options.faults is not None:
+        raise BadInput("are of a model by itself: a pipeline's stages do not take them", "faults", options.faults)
     addresses = _addresses(options, config)
     apart = _apart(options, config)
     functions = _functions(options, config)

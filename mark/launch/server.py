@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
 from mark.catalog.tables import load_catalog
+from mark.config.faults import load_faults
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
@@ -19,6 +22,7 @@ from mark.models.registry_place import pinned
 from mark.models.versions import Versions
 from mark.planning.resolve import choose_function, function_size
 from mark.profiling.measure_server import RT_MAX_S
+from mark.profiling.played_faults import FAULT_STREAM, FaultStream, faults_text, stream_of_text
 from mark.profiling.policy import candidate
 from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
 from mark.rules.admission import LATE, NEVER_S
@@ -39,11 +43,11 @@ class ServerOptions(ListenOptions, OverflowOptions):
     """What `mark serve` takes; docs/cli.md says what it means.
 
     `workers` None: the profile's number, else 1. `instance` None: the only type with a profile of the model. With
-    `pace` answers take as long as on `instance`. `to_measure`: no profile is needed, no request is refused as late, and
-    none goes to a function. `function_timeout_s` None: from RT_max and what a call takes. Of a pipeline: `stages_here`
-    are those served here, each as a model of its own; `stages_at` holds names of stages with the addresses where they
-    are served. With neither all of it is served here. `stage_functions` holds names of stages with what `function` is
-    to a model by itself.
+    `pace` answers take as long as on `instance`, with the faults of the service file, or of the file `faults`.
+    `to_measure`: no profile is needed, nothing has faults, no request is refused as late, and none goes to a function.
+    `function_timeout_s` None: from RT_max and what a call takes. Of a pipeline: `stages_here` are those served here,
+    each as a model of its own; `stages_at` holds names of stages with the addresses where they are served. With neither
+    all of it is served here. `stage_functions` holds names of stages with what `function` is to a model by itself.
     """
 
     service: str
@@ -57,6 +61,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     profile: str | None = None
     instance: str | None = None
     pace: bool = False
+    faults: str | None = None
     to_measure: bool = False
     function_ms: float | None = None
     function_timeout_s: float | None = None
@@ -128,12 +133,14 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
     search = Path(service.source).resolve().parent
     if options.pace and instance not in of_model:
         raise BadInput("needs a profile of the model on an instance (`instance`)", "pace")
+    faults = _faults(options, service)
 
     def code(reference: str) -> str:
         if not options.pace:
             return reference
         own_file, model = profile_source(reference, profiled, profiles)
-        return _paced(reference, model, instance, own_file, search)
+        query = {"model": reference, "profiled": model, "instance": instance, "search": str(search)}
+        return _replayed("Paced", query, own_file, faults)
 
     if service.versions:
         versions = Versions({v.name: (code(v.model), v.weight) for v in service.versions})
@@ -141,9 +148,8 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         versions = Versions({"1": (code(service.model), 1.0)})
     elif instance in of_model:
         # Nothing to load: what a profile says of a model can still be tried out.
-        where = f"&profile={Path(file).resolve()}" if file else ""
         versions = Versions(
-            {"1": (f"mark.profiling.replay:Replay?model={service.model}&instance={instance}{where}", 1.0)}
+            {"1": (_replayed("Replay", {"model": service.model, "instance": instance}, file, faults), 1.0)}
         )
         logs.say(f"{service.name} has no code: it answers as slowly as on {instance}")
     else:
@@ -181,12 +187,24 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
     )
 
 
-def _paced(reference: str, model: str, instance: str, profile: str | None, search: Path) -> str:
-    """The reference to the same model at the pace that the profile has for the service's model on the instance."""
-    query = {"model": reference, "profiled": model, "instance": instance, "search": str(search)}
+def _faults(options: ServerOptions, service: ServiceConfig) -> str | None:
+    """Of the instance that this machine stands in for, which the testbed names; None: it has none."""
+    if options.faults is not None and not options.pace:
+        raise BadInput("are played where this machine stands in for another: `pace`", "faults", options.faults)
+    faults = service.faults if options.faults is None else load_faults(options.faults)
+    if not options.pace or options.to_measure or not faults.any:
+        return None
+    said = os.environ.get(FAULT_STREAM)
+    return faults_text(faults, FaultStream(time.time()) if said is None else stream_of_text(said))
+
+
+def _replayed(kind: str, query: dict[str, str], profile: str | None, faults: str | None) -> str:
+    """The reference to a model of `mark.profiling.replay`."""
     if profile is not None:
         query["profile"] = str(Path(profile).resolve())
-    return f"mark.profiling.replay:Paced?{urlencode(query)}"
+    if faults is not None:
+        query["faults"] = faults
+    return f"mark.profiling.replay:{kind}?{urlencode(query)}"
 
 
 def on_instances(of_model: Mapping[str, Profile]) -> dict[str, Profile]:

@@ -26,6 +26,7 @@ from mark_infra.testbed.result import result, thinned
 from mark_infra.testbed.state import DAEMON, SETTINGS, TestbedSettings
 
 from mark.catalog.tables import load_catalog
+from mark.config.faults import load_faults
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.offer import Market
@@ -62,6 +63,7 @@ class TestbedOptions:
     history: str | None = None
     spot_trace: Sequence[str] = ()
     log_requests: bool = False
+    faults: str | None = None
     account: str = "generous"
     scp: Sequence[str] = ()
 
@@ -108,6 +110,10 @@ def start_testbed(options: TestbedOptions) -> Remote:
     except OSError as error:
         raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
     account_of(options.account, options.scp)  # refused here, and not in the daemon's log
+    if options.faults is not None:
+        if site_pipelines(options.services):
+            raise BadInput("are of services by themselves: a pipeline's stages have none", "faults", options.faults)
+        load_faults(options.faults)
     controller = ["--policy", options.policy, "--predictor", options.predictor]
     if options.history is not None:
         path = Path(options.history)
@@ -123,6 +129,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
         controller_port=options.controller_port,
         options=controller,
         bouncer_options=["--log-requests"] if options.log_requests else [],
+        faults=None if options.faults is None else str(Path(options.faults).resolve()),
         spot_shares=spot["availability"],
         spot_prices=spot["price"],
         account=options.account,

@@ -18,6 +18,7 @@ from mark.domain.errors import BadInput
 from mark.models.answering import warm_up
 from mark.models.load import find
 from mark.models.model import Model
+from mark.profiling.played_faults import faults_of_text
 from mark.profiling.policy import sigma_of
 from mark.profiling.table import load_profiles
 
@@ -36,9 +37,12 @@ class Replay(Model):
     """`mark.profiling.replay:Replay?model=inception-v3&instance=c5.large`: every item is answered by itself.
 
     Service times are the profile's mean, lognormal where it has a p99. `profile` names a file; else the shipped table.
+    `faults` are those of the instance, as `mark.profiling.played_faults.faults_text` says them; else it has none.
     """
 
-    def __init__(self, model: str, instance: str, profile: str | None = None, seed: str = "0") -> None:
+    def __init__(
+        self, model: str, instance: str, profile: str | None = None, seed: str = "0", faults: str | None = None
+    ) -> None:
         if not seed.isdigit():
             raise BadInput("must be a whole number", "mark.profiling.replay:Replay seed", seed)
         self._random = random.Random(int(seed))
@@ -47,6 +51,8 @@ class Replay(Model):
             raise BadInput("has no such model and instance", profile or "the shipped table", f"{model} on {instance}")
         self._profile = of_model[instance]
         self._sigma = max(sigma_of(row) for row in self._profile.rows)
+        self._faults = None if faults is None else faults_of_text(faults)
+        self._unix_s = time.time() - time.perf_counter()  # what to add to the latter
 
     def service_s(self, items: int) -> float:
         """Samples the service time of a batch of `items`."""
@@ -56,9 +62,19 @@ class Replay(Model):
         mean_s = full * self._profile.latency_s(largest) + (self._profile.latency_s(rest) if rest else 0.0)
         return mean_s * self._random.lognormvariate(-sigma * sigma / 2.0, sigma) if sigma > 0.0 else mean_s
 
+    def end_s(self, begin_s: float, service_s: float) -> float:
+        """When a batch ends that begins now and takes so long by the profile: later in a slow period or a hang.
+
+        Both times are those of `time.perf_counter`; batches begin in order of time.
+        """
+        if self._faults is None:
+            return begin_s + service_s
+        from_s = self._faults.began_unix_s - self._unix_s
+        return from_s + self._faults.end_s(begin_s - from_s, service_s)
+
     def predict(self, batch: list[Any]) -> list[Any]:
-        """The items, after the time that the profile says."""
-        _wait_until(time.perf_counter() + self.service_s(len(batch)))
+        """The items, after the time that the profile and the faults say."""
+        _wait_until(self.end_s(time.perf_counter(), self.service_s(len(batch))))
         return batch
 
 
@@ -66,8 +82,9 @@ class Paced(Model):
     """`mark.profiling.replay:Paced?model=module:Class&instance=c7i.large&profile=FILE`: that model, at that pace.
 
     Its answers are real and come when the profile's time for the batch is over, divided by the speed of the moment
-    (`MARK_SPEED_FILE`). `search` is where the model is looked for, `profiled` what the profile calls it where that is
-    not its reference. A model that takes longer than its profile is an overrun: counted, and logged once.
+    (`MARK_SPEED_FILE`), or later by the `faults` that `Replay` takes. `search` is where the model is looked for,
+    `profiled` what the profile calls it where that is not its reference. A model that takes longer than its profile is
+    an overrun: counted, and logged once.
     """
 
     def __init__(
@@ -78,8 +95,9 @@ class Paced(Model):
         search: str = ".",
         profiled: str | None = None,
         seed: str = "0",
+        faults: str | None = None,
     ) -> None:
-        self._times = Replay(profiled or model, instance, profile, seed)
+        self._times = Replay(profiled or model, instance, profile, seed, faults)
         self._model = find(model, Path(search))
         self._speed_file = os.environ.get(SPEED_FILE)
         self._due_s = -math.inf  # of the last batch, by `time.perf_counter`
@@ -105,7 +123,7 @@ class Paced(Model):
                     self.name, len(batch), took_s * 1e3, service_s * 1e3,
                 )  # fmt: skip
             self.overruns += 1
-        self._due_s = due_s(began_s, service_s, self._due_s)
+        self._due_s = self._times.end_s(begin_s(began_s, service_s, self._due_s), service_s)
         _wait_until(self._due_s)
         return results
 
@@ -118,12 +136,12 @@ class Paced(Model):
             raise BadInput(f"holds no speed: {error}", SPEED_FILE, self._speed_file) from None
 
 
-def due_s(began_s: float, service_s: float, before_s: float) -> float:
-    """When a batch is due that began at `began_s`: `service_s` later, or later than the one before was, if it waited.
+def begin_s(began_s: float, service_s: float, before_s: float) -> float:
+    """When a batch of `service_s` that began at `began_s` should have: when the one before was due, if it waited.
 
     `before_s` is when that one was due.
     """
-    return (before_s if 0.0 <= began_s - before_s < _AT_ONCE * service_s else began_s) + service_s
+    return before_s if 0.0 <= began_s - before_s < _AT_ONCE * service_s else began_s
 
 
 def _wait_until(end_s: float) -> None:

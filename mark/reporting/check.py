@@ -9,9 +9,10 @@ from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipel
 from mark.config.service_file import SERVICE_NAMES
 from mark.domain.cells import is_file
 from mark.domain.errors import Infeasible
+from mark.domain.faults import Faults
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
-from mark.reporting.words import count, duration, number, usd
+from mark.reporting.words import count, duration, number, percent, usd
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.workload.info import trace_info
@@ -48,10 +49,25 @@ def _service(name: str) -> str:
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
         parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")
+    if faults := _faults(resolved.service.faults):
+        parts.append(f"simulator and testbed play {faults}")
     reasons: dict[str, list[str]] = {}
     for kind, reason in resolved.skipped:
         reasons.setdefault(reason, []).append(kind)
     return "; ".join([*parts, *(f"left out {', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())])
+
+
+def _faults(faults: Faults) -> str:
+    """What instances do now and then, "" where it is nothing."""
+    parts = []
+    if faults.slows:
+        added = f" and {number(faults.slow_add_s * 1e3, 0)} ms" if faults.slow_add_s else ""
+        parts.append(f"slow periods ({percent(faults.slow_share)} of the time, x{faults.slow_factor:g}{added})")
+    if faults.hangs:
+        parts.append(f"hangs ({faults.hangs_per_hour:g}/h, {duration(faults.hang_s)})")
+    if faults.crashes:
+        parts.append(f"crashes ({faults.crashes_per_hour:g}/h)")
+    return ", ".join(parts)
 
 
 def _pipeline(config: PipelineConfig) -> str:

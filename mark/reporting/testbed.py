@@ -44,6 +44,7 @@ def status_page(said: Mapping[str, Any]) -> RenderableType:
     return page(
         doors,
         fleet if said["fleet"] else text("no instance yet"),
+        *([text(f"{number(said['crashed'], 0)} crashed so far")] if said.get("crashed") else []),
         _bill(said["bill_usd"]),
         *(text(f"must not be: {problem}", "red") for problem in said["problems"]),
     )

@@ -270,13 +270,14 @@ class ModelServer:
         """A replica with its workers. `said` is called with what a worker says of the model."""
         candidate = serving.candidates.get(version, serving.candidate)
         times: ServiceTimes
+        profiled_s = () if candidate is None else tuple(candidate.service_s.tolist())
         if candidate is None:
             # A request that just missed a batch waits for its end: two of them fit into RT_max. It is unknown what the
             # first takes; a tenth of RT_max admits little until it is known.
             times = SelfTuned(serving.rt_max_s / 2.0, most=serving.most_batch, first_s=serving.rt_max_s / 10.0)
             overhead_s, window_s = 0.0, 0.0
         else:
-            times = Corrected(FixedTimes(candidate.service_s.tolist(), candidate.policy.n_batch))
+            times = Corrected(FixedTimes(profiled_s, candidate.policy.n_batch))
             overhead_s, window_s = candidate.overhead_s, candidate.policy.w_batch_s
         bouncer = Bouncer(
             times,
@@ -298,6 +299,7 @@ class ModelServer:
             rt_max_s=serving.rt_max_s,
             function_timeout_s=serving.function_timeout_s,
             served=self._served,
+            profiled_s=profiled_s,
         )
 
         def ready(worker: int, seconds: float, about: bytes) -> None:

@@ -82,6 +82,7 @@ NOT_RUN = {
         "testbed.md",
         "mark testbed up examples/pipeline/digits",
     ): "tests/infra/testbed/test_pipeline.py runs a smaller one",
+    ("testbed.md", "mark testbed up words.toml --compress 20"): "tests/infra/testbed/test_faults.py runs a smaller one",
     ("serving-benchmark.md", "python benchmarks/overload.py"): "a benchmark of minutes",
     ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",
     ("traces.md", "mark trace info 'cloudwatch:AWS/Applicat"): "needs an AWS account",

@@ -183,6 +183,7 @@ def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path
         (CHAIN + "share = 0.4\n", "", {}, BadInput, r"\[stage.b\] share: nothing says which queries visit it"),
         (CHAIN, "", {"function": "f"}, BadInput, "function: is of a model by itself"),
         (CHAIN, "", {"to_measure": True}, BadInput, "to_measure: is of a model by itself"),
+        (CHAIN, "", {"pace": True, "faults": "f.toml"}, BadInput, "faults: are of a model by itself"),
         (CHAIN, 'profile = "p.csv"', {"instance": "p2.xlarge"}, BadInput, "no profile of m:A on it"),
         ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'absent:respond'", {}, BadInput, "no module absent"),
         (CHAIN, "", {"stages_here": ["c"]}, BadInput, "stages_here: no stage of .*p.toml: c"),

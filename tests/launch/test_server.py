@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from mark_infra.aws.functions import LambdaFunctions
 
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
+from mark.domain.faults import Faults
 from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
+from mark.profiling.played_faults import FAULT_STREAM, FaultStream
 from mark.profiling.replay import Replay
 from mark.rules.admission import LATE
 from mark.serving.overflow.capped import CappedFunctions
@@ -108,3 +111,40 @@ def test_a_paced_version_has_the_pace_of_its_own_profile(service: ServerOptions)
         assert said["model"].startswith("version:")
         assert (said["profiled"], said["instance"]) == ("own:M", "c5.large")
         assert Replay(said["profiled"], said["instance"], said["profile"]).service_s(1) == ms / 1e3
+
+
+FAULTS = "[faults]\ncrashes_per_hour = 1\nhangs_per_hour = 2\n"
+
+
+def played(given: ServerOptions) -> str | None:
+    """What the model of the service is told of faults."""
+    found = serving_of(given, load_service(given.service)).versions.references["1"]
+    return dict(parse_qsl(found.partition("?")[2])).get("faults")
+
+
+@pytest.mark.parametrize("model", ["inception-v3", "own:M"])
+def test_only_a_stand_in_plays_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """Those of the service file, or of a file of their own; of the instance that the testbed names, else of the first.
+
+    An instance that is measured has none.
+    """
+    if model == "own:M":
+        (tmp_path / "own.csv").write_text(PROFILE.format(20, 80))
+        given = replace(options(tmp_path, model, FAULTS), profile=str(tmp_path / "own.csv"), instance="c5.large")
+    else:
+        given = replace(options(tmp_path, model, FAULTS), instance="p2.xlarge")
+    assert played(given) is None
+    stand_in = replace(given, pace=True)
+    assert played(replace(stand_in, to_measure=True)) is None
+    (said, stream) = json.loads(played(stand_in) or "")
+    assert Faults(**said) == Faults(crashes_per_hour=1.0, hangs_per_hour=2.0)
+    assert (stream["seed"], stream["number"], stream["time_scale"]) == (0, 1, 1.0)
+    named = FaultStream(1.8e9, 3, 7, 20.0)
+    monkeypatch.setenv(FAULT_STREAM, named.as_text())
+    (tmp_path / "faults.toml").write_text("[faults]\nhangs_per_hour = 5\n")
+    (said, stream) = json.loads(played(replace(stand_in, faults=str(tmp_path / "faults.toml"))) or "")
+    assert (Faults(**said), FaultStream(**stream)) == (Faults(hangs_per_hour=5.0), named)
+    (tmp_path / "faults.toml").write_text("")
+    assert played(replace(stand_in, faults=str(tmp_path / "faults.toml"))) is None
+    with pytest.raises(BadInput, match="faults: are played where this machine stands in for another"):
+        played(replace(given, faults=str(tmp_path / "faults.toml")))

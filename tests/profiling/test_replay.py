@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.domain.faults import Faults
 from mark.models.load import load
-from mark.profiling.replay import SPEED_FILE, Paced, Replay, due_s
+from mark.profiling.played_faults import FaultStream, faults_text
+from mark.profiling.replay import SPEED_FILE, Paced, Replay, begin_s
 
 REFERENCE = "mark.profiling.replay:Replay"
 
@@ -123,12 +125,12 @@ def test_a_real_model_answers_no_earlier_than_its_profile_says(paced: Callable[.
 
 def test_lateness_between_batches_that_wait_does_not_add_up() -> None:
     """Whatever up to 2.5 % of a batch's time lies between one and the next; a machine that idled begins anew."""
-    due = due_s(10.0, 0.2, -math.inf)
+    due = begin_s(10.0, 0.2, -math.inf) + 0.2
     for late_s in (0.001, 0.004, 0.0049) * 100:
-        due = due_s(due + late_s, 0.2, due)
+        due = begin_s(due + late_s, 0.2, due) + 0.2
     assert due == pytest.approx(10.0 + 301 * 0.2)
-    assert due_s(due + 0.0051, 0.2, due) == pytest.approx(due + 0.2051)
-    assert due_s(due - 0.001, 0.2, due) == pytest.approx(due + 0.199)  # the clock of a batch begins with it
+    assert begin_s(due + 0.0051, 0.2, due) == pytest.approx(due + 0.0051)
+    assert begin_s(due - 0.001, 0.2, due) == pytest.approx(due - 0.001)  # the clock of a batch begins with it
 
 
 def test_a_slower_machine_takes_longer_from_the_next_batch_on(
@@ -144,6 +146,18 @@ def test_a_slower_machine_takes_longer_from_the_next_batch_on(
     file.write_text("fast")
     with pytest.raises(BadInput, match=f"{SPEED_FILE}: holds no speed"):
         model.predict([1.0])
+
+
+@pytest.mark.parametrize("kind", ["Paced", "Replay"])
+def test_in_a_slow_period_answers_come_later(paced: Callable[..., Paced], profile: str, kind: str) -> None:
+    """Nearly all of the time is slow here: a batch of 2 ms takes ten times as long, and 30 ms more."""
+    said = faults_text(Faults(slow_share=1.0 - 1e-9, slow_s=1e9, slow_factor=10.0, slow_add_s=0.03), FaultStream(0.0))
+    model = paced(faults=said) if kind == "Paced" else Replay("m", "x", profile, faults=said)
+    began_s = time.perf_counter()
+    model.predict([1.0])
+    assert time.perf_counter() - began_s >= 0.05
+    with pytest.raises(BadInput, match="faults: says no faults: nonsense"):
+        Replay("m", "x", profile, faults="nonsense")
 
 
 def test_a_model_slower_than_its_profile_is_logged_once(

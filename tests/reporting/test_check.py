@@ -22,6 +22,15 @@ def test_a_good_file_says_what_is_in_it(tmp_path: Path, name: str, content: str,
     assert said in check_file(str(tmp_path / name))
 
 
+def test_a_service_says_which_faults_are_played(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    said = "slow_share = 0.2\nslow_factor = 3\nslow_add_ms = 50\nhangs_per_hour = 2\ncrashes_per_hour = 0.5\n"
+    file.write_text(f"{new_service('mine')}[faults]\n{said}")
+    assert (
+        "simulator and testbed play slow periods (20.0 % of the time, x3 and 50 ms), hangs (2/h, 5 s), crashes (0.5/h)"
+    ) in check_file(str(file))
+
+
 def test_shipped_names_can_be_checked_as_well() -> None:
     assert "a catalogue" in check_file("aws-2026")
     assert "a service" in check_file("nasnet")

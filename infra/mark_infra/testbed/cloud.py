@@ -55,7 +55,7 @@ class LocalCloud:
     spent. Target groups are left to moto where there are no `gateways`. `functions_usd`: what functions have cost.
     `account`: what AWS refuses; nothing, unless said. `policies` by access key id, see `Gatekeeper`.
     Where the catalogue bills extras, each of `services` has a balancer from the start on, through which
-    `requests` of them have come.
+    `requests` of them have come. Instances of a service crash as its faults say.
     """
 
     def __init__(
@@ -93,8 +93,9 @@ class LocalCloud:
         self._services, self._requests = tuple(services) if catalog.bills_extras else (), requests
         self.began_s = math.floor(now())
         self.lifecycle = InstanceLifecycle(
-            self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras
-        )
+            self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras,
+            crashes_per_hour={service.name: service.faults.crashes_per_hour for service in services},
+        )  # fmt: skip
         self._busy_s = busy_s
         self._busy: dict[str, float] = {}  # by instance id, as last asked
         self.lifecycle.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
@@ -250,6 +251,7 @@ class LocalCloud:
                 "launched": self.lifecycle.launched,
                 "terminated": len(self.lifecycle.ended_s),  # for any reason
                 "interrupted": self.lifecycle.interrupted,
+                "crashed": self.lifecycle.crashed,
                 "peak_instances": self.lifecycle.peak,
                 "instance_hours": self.lifecycle.meter.instance_hours(self.lifecycle.control_s(now)),
             }  # fmt: skip

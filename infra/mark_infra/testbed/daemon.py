@@ -29,6 +29,7 @@ import boto3  # type: ignore[import-untyped]
 from botocore.config import Config as ClientConfig  # type: ignore[import-untyped]
 
 from mark.catalog.tables import load_catalog
+from mark.config.faults import load_faults
 from mark.config.pipeline_file import PipelineConfig
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput
@@ -69,6 +70,9 @@ class Daemon:
     def __init__(self, folder: Path, settings: TestbedSettings) -> None:
         self._folder, self._settings = folder, settings
         self._services = [pinned(service) for service in site_services(settings.services)]
+        if settings.faults is not None:
+            faults = load_faults(settings.faults)
+            self._services = [replace(service, faults=faults) for service in self._services]
         self._pipelines = site_pipelines(settings.services)
         self._catalog = _one_catalog(self._services)
         self._account = account_of(settings.account, settings.scps)
@@ -314,7 +318,8 @@ def _options(service: ServiceConfig, functions: Mapping[str, str], settings: Tes
     if service.together:
         return [*(part for one in service.together for part in ("--stage", one)), *settings.bouncer_options]
     if not stage:
-        return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
+        faults = () if settings.faults is None else ("--faults", settings.faults)
+        return [*(() if function is None else ("--function", function)), *faults, *settings.bouncer_options]
     of_stage = () if function is None else ("--stage-function", f"{stage}={function}")
     return ["--stage", stage, *of_stage, *settings.bouncer_options]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -22,6 +22,7 @@ from mark.domain.offer import Market, Offer
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
 from mark.ec2.events import InstanceEvent
 from mark.ec2.lifecycle import HOLDS_CAPACITY, State, moved
+from mark.profiling.played_faults import FaultStream
 from mark_infra.testbed.machines_port import Machine, Machines
 from mark_infra.testbed.supply import Supply
 
@@ -69,6 +70,7 @@ _HAPPENS_IN = {
     InstanceEvent.TERMINATED: (State.SHUTTING_DOWN,),
     InstanceEvent.CREDITS: (State.RUNNING,),
     InstanceEvent.FORGOTTEN: (State.TERMINATED,),
+    InstanceEvent.CRASHED: (State.RUNNING,),
 }  # in another state the event is void
 
 
@@ -103,19 +105,23 @@ class EmulatedInstance:
 
 
 class InstanceLifecycle:
-    """All instances of the cloud, its meter, and `billed`: (instance id, from, to) in Unix seconds, as it happened."""
+    """All instances of the cloud, its meter, and `billed`: (instance id, from, to) in Unix seconds, as it happened.
+
+    `crashes_per_hour` by service: how often an instance that serves crashes, of which the cloud sees nothing.
+    """
 
     def __init__(
         self, supply: Supply, machines: Machines, sink: EventSink, *, began_s: int, scale: float = 1.0,
-        bills_disks: bool = False,
+        bills_disks: bool = False, crashes_per_hour: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
+        self._crashes_per_hour = crashes_per_hour or {}
         self.supply, self._machines, self._sink = supply, machines, sink
         self._began_s, self.scale = began_s, scale
         self.meter = Meter(supply.offers, supply.costs, end_s=math.inf, bills_disks=bills_disks)
         self.instances: dict[str, EmulatedInstance] = {}  # described: terminated ones too, for a while
         self.billed: list[tuple[str, int, int]] = []
         self.ended_s: dict[str, int] = {}  # Unix seconds of shutting-down
-        self.launched = self.interrupted = 0
+        self.launched = self.interrupted = self.crashed = 0
         self._launched_of: Counter[str] = Counter()  # by service
         self.peak = 0  # the most at a time, neither stopped nor gone
         self.busy: Callable[[str], float] = lambda instance_id: 0.0
@@ -284,6 +290,10 @@ class InstanceLifecycle:
             self._push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, of, start)
         elif kind == InstanceEvent.NOTICE:
             self.interrupt(of, at_s)
+        elif kind == InstanceEvent.CRASHED:
+            self.crashed += 1
+            with suppress(KeyError):  # it ended by itself
+                self._machines.crash(of)
         elif kind == InstanceEvent.GONE:
             self.terminate(of, at_s, BY_SPOT)
         elif kind == InstanceEvent.FORGOTTEN:
@@ -320,6 +330,7 @@ class InstanceLifecycle:
         until_s = {
             InstanceEvent.RUNNING: min(UNBILLED_PENDING_S, boot_s),
             InstanceEvent.NOTICE: self.supply.until_interruption_s(instance.index, start),
+            InstanceEvent.CRASHED: boot_s + start.until_crash_s(self._crashes_per_hour.get(instance.service, 0.0)),
         }
         for event, delay_s in until_s.items():
             self._push(now_s + delay_s / self.scale, event, instance.instance_id, instance.start)
@@ -327,6 +338,7 @@ class InstanceLifecycle:
             machine = Machine(
                 instance.instance_id, instance.offer.instance, instance.address, instance.service,
                 boot_s / self.scale, instance.zone, instance.offer.market is Market.SPOT, instance.release,
+                FaultStream(self._began_s, start.seed, start.number, self.scale),
             )  # fmt: skip
             try:
                 self._machines.boot(machine)

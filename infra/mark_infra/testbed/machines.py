@@ -2,7 +2,8 @@
 
 A bouncer is started as soon as its machine boots, and its workers wait for the end of the boot (`--pace`): it cannot
 be ready earlier, and it is later only where this computer is slower than the boot it plays (`MachineState.late_s`).
-What an EC2 instance's service manager does is done here: a bouncer that crashes is started again.
+What an EC2 instance's service manager does is done here: a bouncer that crashes is started again. Slow periods and
+hangs its workers play (`MARK_FAULT_STREAM`); a crash of the machine kills the bouncer for good.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from mark.profiling.played_faults import FAULT_STREAM
 from mark.profiling.replay import SPEED_FILE
 from mark.serving.worker.loaders import READY_AT
 from mark_infra.testbed.environment import of_aws
@@ -51,6 +53,7 @@ class _LocalMachine:
     metadata: Metadata
     ready_at_s: float  # Unix
     end: asyncio.Event = field(default_factory=asyncio.Event)
+    crash: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Processes:
@@ -123,6 +126,10 @@ class Processes:
         written.write_text(f"{speed:g}")
         written.replace(file)  # a reader always finds a number
 
+    def crash(self, instance_id: str) -> None:
+        """See `Machines`."""
+        self._loop.call_soon_threadsafe(self._machines[instance_id].crash.set)
+
     def end(self, instance_id: str) -> None:
         """See `Machines`."""
         local = self._machines.get(instance_id)
@@ -168,9 +175,9 @@ class Processes:
                 del self._machines[machine.instance_id]
 
     async def _keep(self, local: _LocalMachine, program: ServedProgram, output: IO[bytes]) -> None:
-        """Run its bouncer until the machine ends, or the bouncer has ended well, or says that it cannot serve."""
+        """Run its bouncer until the machine ends or crashes, or the bouncer has ended well, or says it cannot serve."""
         machine = local.running.machine
-        while not local.end.is_set():
+        while not (local.end.is_set() or local.crash.is_set()):
             bouncer = await asyncio.create_subprocess_exec(
                 *command(*self._command(machine, program)),
                 env=self._environment_of(local),
@@ -183,6 +190,9 @@ class Processes:
                 status = await self._until_end(bouncer, local)
             finally:
                 ready.cancel()
+            if local.crash.is_set():
+                log.info("machine %s has crashed", machine.instance_id)
+                return
             if local.end.is_set() or status == 0:
                 return  # drained on request, ours or a notice's
             self._change(local, crashes=local.running.crashes + 1)
@@ -196,9 +206,14 @@ class Processes:
     async def _until_end(self, bouncer: asyncio.subprocess.Process, local: _LocalMachine) -> int:
         """Its exit status; it has ended by itself, or because the machine does."""
         exited, ended = asyncio.ensure_future(bouncer.wait()), asyncio.ensure_future(local.end.wait())
-        await asyncio.wait((exited, ended), return_when=asyncio.FIRST_COMPLETED)
+        crashed = asyncio.ensure_future(local.crash.wait())
+        await asyncio.wait((exited, ended, crashed), return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
-        if not exited.done():
+        crashed.cancel()
+        if local.crash.is_set():
+            with suppress(ProcessLookupError):
+                bouncer.kill()  # and its workers with it
+        elif not exited.done():
             with suppress(ProcessLookupError):
                 bouncer.terminate()
             await asyncio.wait((exited,), timeout=self._grace_s)
@@ -240,6 +255,7 @@ class Processes:
     def _environment_of(self, local: _LocalMachine) -> dict[str, str]:
         machine = local.running.machine
         return self._environment | {
+            **({} if machine.faults is None else {FAULT_STREAM: machine.faults.as_text()}),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{machine.address}:{self._metadata_port}",
             READY_AT: f"{local.ready_at_s:.6f}",
             SPEED_FILE: str(self._speed_file(machine)),

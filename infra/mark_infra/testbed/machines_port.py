@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from mark.profiling.played_faults import FaultStream
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -19,6 +21,7 @@ class Machine:
     zone: str = "us-east-1a"
     spot: bool = False
     release: str = ""  # what it boots from, where its service has more than one
+    faults: FaultStream | None = None  # which it plays, where its service has any
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,10 @@ class Machines(Protocol):
 
     def set_speed(self, instance_id: str, speed: float) -> None:
         """How fast it computes, 1 as its profile says: a burstable out of credits runs at its baseline."""
+        ...
+
+    def crash(self, instance_id: str) -> None:
+        """Without a notice all of it is gone but its place: it answers no more until it is ended and booted again."""
         ...
 
     def end(self, instance_id: str) -> None:

@@ -28,5 +28,6 @@ class TestbedSettings:
     capacity: Mapping[str, int] | None = None
     spot_shares: Mapping[str, Sequence[tuple[float, float]]] | None = None
     spot_prices: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    faults: str | None = None  # the file of `--faults`
     account: str = "generous"  # `mark_infra.testbed.account`
     scps: Sequence[str] = ()

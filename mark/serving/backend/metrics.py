@@ -28,6 +28,7 @@ SECONDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3,
     10.0, 60.0,
 )  # fmt: skip
+RATIOS = (0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 100.0)
 ITEMS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
@@ -73,6 +74,7 @@ class ModelMetrics:
         self.latency_s = Histogram(SECONDS)
         self.wait_s = Histogram(SECONDS)
         self.service_s = Histogram(SECONDS)
+        self.service_ratio = Histogram(RATIOS)  # empty without a profile
         self.batch_items = Histogram(ITEMS)
         # What is there now; `refresh` is called before it is read.
         self.queued = self.running = self.workers_ready = 0
@@ -171,6 +173,9 @@ class Metrics(Collector):
             "latency_s": HistogramMetricFamily("mark_latency_seconds", "From arrival to answer.", labels=of),
             "wait_s": HistogramMetricFamily("mark_wait_seconds", "From arrival to the start of the batch.", labels=of),
             "service_s": HistogramMetricFamily("mark_service_seconds", "Of a batch in its worker.", labels=of),
+            "service_ratio": HistogramMetricFamily(
+                "mark_service_ratio", "What a batch took in its worker, over what its profile says.", labels=of
+            ),
             "batch_items": HistogramMetricFamily("mark_batch_items", "Items in a batch.", labels=of),
         }
         for one in self.models:

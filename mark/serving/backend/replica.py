@@ -43,9 +43,9 @@ class WorkerPool(Protocol):
 class Replica:
     """The backend that has the model: takes requests and answers each exactly once.
 
-    `served` is called with each batch that a worker answered. `function_timeout_s` bounds a call to a function,
-    `most_calls` how many of them are under way at once, and `most_held_bytes` the bodies of all requests that are not
-    answered yet.
+    `served` is called with each batch that a worker answered. `profiled_s[items]` is what one takes by the profile, in
+    seconds; empty without. `function_timeout_s` bounds a call to a function, `most_calls` how many of them are under
+    way at once, and `most_held_bytes` the bodies of all requests that are not answered yet.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Replica:
         most_calls: int = 1000,
         most_held_bytes: int = 512 << 20,
         served: Served | None = None,
+        profiled_s: Sequence[float] = (),
         now: Callable[[], float] = time.monotonic,  # uvloop's own clock ticks in milliseconds
     ) -> None:
         self.bouncer, self.metrics = bouncer, metrics
@@ -67,7 +68,7 @@ class Replica:
         self._functions, self._loop, self._now = functions, loop, now
         self._breaker, self._function_s = Breaker(), bouncer.function_s
         self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
-        self._served = served
+        self._served, self._profiled_s = served, profiled_s
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._horizon = Horizon(rt_max_s)
         self._workers: WorkerPool | None = None
@@ -152,6 +153,8 @@ class Replica:
         self._pump()
         metrics = self.metrics
         metrics.service_s.observe(service_s)
+        if batch.items < len(self._profiled_s):
+            metrics.service_ratio.observe(service_s / self._profiled_s[batch.items])
         if not batch.requests:  # another worker had to have them
             return
         if self._served is not None:

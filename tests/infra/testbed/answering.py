@@ -32,6 +32,10 @@ class Bouncers(FakeMachines):
         super().end(instance_id)
         self.die(instance_id)
 
+    def crash(self, instance_id: str) -> None:
+        super().crash(instance_id)
+        self.die(instance_id)
+
     def answering(self) -> dict[str, Machine]:
         """Those that answer now, by their ids."""
         listening, there = set(self._listeners), dict(self.there)

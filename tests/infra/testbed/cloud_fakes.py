@@ -65,6 +65,11 @@ class FakeMachines:
             raise KeyError(instance_id)
         self.said.append(("speed", instance_id, speed))
 
+    def crash(self, instance_id: str) -> None:
+        if instance_id not in self.there:
+            raise KeyError(instance_id)
+        self.said.append(("crash", instance_id))
+
     def end(self, instance_id: str) -> None:
         if self.cannot_end:
             raise OSError("a machine cannot be ended")

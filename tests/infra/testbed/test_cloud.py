@@ -18,7 +18,10 @@ from mark_infra.testbed.instances import REBALANCE, STATE_CHANGE, WARNING
 from mark.billing.extras import extras_usd
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
+from mark.domain.faults import Faults
+from mark.ec2.draws import Start, service_seed
 from mark.ec2.lifecycle import State
+from mark.profiling.played_faults import FaultStream
 from tests.infra.testbed.cloud_fakes import BURSTABLE, CATALOG, ON_DEMAND, SPOT_A, UNLIMITED, FakeMachines
 from tests.infra.testbed.conftest import Aws
 from tests.infra.testbed.test_launches import refused, run
@@ -390,6 +393,38 @@ def test_the_same_seed_boots_the_same(make_aws: Callable[..., Aws]) -> None:
     simulated.launch(offer.name, 3, "t")
     simulated.advance(1e4)
     assert sorted(booted) == pytest.approx(sorted(plane.added_s.values()))
+
+
+def test_a_crash_strikes_the_machine_and_the_cloud_sees_nothing(make_aws: Callable[..., Aws]) -> None:
+    """When the simulator's draw says, since it served; it is paid until it is ended, and what is ended has none."""
+    service = replace(load_service("inception-v3"), name="s", faults=Faults(crashes_per_hour=30.0))
+    aws = make_aws(services=[service], seed=3, time_scale=10.0)
+    first, second, other = (*launched(aws, 2), *launched(aws, **tagged(service="other")))
+    crash_s = [(60.0 + Start(3, number, 0).until_crash_s(30.0)) / 10.0 for number in (1, 2)]
+    early, late = sorted((first, second), key=dict(zip((first, second), crash_s, strict=True)).__getitem__)
+    aws.pass_s(min(crash_s) - 0.01)
+    assert aws.cloud.status()["crashed"] == 0
+    aws.client("ec2").terminate_instances(InstanceIds=[late])
+    aws.pass_s(0.02)
+    assert aws.machines.said[-1] == ("crash", early)
+    aws.pass_s(1000.0)
+    assert [said for said in aws.machines.said if said[0] == "crash"] == [("crash", early)]
+    assert aws.state(early) == aws.state(other) == "running"
+    assert aws.cloud.status()["crashed"] == 1
+
+
+def test_a_machine_knows_whose_faults_it_plays(make_aws: Callable[..., Aws]) -> None:
+    """Those of the n-th launch of its service, since the cloud's beginning, by its clock."""
+    services = [replace(load_service("inception-v3"), name=name) for name in ("one", "two")]
+    aws = make_aws(services=services, seed=3, time_scale=10.0)
+    for name in ("one", "two", "two"):
+        launched(aws, **tagged(service=name))
+    began_s = aws.cloud.began_s
+    assert [said[1].faults for said in aws.machines.said] == [
+        FaultStream(began_s, 3, 1, 10.0),
+        FaultStream(began_s, service_seed(3, 1), 1, 10.0),
+        FaultStream(began_s, service_seed(3, 1), 2, 10.0),
+    ]
 
 
 def test_many_at_once_do_not_trip_over_each_other(aws: Aws) -> None:

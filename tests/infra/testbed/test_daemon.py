@@ -157,6 +157,7 @@ def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
         (("up", "nowhere.toml"), "nowhere.toml"),
         (("up", "quick.toml", "quick.toml"), "names a service twice"),
         (("up", "quick.toml", "--compress", "0"), "--compress: must be above zero"),
+        (("up", "quick.toml", "--faults", "nowhere.toml"), "faults: no such file: nowhere.toml"),
         (("load", "synthetic:poisson?rate=1"), "no testbed runs here"),
         (("interrupt", "--share", "2"), "--share: must lie between 0 and 1"),
         (("down",), "no testbed runs here"),

@@ -27,6 +27,8 @@ from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.machines_port import Machine, Machines
 
 from mark.config.service_file import load_service
+from mark.domain.faults import Faults
+from mark.profiling.played_faults import FaultStream, PlayedFaults
 from tests.infra.testbed.cloud_fakes import FakeMachines
 from tests.infra.testbed.local_lambda import local_lambda
 from tests.infra.testbed.real_processes import PATIENCE_S, get, held_port, processes_of, wait_for
@@ -64,9 +66,9 @@ def write_service(folder: Path, one_ms: float = 1e3 * SERVICE_S, slo_ms: float =
     return folder / "half.toml"
 
 
-def machine(boot_s: float = 0.0) -> Machine:
+def machine(boot_s: float = 0.0, faults: FaultStream | None = None) -> Machine:
     """The next one, on an address that no other process uses."""
-    return Machine(f"i-{next(numbers):04}", "c7i.large", network().next(), "half", boot_s, spot=True)
+    return Machine(f"i-{next(numbers):04}", "c7i.large", network().next(), "half", boot_s, spot=True, faults=faults)
 
 
 @cache
@@ -169,11 +171,14 @@ def test_a_machine_is_there_from_its_boot_to_its_end(machines: Machines) -> None
     }
     machines.announce(one.instance_id, "rebalance", 1.8e9)
     machines.set_speed(one.instance_id, 0.2)
+    machines.crash(other.instance_id)
+    assert set(machines.running()) == {one.instance_id, other.instance_id}  # gone only when it is ended
     machines.end(one.instance_id)
     wait_for(lambda: one.instance_id not in machines.running(), "it ends")
     for told in (
         lambda: machines.announce(one.instance_id, "terminate", 1.8e9),
         lambda: machines.set_speed(one.instance_id, 1.0),
+        lambda: machines.crash(one.instance_id),
     ):
         with pytest.raises(KeyError):
             told()
@@ -270,6 +275,60 @@ def test_a_bouncer_that_crashes_is_started_again(tmp_path: Path, monkeypatch: py
         wait_for(lambda: there.machines.running()[one.instance_id].crashes == 1, "the crash is noticed")
         wait_for(lambda: get(there.url(one), BODY)[0] == 200, "it answers again")
         assert there.bouncers(one)[0].pid != bouncer.pid
+
+
+@pytest.mark.slow
+def test_a_machine_that_crashes_answers_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in the midst of a batch, with its workers, and not started again; it can be ended, and booted anew."""
+    monkeypatch.setattr("mark_infra.testbed.machines.RESTART_S", 0.01)
+    with place(tmp_path, one_ms=1000.0) as there:
+        one = machine()
+        there.machines.boot(one)
+        there.wait_ready(one)
+        statuses: list[int] = []
+        client = threading.Thread(target=lambda: statuses.append(get(there.url(one), BODY)[0]))
+        client.start()
+        wait_for(lambda: there.works(one), "a worker has it")
+        there.machines.crash(one.instance_id)
+        client.join()
+        assert statuses == [0]
+        wait_for(lambda: not processes_of(there.folder, one.address), "its processes are gone")
+        assert get(there.url(one), BODY)[0] == 0
+        assert there.machines.running()[one.instance_id].crashes == 0
+        there.machines.end(one.instance_id)
+        wait_for(lambda: not there.machines.running(), "it ends")
+
+
+@pytest.mark.slow
+def test_a_machine_is_slow_and_hangs_as_the_simulators_instance(tmp_path: Path) -> None:
+    """Its bouncer answers each request when the draws of its stream say, of [faults] of the service file.
+
+    Not earlier, and most of them as soon as this computer lets it; it is asked in calm and slow periods and in hangs.
+    """
+    faults = Faults(slow_share=0.5, slow_s=2.0, slow_factor=3.0, slow_add_s=0.1, hangs_per_hour=1200.0, hang_s=1.0)
+    service_file = write_service(tmp_path / "service")
+    said = "slow_share = 0.5\nslow_s = 2\nslow_factor = 3\nslow_add_ms = 100\nhangs_per_hour = 1200\nhang_s = 1\n"
+    service_file.write_text(f"{service_file.read_text()}[faults]\n{said}")
+    with place(tmp_path) as there:
+        stream = FaultStream(time.time(), seed=5, number=3)
+        one = machine(faults=stream)
+        there.machines.boot(one)
+        there.wait_ready(one)
+        expected = PlayedFaults(faults, stream)
+        kinds: set[str] = set()
+        late_s: list[float] = []
+        while (len(kinds) < 3 or len(late_s) < 10) and len(late_s) < 200:
+            began_s = time.time()
+            there.infer_s(one)
+            since_s = began_s - stream.began_unix_s
+            due_s = expected.end_s(since_s, SERVICE_S)
+            hung = due_s - since_s > faults.hang_s
+            kinds.add("hangs" if hung else "slow" if expected.is_slow(since_s) else "calm")
+            late_s.append(time.time() - stream.began_unix_s - due_s)
+        assert kinds == {"calm", "slow", "hangs"}
+        # A request that comes where a period begins may see the next one.
+        assert sorted(late_s)[len(late_s) // 10] >= -SERVICE_S / 40.0
+        assert sorted(late_s)[len(late_s) // 2] < 0.1
 
 
 def test_a_bouncer_that_cannot_serve_is_not_started_again(

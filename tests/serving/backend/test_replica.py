@@ -110,6 +110,18 @@ async def test_what_arrives_together_shares_a_batch() -> None:
 
 
 @on_a_loop
+async def test_what_a_batch_takes_is_counted_against_its_profile() -> None:
+    """By its size; a batch that is larger than all that was profiled says nothing."""
+    bench = Bench(n_batch=4, profiled_s=(0.0, SERVICE_S, SERVICE_S / 2.0))
+    for requests in ("a", "bc", "def"):
+        bench.offer(*requests)
+        await turns()
+        bench.done()
+    assert bench.metrics.service_ratio.total == 3.0
+    assert sum(bench.metrics.service_ratio.counts) == 2
+
+
+@on_a_loop
 async def test_a_request_that_would_be_late_goes_to_a_function() -> None:
     """Two batches fit into RT_max; the third request is the function's, and does not wait for a worker."""
     bench = Bench()
