@@ -30,11 +30,12 @@ _TURNS = 2.0**40
 @compiled
 def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
     """A request that went to the replica is in flight until then. At most F are counted."""
-    count = st.flight_count[slot]
+    own = st.slots[slot]
+    count = own.flight_count
     if count < st.flight_s.shape[1]:
         st.flight_s[slot, count] = answer_s
-        st.flight_count[slot] = count + 1
-        st.flight_next_s[slot] = min(st.flight_next_s[slot], answer_s)
+        own.flight_count = count + 1
+        own.flight_next_s = min(own.flight_next_s, answer_s)
 
 
 @compiled
@@ -59,54 +60,66 @@ def earliest(free_s: Floats, slot: int, workers: int) -> int:
 
 
 @compiled
+def _work_until(st: Stage, slot: int, workers: int, until_s: float) -> None:
+    """The worker that is free first has work until then."""
+    if workers == 1:
+        st.slots[slot].free_s = until_s
+    else:
+        free_s = st.worker_free_s
+        free_s[slot, earliest(free_s, slot, workers)] = until_s
+        st.slots[slot].free_s = free_s[slot, earliest(free_s, slot, workers)]
+
+
+@compiled
 def show_free(st: Stage, slot: int, kind: int) -> None:
-    kinds = st.kinds
-    if st.leaf[slot] >= 0 and not _by_counts(st):
-        free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
-        set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], free)
+    own = st.slots[slot]
+    if own.leaf >= 0 and not _by_counts(st):
+        set_leaf(st.free_tree, st.kinds.rows[kind].tree_at, own.leaf, own.free_s)
 
 
 @compiled
 def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     """Start the open batch of a replica at `ready_s`, or when its worker is free."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    size = st.open_size[slot]
-    worker = earliest(st.free_s, slot, kinds.workers[kind])
-    start = max(st.free_s[slot, worker], ready_s)
-    service = kinds.service_s[kind, size] * service_factor(st.counter, kinds.sigma[kind])
+    own = st.slots[slot]
+    kind = own.kind
+    row = st.kinds.rows[kind]
+    size = own.open_size
+    start = max(own.free_s, ready_s)
+    service = st.kinds.service_s[kind, size] * service_factor(st.counter, row.sigma)
     if may_fail(st):
         start = faults.begins_s(st.faults, slot, start)
         service = faults.takes_s(st.faults, slot, start, service)
     finish = start + service
-    st.free_s[slot, worker] = finish
-    answer = finish + kinds.overhead_s[kind]
+    _work_until(st, slot, row.workers, finish)
+    answer = finish + row.overhead_s
     shown = slot
     if may_fail(st):
         service = faults.works_s(st.faults, slot, start, service)
         shown = faults.shown_slot(st.faults, slot, answer)
-    st.busy_s[slot] += service
-    depart_together(out, st.member_id[slot], st.member_s[slot], size, start, answer, shown)
+    own.busy_s += service
+    depart_together(out, st.members[slot], size, start, answer, shown)
     if st.flight_s.shape[1] > 0:
         for _ in range(size):
             in_flight_until(st, slot, answer)
-    st.open_size[slot] = 0
-    if st.leaf[slot] >= 0 and not _by_counts(st):
-        set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
-        if kinds.workers[kind] > 1:
-            set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
+    own.open_size = 0
+    if own.leaf >= 0 and not _by_counts(st):
+        set_leaf(st.open_tree, row.tree_at, own.leaf, INF)
+        if row.workers > 1:
+            set_leaf(st.due_tree, row.tree_at, own.leaf, INF)
     show_free(st, slot, kind)
 
 
 @compiled
-def show_all(st: Stage, kind: int, at: int, levels: int, slots: Ints) -> None:
+def show_all(st: Stage, slots: Ints) -> None:
     """Fill the leaves of a kind after its trees were laid out anew."""
-    kinds = st.kinds
     for slot in slots:
-        if st.open_size[slot] > 0:
-            set_leaf(st.open_tree, at, levels, st.leaf[slot], open_key(st, slot, kind))
-            if kinds.workers[kind] > 1:
-                set_leaf(st.due_tree, at, levels, st.leaf[slot], st.open_start_s[slot])
+        own = st.slots[slot]
+        kind = own.kind
+        row = st.kinds.rows[kind]
+        if own.open_size > 0:
+            set_leaf(st.open_tree, row.tree_at, own.leaf, open_key(st, slot, kind))
+            if row.workers > 1:
+                set_leaf(st.due_tree, row.tree_at, own.leaf, own.open_start_s)
         else:
             show_free(st, slot, kind)
 
@@ -114,38 +127,42 @@ def show_all(st: Stage, kind: int, at: int, levels: int, slots: Ints) -> None:
 @compiled
 def open_key(st: Stage, slot: int, kind: int) -> float:
     """Completion of the next one to join: exact, or too early where it fills the batch before its window ends."""
-    kinds = st.kinds
-    size = st.open_size[slot]
-    free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
-    return (free if size + 1 == kinds.n_batch[kind] else st.open_start_s[slot]) + kinds.service_s[kind, size + 1]
+    own = st.slots[slot]
+    size = own.open_size
+    fills = size + 1 == st.kinds.rows[kind].n_batch
+    return (own.free_s if fills else own.open_start_s) + st.kinds.service_s[kind, size + 1]
 
 
 @compiled
 def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bool:
     """Whether one more request may join a replica's open batch of `size`."""
-    kinds = st.kinds
+    row = st.kinds.rows[kind]
+    service_s = st.kinds.service_s
+    start = st.slots[slot].open_start_s
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
     # A request that was accepted late has no promise to lose, but those behind it may.
-    answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
+    answer = start + service_s[kind, size] + row.overhead_s
     oldest = 0
-    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
+    while oldest < size - 1 and not _in_time(
+        answer - st.members[slot, oldest].arrival_s, st.members[slot, oldest].promise_s
+    ):
         oldest += 1
     if mixed:  # else the oldest has the earliest deadline
         for i in range(oldest + 1, size):
-            arrival, promise = st.member_s[slot, i], st.member_promise_s[slot, i]
-            earlier = arrival + promise < st.member_s[slot, oldest] + st.member_promise_s[slot, oldest]
-            if earlier and _in_time(answer - arrival, promise):
+            other, so_far = st.members[slot, i], st.members[slot, oldest]
+            earlier = other.arrival_s + other.promise_s < so_far.arrival_s + so_far.promise_s
+            if earlier and _in_time(answer - other.arrival_s, other.promise_s):
                 oldest = i
     return bool(
-        size < kinds.n_batch[kind]
+        size < row.n_batch
         and _joins(
-            st.open_start_s[slot],
-            kinds.service_s[kind, size],
-            kinds.service_s[kind, size + 1],
-            kinds.service_s[kind, 1],
-            st.member_s[slot, oldest],
-            kinds.overhead_s[kind],
-            st.member_promise_s[slot, oldest],
+            start,
+            service_s[kind, size],
+            service_s[kind, size + 1],
+            service_s[kind, 1],
+            st.members[slot, oldest].arrival_s,
+            row.overhead_s,
+            st.members[slot, oldest].promise_s,
         )
     )
 
@@ -153,63 +170,64 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bo
 @compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
     """An admitted request starts at once, joins the open batch, or opens one."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    full = kinds.n_batch[kind]
-    size = st.open_size[slot]
-    worker = earliest(st.free_s, slot, kinds.workers[kind])
-    free = st.free_s[slot, worker]
+    own = st.slots[slot]
+    kind = own.kind
+    row = st.kinds.rows[kind]
+    size = own.open_size
     if size == 0:
-        if full == 1 or (free <= now_s and kinds.window_s[kind] <= 0.0):
+        free = own.free_s
+        if row.n_batch == 1 or (free <= now_s and row.window_s <= 0.0):
             start = max(free, now_s)
-            service = kinds.service_s[kind, 1] * service_factor(st.counter, kinds.sigma[kind])
+            service = st.kinds.service_s[kind, 1] * service_factor(st.counter, row.sigma)
             if may_fail(st):
                 start = faults.begins_s(st.faults, slot, start)
                 service = faults.takes_s(st.faults, slot, start, service)
-            st.free_s[slot, worker] = start + service
-            answer = start + service + kinds.overhead_s[kind]
+            _work_until(st, slot, row.workers, start + service)
+            answer = start + service + row.overhead_s
             shown = slot
             if may_fail(st):
                 service = faults.works_s(st.faults, slot, start, service)
                 shown = faults.shown_slot(st.faults, slot, answer)
-            st.busy_s[slot] += service
+            own.busy_s += service
             depart(out, request, now_s, start, answer, answer - now_s, shown)
             in_flight_until(st, slot, answer)
             show_free(st, slot, kind)
             return
-        st.open_start_s[slot] = _start_s(free, now_s, kinds.window_s[kind])
+        own.open_start_s = _start_s(free, now_s, row.window_s)
         if not _by_counts(st):
-            set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
-            if kinds.workers[kind] > 1:
-                set_leaf(
-                    st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], st.open_start_s[slot]
-                )
-    st.member_s[slot, size] = now_s
-    st.member_id[slot, size] = request
-    st.member_promise_s[slot, size] = promise_s
+            set_leaf(st.free_tree, row.tree_at, own.leaf, INF)
+            if row.workers > 1:
+                set_leaf(st.due_tree, row.tree_at, own.leaf, own.open_start_s)
+    member = st.members[slot, size]
+    member.arrival_s = now_s
+    member.promise_s = promise_s
+    member.request = request
     size += 1
-    st.open_size[slot] = size
-    if takes_another(st, slot, kind, size, mixed):
-        if not _by_counts(st):
-            set_leaf(
-                st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], open_key(st, slot, kind)
-            )
-    else:
+    own.open_size = size
+    if not takes_another(st, slot, kind, size, mixed):
         start_open(st, out, slot, now_s)
+    elif not _by_counts(st):
+        set_leaf(st.open_tree, row.tree_at, own.leaf, open_key(st, slot, kind))
 
 
 @compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
     """Completion that a request arriving now would see on this replica, without overhead."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
-    size = st.open_size[slot]
+    own = st.slots[slot]
+    row = st.kinds.rows[own.kind]
+    size = own.open_size
     if size > 0:
-        start = max(free, now_s) if size + 1 == kinds.n_batch[kind] else st.open_start_s[slot]
-        return start + kinds.service_s[kind, size + 1]
-    window = kinds.window_s[kind] if kinds.n_batch[kind] > 1 else 0.0
-    return _start_s(free, now_s, window) + kinds.service_s[kind, 1]
+        start = max(own.free_s, now_s) if size + 1 == row.n_batch else own.open_start_s
+        return start + st.kinds.service_s[own.kind, size + 1]
+    window = row.window_s if row.n_batch > 1 else 0.0
+    return _start_s(own.free_s, now_s, window) + st.kinds.service_s[own.kind, 1]
+
+
+@compiled
+def _start_if_due(st: Stage, out: Departures, slot: int, now_s: float) -> None:
+    own = st.slots[slot]
+    if own.open_size > 0 and own.open_start_s <= now_s:
+        start_open(st, out, slot, own.open_start_s)
 
 
 @compiled
@@ -222,30 +240,30 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
     first = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     second = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     for slot in (first, second):
-        if st.open_size[slot] > 0 and st.open_start_s[slot] <= now_s:
-            start_open(st, out, slot, st.open_start_s[slot])
-    a = _expected(st, first, now_s) + kinds.overhead_s[st.kind[first]]
-    b = _expected(st, second, now_s) + kinds.overhead_s[st.kind[second]]
-    return first if _better(a, st.open_size[first] > 0, first, b, st.open_size[second] > 0, second) else second
+        _start_if_due(st, out, slot, now_s)
+    one, other = st.slots[first], st.slots[second]
+    a = _expected(st, first, now_s) + kinds.rows[one.kind].overhead_s
+    b = _expected(st, second, now_s) + kinds.rows[other.kind].overhead_s
+    return first if _better(a, one.open_size > 0, first, b, other.open_size > 0, second) else second
 
 
 @compiled
 def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
     """Requests that went to the replica and are not answered; those that it passed on to a function count, too."""
-    if st.open_size[slot] > 0 and st.open_start_s[slot] <= now_s:
-        start_open(st, out, slot, st.open_start_s[slot])
-    if st.flight_next_s[slot] <= now_s + TOLERANCE_S:
+    _start_if_due(st, out, slot, now_s)
+    own = st.slots[slot]
+    if own.flight_next_s <= now_s + TOLERANCE_S:
         kept = 0
         first_s = INF
-        for i in range(st.flight_count[slot]):
+        for i in range(own.flight_count):
             answer_s = st.flight_s[slot, i]
             if answer_s > now_s + TOLERANCE_S:
                 st.flight_s[slot, kept] = answer_s
                 first_s = min(first_s, answer_s)
                 kept += 1
-        st.flight_count[slot] = kept
-        st.flight_next_s[slot] = first_s
-    return int(st.open_size[slot] + st.flight_count[slot])
+        own.flight_count = kept
+        own.flight_next_s = first_s
+    return int(own.open_size + own.flight_count)
 
 
 @compiled
@@ -256,9 +274,9 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
     best_s = INF
     for a in range(st.counter[READY]):
         slot = st.ready[a]
-        kind = st.kind[slot]
-        full = kinds.n_batch[kind]
-        each_s = kinds.service_s[kind, full] / (full * kinds.workers[kind])
+        kind = st.slots[slot].kind
+        full = kinds.rows[kind].n_batch
+        each_s = kinds.service_s[kind, full] / (full * kinds.rows[kind].workers)
         work_s = each_s * (_in_flight(st, out, slot, now_s) + 1)
         if _better(work_s, False, slot, best_s, False, best):
             best, best_s = slot, work_s
@@ -268,13 +286,11 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
 @compiled
 def show_in_flight(st: Stage, slot: int) -> None:
     """Tell the trees of a capacity class what a replica has in flight, and when that changes by itself."""
-    kinds = st.kinds
-    kind, leaf = st.kind[slot], st.leaf[slot]
-    at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
-    size = st.open_size[slot]
-    set_leaf(st.due_tree, at, levels, leaf, st.open_start_s[slot] if size > 0 else INF)
-    set_leaf(st.flight_tree, at, levels, leaf, st.flight_next_s[slot])
-    set_leaf(st.count_tree, at, levels, leaf, (size + st.flight_count[slot]) * _TURNS + st.turn[slot])
+    own = st.slots[slot]
+    at, leaf, size = st.kinds.rows[own.kind].tree_at, own.leaf, own.open_size
+    set_leaf(st.due_tree, at, leaf, own.open_start_s if size > 0 else INF)
+    set_leaf(st.flight_tree, at, leaf, own.flight_next_s)
+    set_leaf(st.count_tree, at, leaf, (size + own.flight_count) * _TURNS + st.turn[slot])
 
 
 @compiled
@@ -321,14 +337,14 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
     best_open = False
     for a in range(st.counter[ACTIVE]):
         kind = kinds.active[a]
-        at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
-        overhead = kinds.overhead_s[kind]
+        row = kinds.rows[kind]
+        at, levels, overhead = row.tree_at, row.tree_levels, row.overhead_s
         # With several workers a replica may be a better choice once its batch has started: the next worker is free.
-        if kinds.workers[kind] > 1:
+        if row.workers > 1:
             while st.due_tree[at] <= now_s:
                 slot = st.leaf_slot[at + first_leaf(st.due_tree, at, levels, now_s)]
-                start_open(st, out, slot, st.open_start_s[slot])
-        window = kinds.window_s[kind] if kinds.n_batch[kind] > 1 else 0.0
+                start_open(st, out, slot, st.slots[slot].open_start_s)
+        window = row.window_s if row.n_batch > 1 else 0.0
         # Open batches. A key is never later than the truth, so the lowest key is the best replica, once it turns out
         # to be the truth and its batch not to have started meanwhile. A key above what a free replica offers is not
         # even looked up: going down a tree is a fifth of a request's time.
@@ -337,13 +353,14 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
             key = st.open_tree[at]
             if key == INF or key + overhead > min(best_finish, free_finish):
                 break
-            slot = st.leaf_slot[at + first_leaf(st.open_tree, at, levels, key)]
-            if st.open_start_s[slot] <= now_s:
-                start_open(st, out, slot, st.open_start_s[slot])
+            leaf = first_leaf(st.open_tree, at, levels, key)
+            slot = st.leaf_slot[at + leaf]
+            if st.slots[slot].open_start_s <= now_s:
+                start_open(st, out, slot, st.slots[slot].open_start_s)
                 continue
             finish = _expected(st, slot, now_s)
             if finish > key:
-                set_leaf(st.open_tree, at, levels, st.leaf[slot], finish)  # time passed; the key is still never late
+                set_leaf(st.open_tree, at, leaf, finish)  # time passed; the key is still never late
                 continue
             finish += overhead
             if _better(finish, True, slot, best_finish, best_open, best):
@@ -373,15 +390,12 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
 @compiled
 def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     """What a bouncer reckons with: as if a batch that the request opens and that waits were full already."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    latency = _expected(st, slot, now_s) + kinds.overhead_s[kind] - now_s
-    if st.open_size[slot] == 0:
-        full = kinds.n_batch[kind]
-        waits = full > 1 and (
-            kinds.window_s[kind] > 0.0 or st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])] > now_s
-        )
-        latency += _reserve_s(waits, kinds.service_s[kind, 1], kinds.service_s[kind, full])
+    own = st.slots[slot]
+    row = st.kinds.rows[own.kind]
+    latency = _expected(st, slot, now_s) + row.overhead_s - now_s
+    if own.open_size == 0:
+        waits = row.n_batch > 1 and (row.window_s > 0.0 or own.free_s > now_s)
+        latency += _reserve_s(waits, st.kinds.service_s[own.kind, 1], st.kinds.service_s[own.kind, row.n_batch])
     return latency
 
 
@@ -389,6 +403,4 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
 def settle(st: Stage, out: Departures, until_s: float) -> None:
     """Start every open batch that is due by then."""
     for a in range(st.counter[READY]):
-        slot = st.ready[a]
-        if st.open_size[slot] > 0 and st.open_start_s[slot] <= until_s:
-            start_open(st, out, slot, st.open_start_s[slot])
+        _start_if_due(st, out, st.ready[a], until_s)

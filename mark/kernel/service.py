@@ -47,7 +47,7 @@ def _through(
         slot = loop.choose(st, out, now, routing)
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
-            horizon = min(horizon, st.kinds.horizon_s[st.kind[slot]])
+            horizon = min(horizon, st.kinds.rows[st.slots[slot].kind].horizon_s)
         else:
             latency = INF
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
