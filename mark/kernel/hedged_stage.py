@@ -9,6 +9,7 @@ import numpy as np
 
 from mark.domain.profile import Candidate
 from mark.kernel import hedging
+from mark.kernel.compiled import Prepared
 from mark.kernel.copies import (
     AGAIN,
     AGAIN_AT,
@@ -42,6 +43,7 @@ class HedgedStage(StageSimulation):
         super().__init__(candidates, **options)
         if self._routing == ALB:
             raise ValueError("a balancer of this kind sends no second copies")
+        self._run_hedged = Prepared(hedging.advance)
         self._lost = None  # requests are kept here until they are answered
         self._lost_requests = 0
         self._copies = copies_of(self._st, self._pool, hedge_after_s, second_attempts.BURST)
@@ -129,18 +131,18 @@ class HedgedStage(StageSimulation):
     def _run(self, arrivals_s: Floats, first: int, until_s: float, last: bool) -> int:
         if self._stale:
             self._rebuild()
+        arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
         while True:
-            first = hedging.advance(
+            first = self._run_hedged(
                 self._st,
                 self._copies,
                 self._pool,
                 self._out,
                 arrivals_s,
                 first,
-                until_s,
+                float(until_s),
                 last,
                 self.accounts.rt_max_s,
-                self._routing,
                 self._bouncers,
                 self._late,
             )

@@ -29,7 +29,6 @@ def _through(
     mixed: bool,
     first: int,
     until_s: float,
-    routing: int,
     bouncers: bool,
     late: int,
 ) -> int:
@@ -44,7 +43,7 @@ def _through(
         i += 1
         request = st.counter[REQUEST]
         st.counter[REQUEST] = request + 1
-        slot = loop.choose(st, out, now, routing)
+        slot = loop.choose(st, out, now)
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
             horizon = min(horizon, st.kinds.rows[st.slots[slot].kind].horizon_s)
@@ -64,7 +63,7 @@ def _through(
                 if pool.value[CONCURRENCY] > 0.0 and function == INF:
                     pool.number[THROTTLED] += 1
                 depart(out, request, now, now, INF, INF, REFUSED)
-        if routing == ALB and slot >= 0:
+        if len(st.routing) == ALB and slot >= 0:
             loop.show_in_flight(st, slot)
     return i
 
@@ -82,7 +81,6 @@ def advance(
     until_s: float,
     rt_max_s: float,
     fine_s: float,
-    routing: int,
     bouncers: bool,
     late: int,
     keep: bool,
@@ -98,7 +96,7 @@ def advance(
     """
     i = first
     while True:
-        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
+        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, bouncers, late)
         if count:
             account(accounts, out, rt_max_s, fine_s)
         full = out.rows[0] >= CHUNK

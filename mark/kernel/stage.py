@@ -14,6 +14,7 @@ from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
 from mark.kernel import functions, loop, service
 from mark.kernel.accounting import Accounting
+from mark.kernel.compiled import Prepared
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
 from mark.kernel.faults import fault_state, with_slots
 from mark.kernel.lost import Lost, ended
@@ -37,6 +38,7 @@ from mark.kernel.state import (
     Ints,
     Kinds,
     Stage,
+    known,
 )
 from mark.kernel.tree import ROOT, WIDTH, first_leaf_of, levels_for, places_for
 from mark.rules import second_attempts
@@ -104,6 +106,8 @@ class StageSimulation:
         counter = np.zeros(4, dtype=np.int64)
         counter[RANDOM] = seed
         self._st = Stage(
+            routing=known(self._routing),
+            fails=known(int(faults.any)),
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
             slots=np.zeros(0, dtype=SLOT),
@@ -123,6 +127,9 @@ class StageSimulation:
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = functions.pool_for(function)
+        self._run_advance, self._run_warm = Prepared(service.advance), Prepared(functions.warm)
+        self._start_open = Prepared(loop.start_open)
+        self._show_all = Prepared(loop.show_all_in_flight if self._routing == ALB else loop.show_all)
 
     # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
 
@@ -205,7 +212,7 @@ class StageSimulation:
 
     def warm(self, at_s: float, environments: int) -> int:
         """Ping functions until that many environments are there; returns how many were started."""
-        return int(functions.warm(self._pool, at_s, environments)) if self._function is not None else 0
+        return int(self._run_warm(self._pool, float(at_s), environments)) if self._function is not None else 0
 
     def start_warm(self, environments: int) -> None:
         """Environments that are warm at the start, unbilled: part of the first fleet."""
@@ -227,20 +234,21 @@ class StageSimulation:
             raise ValueError("where replicas crash requests have one limit")
         if self._stale:
             self._rebuild()
+        arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
+        limits_s = self._limit_s if limit_s is None else np.ascontiguousarray(limit_s, dtype=np.float64)
         while True:
-            first = service.advance(
+            first = self._run_advance(
                 self._st,
                 self._pool,
                 self._out,
                 self.accounts.arrays,
                 arrivals_s,
-                self._limit_s if limit_s is None else limit_s,
+                limits_s,
                 limit_s is not None,
                 first,
-                until_s,
+                float(until_s),
                 self.accounts.rt_max_s,
                 self.accounts.fine_s,
-                self._routing,
                 self._bouncers,
                 self._late,
                 self._has_rows,
@@ -355,7 +363,7 @@ class StageSimulation:
         own["leaf"] = -1
         self._stale = True
         if own["open_size"] > 0:
-            loop.start_open(self._st, self._out, number, float(own["open_start_s"]))
+            self._start_open(self._st, self._out, number, float(own["open_start_s"]))
             self._departed()
 
     def _departed(self) -> None:
@@ -427,9 +435,7 @@ class StageSimulation:
             st.leaf_slot[at + leaves] = mine
             if by_class:
                 st.classes.tree_at[tree], st.classes.tree_levels[tree] = at, levels
-                loop.show_all_in_flight(st, mine)
-            else:
-                loop.show_all(st, mine)
+            self._show_all(st, mine)
         if by_class:
             st.classes.weight[:] = self._weights(trees, kinds)
         self._stale = False
