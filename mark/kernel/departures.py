@@ -82,13 +82,13 @@ def depart_together(out: Departures, members: Records, size: int, start_s: float
     row = out.rows[0]
     for i in range(size):
         at = row + np.uint64(i)
-        out.arrival_s[at] = members[i].arrival_s
-        out.latency_s[at] = answer_s - members[i].arrival_s
+        out.arrival_s[at] = members[np.uint64(i)].arrival_s
+        out.latency_s[at] = answer_s - members[np.uint64(i)].arrival_s
         out.slot[at] = slot
     if out.request.shape[0] > 0:
         for i in range(size):
             at = row + np.uint64(i)
-            out.request[at] = members[i].request
+            out.request[at] = members[np.uint64(i)].request
             out.start_s[at] = start_s
             out.answer_s[at] = answer_s
     out.rows[0] = row + np.uint64(size)

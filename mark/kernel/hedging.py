@@ -43,6 +43,7 @@ from mark.kernel.copies import (
 )
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
 from mark.kernel.random import service_factor
+from mark.kernel.records import batch_s, of_kind, of_member, of_slot
 from mark.kernel.state import (
     CONCURRENCY,
     FEWEST_IN_FLIGHT,
@@ -73,16 +74,15 @@ _FUNCTION = admission.FUNCTION
 @compiled
 def _show(st: Stage, slot: int) -> None:
     """Tell the trees that requests are routed by."""
-    kinds = st.kinds
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     kind, leaf = own.kind, own.leaf
     if leaf < 0:
         return
-    at = kinds.rows[kind].tree_at
+    at = of_kind(st, kind).tree_at
     if own.open_size > 0:
         set_leaf(st.free_tree, at, leaf, INF)
         set_leaf(st.open_tree, at, leaf, loop.open_key(st, slot, kind))
-        if kinds.rows[kind].workers > 1:
+        if of_kind(st, kind).workers > 1:
             set_leaf(st.due_tree, at, leaf, own.open_start_s)
     else:
         set_leaf(st.open_tree, at, leaf, INF)
@@ -93,9 +93,9 @@ def _show(st: Stage, slot: int) -> None:
 @compiled
 def _hide(st: Stage, slot: int) -> int:
     """Route nothing there until it is shown; returns its place among those that are ready, -1: it is not."""
-    leaf = st.slots[slot].leaf
+    leaf = of_slot(st, slot).leaf
     if leaf >= 0:
-        at = st.kinds.rows[st.slots[slot].kind].tree_at
+        at = of_kind(st, of_slot(st, slot).kind).tree_at
         set_leaf(st.free_tree, at, leaf, INF)
         set_leaf(st.open_tree, at, leaf, INF)
         set_leaf(st.due_tree, at, leaf, INF)
@@ -125,10 +125,10 @@ def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
     start = INF
     batch = cp.first_waiting[slot]
     if batch >= 0:
-        worker = loop.earliest(cp.free_s, slot, st.kinds.rows[st.slots[slot].kind].workers)
+        worker = loop.earliest(cp.free_s, slot, of_kind(st, of_slot(st, slot).kind).workers)
         start = max(cp.free_s[slot, worker], cp.ready_s[batch])
-    elif st.slots[slot].open_size > 0:
-        start = st.slots[slot].open_start_s
+    elif of_slot(st, slot).open_size > 0:
+        start = of_slot(st, slot).open_start_s
     set_leaf(cp.start_tree, ROOT, cp.number[LEAF] + CALLS + slot, start)
 
 
@@ -136,7 +136,7 @@ def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
 def _answers_next(st: Stage, cp: Copies, slot: int) -> int:
     """The worker whose batch is answered next, -1: none."""
     best = -1
-    for worker in range(st.kinds.rows[st.slots[slot].kind].workers):
+    for worker in range(of_kind(st, of_slot(st, slot).kind).workers):
         batch = cp.first_running[slot, worker]
         if batch >= 0 and (best < 0 or cp.answer_s[batch] < cp.answer_s[cp.first_running[slot, best]]):
             best = worker
@@ -168,9 +168,9 @@ def _free(cp: Copies, batch: int) -> None:
 def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batch: int) -> int:
     """A closed batch takes the worker that is free first in `free_s`; returns which."""
     kind = cp.kind[batch]
-    worker = loop.earliest(free_s, slot, st.kinds.rows[kind].workers)
+    worker = loop.earliest(free_s, slot, of_kind(st, kind).workers)
     start = max(free_s[slot, worker], cp.ready_s[batch])
-    service = st.kinds.service_s[kind, cp.size[batch]] * cp.factor[batch]
+    service = batch_s(st, kind, cp.size[batch]) * cp.factor[batch]
     if loop.may_fail(st):
         start = faults.begins_s(fs, slot, start)
         service = faults.takes_s(fs, slot, start, service)
@@ -183,15 +183,15 @@ def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batc
 @compiled
 def _foresee_free(st: Stage, slot: int) -> None:
     """Its first worker is free as `worker_free_s` has it now; here that is kept where there is one worker, too."""
-    free_s, own = st.worker_free_s, st.slots[slot]
-    own.free_s = free_s[slot, loop.earliest(free_s, slot, st.kinds.rows[own.kind].workers)]
+    free_s, own = st.worker_free_s, of_slot(st, slot)
+    own.free_s = free_s[slot, loop.earliest(free_s, slot, of_kind(st, own.kind).workers)]
 
 
 @compiled
 def _foresee(st: Stage, cp: Copies, slot: int) -> None:
     """Play all that waits through anew: something has left the queue."""
-    kind = st.slots[slot].kind
-    for worker in range(st.kinds.rows[kind].workers):
+    kind = of_slot(st, slot).kind
+    for worker in range(of_kind(st, kind).workers):
         st.worker_free_s[slot, worker] = cp.free_s[slot, worker]
     if loop.may_fail(st):
         foreseen, begun = st.faults, cp.faults
@@ -205,19 +205,19 @@ def _foresee(st: Stage, cp: Copies, slot: int) -> None:
         _play(st, cp, st.faults, st.worker_free_s, slot, batch)
         batch = cp.behind[batch]
     _foresee_free(st, slot)
-    if st.slots[slot].open_size > 0:
-        free = st.slots[slot].free_s
-        st.slots[slot].open_start_s = _start_s(free, cp.opened_s[slot], st.kinds.rows[kind].window_s)
+    if of_slot(st, slot).open_size > 0:
+        free = of_slot(st, slot).free_s
+        of_slot(st, slot).open_start_s = _start_s(free, cp.opened_s[slot], of_kind(st, kind).window_s)
 
 
 @compiled
 def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
     """No request joins the open batch any more; it starts at `ready_s`, or when a worker is free for it."""
     batch = cp.open_batch[slot]
-    kind = st.slots[slot].kind
-    cp.size[batch] = st.slots[slot].open_size
+    kind = of_slot(st, slot).kind
+    cp.size[batch] = of_slot(st, slot).open_size
     cp.kind[batch] = kind
-    cp.factor[batch] = service_factor(st.counter, st.kinds.rows[kind].sigma)
+    cp.factor[batch] = service_factor(st.counter, of_kind(st, kind).sigma)
     cp.ready_s[batch] = ready_s
     cp.behind[batch] = -1
     if cp.last_waiting[slot] >= 0:
@@ -226,7 +226,7 @@ def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
         cp.first_waiting[slot] = batch
     cp.last_waiting[slot] = batch
     cp.open_batch[slot] = -1
-    st.slots[slot].open_size = 0
+    of_slot(st, slot).open_size = 0
     _play(st, cp, st.faults, st.worker_free_s, slot, batch)
     _foresee_free(st, slot)
     _show(st, slot)
@@ -236,26 +236,25 @@ def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
 @compiled
 def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_s: float) -> None:
     """An admitted copy joins the open batch, or opens one."""
-    kinds = st.kinds
-    kind = st.slots[slot].kind
-    full = kinds.rows[kind].n_batch
-    size = st.slots[slot].open_size
+    kind = of_slot(st, slot).kind
+    full = of_kind(st, kind).n_batch
+    size = of_slot(st, slot).open_size
     if size == 0:
         batch = cp.number[FREE]
         cp.number[FREE] = cp.behind[batch]
         cp.open_batch[slot] = batch
         cp.opened_s[slot] = now_s
-        free = st.slots[slot].free_s
-        st.slots[slot].open_start_s = _start_s(free, now_s, kinds.rows[kind].window_s if full > 1 else 0.0)
+        free = of_slot(st, slot).free_s
+        of_slot(st, slot).open_start_s = _start_s(free, now_s, of_kind(st, kind).window_s if full > 1 else 0.0)
     batch = cp.open_batch[slot]
     place, copy = _place_of(cp, member)
     cp.batch[place, copy] = batch
     cp.member[batch, size] = member
-    st.members[slot, size].arrival_s = now_s
-    st.members[slot, size].promise_s = promise_s
+    of_member(st, slot, size).arrival_s = now_s
+    of_member(st, slot, size).promise_s = promise_s
     size += 1
-    st.slots[slot].open_size = size
-    if st.slots[slot].open_start_s > now_s and loop.takes_another(st, slot, kind, size, False):
+    of_slot(st, slot).open_size = size
+    if of_slot(st, slot).open_start_s > now_s and loop.takes_another(st, slot, kind, size, False):
         _show(st, slot)
         _plan_start(st, cp, slot)
     else:
@@ -266,17 +265,17 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
 def _start(st: Stage, cp: Copies, slot: int) -> None:
     """The next batch of a replica starts. What is in it stays there."""
     if cp.first_waiting[slot] < 0:
-        close(st, cp, slot, st.slots[slot].open_start_s)
+        close(st, cp, slot, of_slot(st, slot).open_start_s)
     batch = cp.first_waiting[slot]
     cp.first_waiting[slot] = cp.behind[batch]
     if cp.behind[batch] < 0:
         cp.last_waiting[slot] = -1
     cp.behind[batch] = -1
     worker = _play(st, cp, cp.faults, cp.free_s, slot, batch)
-    cp.answer_s[batch] = cp.free_s[slot, worker] + st.kinds.rows[cp.kind[batch]].overhead_s
+    cp.answer_s[batch] = cp.free_s[slot, worker] + of_kind(st, cp.kind[batch]).overhead_s
     if loop.may_fail(st):
         cp.took_s[batch] = faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
-    st.slots[slot].busy_s += cp.took_s[batch]
+    of_slot(st, slot).busy_s += cp.took_s[batch]
     for at in range(cp.size[batch]):
         place, copy = _place_of(cp, cp.member[batch, at])
         cp.state[place, copy] = RUNNING
@@ -312,17 +311,17 @@ def _cancel(st: Stage, cp: Copies, member: int) -> None:
     slot, batch = cp.slot[place, copy], cp.batch[place, copy]
     cp.state[place, copy] = ENDED
     is_open = cp.open_batch[slot] == batch
-    size = (st.slots[slot].open_size if is_open else cp.size[batch]) - 1
+    size = (of_slot(st, slot).open_size if is_open else cp.size[batch]) - 1
     at = 0
     while cp.member[batch, at] != member:
         at += 1
     for i in range(at, size):
         cp.member[batch, i] = cp.member[batch, i + 1]
         if is_open:
-            st.members[slot, i].arrival_s = st.members[slot, i + 1].arrival_s
-            st.members[slot, i].promise_s = st.members[slot, i + 1].promise_s
+            of_member(st, slot, i).arrival_s = of_member(st, slot, i + 1).arrival_s
+            of_member(st, slot, i).promise_s = of_member(st, slot, i + 1).promise_s
     if is_open:
-        st.slots[slot].open_size = size
+        of_slot(st, slot).open_size = size
         if size == 0:
             cp.open_batch[slot] = -1
             _free(cp, batch)
@@ -432,7 +431,7 @@ def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
         worker = _answers_next(st, cp, slot)
         if worker >= 0:
             _answer(st, cp, out, slot)
-        elif cp.first_waiting[slot] >= 0 or st.slots[slot].open_size > 0:
+        elif cp.first_waiting[slot] >= 0 or of_slot(st, slot).open_size > 0:
             _start(st, cp, slot)
         else:
             return True
@@ -480,14 +479,13 @@ def lose(st: Stage, cp: Copies, slot: int) -> int:
 @compiled
 def _fewest_in_flight(st: Stage, cp: Copies) -> int:
     """As of `loop`, by counts that are kept here."""
-    kinds = st.kinds
     best = -1
     best_s = INF
     for at in range(st.counter[READY]):
         slot = st.ready[at]
-        kind = st.slots[slot].kind
-        full = kinds.rows[kind].n_batch
-        each_s = kinds.service_s[kind, full] / (full * kinds.rows[kind].workers)
+        kind = of_slot(st, slot).kind
+        full = of_kind(st, kind).n_batch
+        each_s = batch_s(st, kind, full) / (full * of_kind(st, kind).workers)
         work_s = each_s * (cp.in_flight[slot] + 1)
         if _better(work_s, False, slot, best_s, False, best):
             best, best_s = slot, work_s
@@ -523,7 +521,7 @@ def _send(
     horizon = limit_s
     if slot >= 0:
         latency = loop.expected_latency_s(st, slot, now_s)
-        horizon = min(limit_s, st.kinds.rows[st.slots[slot].kind].horizon_s)
+        horizon = min(limit_s, of_kind(st, of_slot(st, slot).kind).horizon_s)
     cp.slot[place, copy] = slot
     if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
         cp.state[place, copy] = WAITING

@@ -13,8 +13,9 @@ from mark.kernel import faults
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits, service_factor
+from mark.kernel.records import batch_s, of_kind, of_member, of_slot
 from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
-from mark.kernel.tree import first_leaf, set_leaf
+from mark.kernel.tree import first_leaf, lowest, set_leaf
 from mark.rules import admission, batching, routing
 
 _in_time = compiled(admission.in_time)
@@ -41,7 +42,7 @@ def _counts_flights(st: Stage) -> bool:
 @compiled
 def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
     """A request that went to the replica is in flight until then. At most F are counted."""
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     count = own.flight_count
     if _counts_flights(st) and count < st.flight_s.shape[1]:
         st.flight_s[slot, count] = answer_s
@@ -68,29 +69,29 @@ def earliest(free_s: Floats, slot: int, workers: int) -> int:
 def _work_until(st: Stage, slot: int, workers: int, until_s: float) -> None:
     """The worker that is free first has work until then."""
     if workers == 1:
-        st.slots[slot].free_s = until_s
+        of_slot(st, slot).free_s = until_s
     else:
         free_s = st.worker_free_s
         free_s[slot, earliest(free_s, slot, workers)] = until_s
-        st.slots[slot].free_s = free_s[slot, earliest(free_s, slot, workers)]
+        of_slot(st, slot).free_s = free_s[slot, earliest(free_s, slot, workers)]
 
 
 @compiled
 def show_free(st: Stage, slot: int, kind: int) -> None:
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     if own.leaf >= 0 and not _by_counts(st):
-        set_leaf(st.free_tree, st.kinds.rows[kind].tree_at, own.leaf, own.free_s)
+        set_leaf(st.free_tree, of_kind(st, kind).tree_at, own.leaf, own.free_s)
 
 
 @compiled
 def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     """Start the open batch of a replica at `ready_s`, or when its worker is free."""
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     kind = own.kind
-    row = st.kinds.rows[kind]
+    row = of_kind(st, kind)
     size = own.open_size
     start = max(own.free_s, ready_s)
-    service = st.kinds.service_s[kind, size] * service_factor(st.counter, row.sigma)
+    service = batch_s(st, kind, size) * service_factor(st.counter, row.sigma)
     if may_fail(st):
         start = faults.begins_s(st.faults, slot, start)
         service = faults.takes_s(st.faults, slot, start, service)
@@ -118,9 +119,9 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
 def show_all(st: Stage, slots: Ints) -> None:
     """Fill the leaves of a kind after its trees were laid out anew."""
     for slot in slots:
-        own = st.slots[slot]
+        own = of_slot(st, slot)
         kind = own.kind
-        row = st.kinds.rows[kind]
+        row = of_kind(st, kind)
         if own.open_size > 0:
             set_leaf(st.open_tree, row.tree_at, own.leaf, open_key(st, slot, kind))
             if row.workers > 1:
@@ -132,29 +133,28 @@ def show_all(st: Stage, slots: Ints) -> None:
 @compiled
 def open_key(st: Stage, slot: int, kind: int) -> float:
     """Completion of the next one to join: exact, or too early where it fills the batch before its window ends."""
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     size = own.open_size
-    fills = size + 1 == st.kinds.rows[kind].n_batch
-    return (own.free_s if fills else own.open_start_s) + st.kinds.service_s[kind, size + 1]
+    fills = size + 1 == of_kind(st, kind).n_batch
+    return (own.free_s if fills else own.open_start_s) + batch_s(st, kind, size + 1)
 
 
 @compiled
 def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bool:
     """Whether one more request may join a replica's open batch of `size`."""
-    row = st.kinds.rows[kind]
-    service_s = st.kinds.service_s
-    start = st.slots[slot].open_start_s
+    row = of_kind(st, kind)
+    start = of_slot(st, slot).open_start_s
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
     # A request that was accepted late has no promise to lose, but those behind it may.
-    answer = start + service_s[kind, size] + row.overhead_s
+    answer = start + batch_s(st, kind, size) + row.overhead_s
     oldest = 0
     while oldest < size - 1 and not _in_time(
-        answer - st.members[slot, oldest].arrival_s, st.members[slot, oldest].promise_s
+        answer - of_member(st, slot, oldest).arrival_s, of_member(st, slot, oldest).promise_s
     ):
         oldest += 1
     if mixed:  # else the oldest has the earliest deadline
         for i in range(oldest + 1, size):
-            other, so_far = st.members[slot, i], st.members[slot, oldest]
+            other, so_far = of_member(st, slot, i), of_member(st, slot, oldest)
             earlier = other.arrival_s + other.promise_s < so_far.arrival_s + so_far.promise_s
             if earlier and _in_time(answer - other.arrival_s, other.promise_s):
                 oldest = i
@@ -162,12 +162,12 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bo
         size < row.n_batch
         and _joins(
             start,
-            service_s[kind, size],
-            service_s[kind, size + 1],
-            service_s[kind, 1],
-            st.members[slot, oldest].arrival_s,
+            batch_s(st, kind, size),
+            batch_s(st, kind, size + 1),
+            batch_s(st, kind, 1),
+            of_member(st, slot, oldest).arrival_s,
             row.overhead_s,
-            st.members[slot, oldest].promise_s,
+            of_member(st, slot, oldest).promise_s,
         )
     )
 
@@ -175,15 +175,15 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bo
 @compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
     """An admitted request starts at once, joins the open batch, or opens one."""
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     kind = own.kind
-    row = st.kinds.rows[kind]
+    row = of_kind(st, kind)
     size = own.open_size
     if size == 0:
         free = own.free_s
         if row.n_batch == 1 or (free <= now_s and row.window_s <= 0.0):
             start = max(free, now_s)
-            service = st.kinds.service_s[kind, 1] * service_factor(st.counter, row.sigma)
+            service = batch_s(st, kind, 1) * service_factor(st.counter, row.sigma)
             if may_fail(st):
                 start = faults.begins_s(st.faults, slot, start)
                 service = faults.takes_s(st.faults, slot, start, service)
@@ -203,7 +203,7 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
             set_leaf(st.free_tree, row.tree_at, own.leaf, INF)
             if row.workers > 1:
                 set_leaf(st.due_tree, row.tree_at, own.leaf, own.open_start_s)
-    member = st.members[slot, size]
+    member = of_member(st, slot, size)
     member.arrival_s = now_s
     member.promise_s = promise_s
     member.request = request
@@ -218,19 +218,24 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
 @compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
     """Completion that a request arriving now would see on this replica, without overhead."""
-    own = st.slots[slot]
-    row = st.kinds.rows[own.kind]
+    own = of_slot(st, slot)
+    row = of_kind(st, own.kind)
     size = own.open_size
     if size > 0:
         start = max(own.free_s, now_s) if size + 1 == row.n_batch else own.open_start_s
-        return start + st.kinds.service_s[own.kind, size + 1]
+        return start + batch_s(st, own.kind, size + 1)
     window = row.window_s if row.n_batch > 1 else 0.0
-    return _start_s(own.free_s, now_s, window) + st.kinds.service_s[own.kind, 1]
+    return _start_s(own.free_s, now_s, window) + batch_s(st, own.kind, 1)
+
+
+@compiled
+def _slot_at(st: Stage, at: int, leaf: int) -> int:
+    return st.leaf_slot[np.uint64(at + leaf)]
 
 
 @compiled
 def _start_if_due(st: Stage, out: Departures, slot: int, now_s: float) -> None:
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     if own.open_size > 0 and own.open_start_s <= now_s:
         start_open(st, out, slot, own.open_start_s)
 
@@ -238,7 +243,6 @@ def _start_if_due(st: Stage, out: Departures, slot: int, now_s: float) -> None:
 @compiled
 def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
     """Power of two choices: the better of two replicas drawn at random (Mitzenmacher 2001)."""
-    kinds = st.kinds
     n = st.counter[READY]
     if n == 0:
         return -1
@@ -246,9 +250,9 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
     second = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     for slot in (first, second):
         _start_if_due(st, out, slot, now_s)
-    one, other = st.slots[first], st.slots[second]
-    a = _expected(st, first, now_s) + kinds.rows[one.kind].overhead_s
-    b = _expected(st, second, now_s) + kinds.rows[other.kind].overhead_s
+    one, other = of_slot(st, first), of_slot(st, second)
+    a = _expected(st, first, now_s) + of_kind(st, one.kind).overhead_s
+    b = _expected(st, second, now_s) + of_kind(st, other.kind).overhead_s
     return first if _better(a, one.open_size > 0, first, b, other.open_size > 0, second) else second
 
 
@@ -256,7 +260,7 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
 def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
     """Requests that went to the replica and are not answered; those that it passed on to a function count, too."""
     _start_if_due(st, out, slot, now_s)
-    own = st.slots[slot]
+    own = of_slot(st, slot)
     if own.flight_next_s <= now_s + TOLERANCE_S:
         kept = 0
         first_s = INF
@@ -274,14 +278,13 @@ def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
 @compiled
 def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
     """The choice of a balancer that sees no queues: the fewest in flight for what the replica can do."""
-    kinds = st.kinds
     best = -1
     best_s = INF
     for a in range(st.counter[READY]):
         slot = st.ready[a]
-        kind = st.slots[slot].kind
-        full = kinds.rows[kind].n_batch
-        each_s = kinds.service_s[kind, full] / (full * kinds.rows[kind].workers)
+        kind = of_slot(st, slot).kind
+        full = of_kind(st, kind).n_batch
+        each_s = batch_s(st, kind, full) / (full * of_kind(st, kind).workers)
         work_s = each_s * (_in_flight(st, out, slot, now_s) + 1)
         if _better(work_s, False, slot, best_s, False, best):
             best, best_s = slot, work_s
@@ -291,8 +294,8 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
 @compiled
 def show_in_flight(st: Stage, slot: int) -> None:
     """Tell the trees of a capacity class what a replica has in flight, and when that changes by itself."""
-    own = st.slots[slot]
-    at, leaf, size = st.kinds.rows[own.kind].tree_at, own.leaf, own.open_size
+    own = of_slot(st, slot)
+    at, leaf, size = of_kind(st, own.kind).tree_at, own.leaf, own.open_size
     set_leaf(st.due_tree, at, leaf, own.open_start_s if size > 0 else INF)
     set_leaf(st.flight_tree, at, leaf, own.flight_next_s)
     set_leaf(st.count_tree, at, leaf, (size + own.flight_count) * _TURNS + st.turn[slot])
@@ -320,16 +323,16 @@ def _alb(st: Stage, out: Departures, now_s: float) -> int:
     at, levels = classes.tree_at[group], classes.tree_levels[group]
     # Batches that `settle` started are shown as due still.
     while True:
-        if st.due_tree[at] <= now_s:
+        if lowest(st.due_tree, at) <= now_s:
             leaf = first_leaf(st.due_tree, at, levels, now_s)
-        elif st.flight_tree[at] <= now_s + TOLERANCE_S:
+        elif lowest(st.flight_tree, at) <= now_s + TOLERANCE_S:
             leaf = first_leaf(st.flight_tree, at, levels, now_s + TOLERANCE_S)
         else:
             break
-        slot = st.leaf_slot[at + leaf]
+        slot = _slot_at(st, at, leaf)
         _in_flight(st, out, slot, now_s)
         show_in_flight(st, slot)
-    slot = st.leaf_slot[at + first_leaf(st.count_tree, at, levels, st.count_tree[at])]
+    slot = _slot_at(st, at, first_leaf(st.count_tree, at, levels, lowest(st.count_tree, at)))
     st.turn[slot] = st.counter[REQUEST]
     return int(slot)
 
@@ -342,26 +345,26 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
     best_open = False
     for a in range(st.counter[ACTIVE]):
         kind = kinds.active[a]
-        row = kinds.rows[kind]
+        row = of_kind(st, kind)
         at, levels, overhead = row.tree_at, row.tree_levels, row.overhead_s
         # With several workers a replica may be a better choice once its batch has started: the next worker is free.
         if row.workers > 1:
-            while st.due_tree[at] <= now_s:
-                slot = st.leaf_slot[at + first_leaf(st.due_tree, at, levels, now_s)]
-                start_open(st, out, slot, st.slots[slot].open_start_s)
+            while lowest(st.due_tree, at) <= now_s:
+                slot = _slot_at(st, at, first_leaf(st.due_tree, at, levels, now_s))
+                start_open(st, out, slot, of_slot(st, slot).open_start_s)
         window = row.window_s if row.n_batch > 1 else 0.0
         # Open batches. A key is never later than the truth, so the lowest key is the best replica, once it turns out
         # to be the truth and its batch not to have started meanwhile. A key above what a free replica offers is not
         # even looked up: going down a tree is a fifth of a request's time.
         while True:
-            free_finish = _start_s(st.free_tree[at], now_s, window) + kinds.service_s[kind, 1] + overhead
-            key = st.open_tree[at]
+            free_finish = _start_s(lowest(st.free_tree, at), now_s, window) + batch_s(st, kind, 1) + overhead
+            key = lowest(st.open_tree, at)
             if key == INF or key + overhead > min(best_finish, free_finish):
                 break
             leaf = first_leaf(st.open_tree, at, levels, key)
-            slot = st.leaf_slot[at + leaf]
-            if st.slots[slot].open_start_s <= now_s:
-                start_open(st, out, slot, st.slots[slot].open_start_s)
+            slot = _slot_at(st, at, leaf)
+            if of_slot(st, slot).open_start_s <= now_s:
+                start_open(st, out, slot, of_slot(st, slot).open_start_s)
                 continue
             finish = _expected(st, slot, now_s)
             if finish > key:
@@ -373,8 +376,8 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
             break
         # All others: every replica free by the end of the window is equally good; the lowest id among them.
         if free_finish < INF and free_finish <= best_finish:
-            limit = max(st.free_tree[at], now_s + window)
-            slot = st.leaf_slot[at + first_leaf(st.free_tree, at, levels, limit)]
+            limit = max(lowest(st.free_tree, at), now_s + window)
+            slot = _slot_at(st, at, first_leaf(st.free_tree, at, levels, limit))
             if _better(free_finish, False, slot, best_finish, best_open, best):
                 best, best_finish, best_open = slot, free_finish, False
     return best
@@ -396,12 +399,12 @@ def choose(st: Stage, out: Departures, now_s: float) -> int:
 @compiled
 def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     """What a bouncer reckons with: as if a batch that the request opens and that waits were full already."""
-    own = st.slots[slot]
-    row = st.kinds.rows[own.kind]
+    own = of_slot(st, slot)
+    row = of_kind(st, own.kind)
     latency = _expected(st, slot, now_s) + row.overhead_s - now_s
     if own.open_size == 0:
         waits = row.n_batch > 1 and (row.window_s > 0.0 or own.free_s > now_s)
-        latency += _reserve_s(waits, st.kinds.service_s[own.kind, 1], st.kinds.service_s[own.kind, row.n_batch])
+        latency += _reserve_s(waits, batch_s(st, own.kind, 1), batch_s(st, own.kind, row.n_batch))
     return latency
 
 

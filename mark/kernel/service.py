@@ -7,10 +7,13 @@ flight wants to know until when a request that was passed on is in flight.
 
 from __future__ import annotations
 
+import numpy as np
+
 from mark.kernel import functions, loop
 from mark.kernel.accounting import Accounts, account
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
+from mark.kernel.records import of_kind, of_slot
 from mark.kernel.state import ALB, CONCURRENCY, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
 from mark.rules import admission
 
@@ -36,17 +39,17 @@ def _through(
     i = first
     end = arrivals_s.shape[0]
     while i < end and out.rows[0] < CHUNK:
-        now = arrivals_s[i]
+        now = arrivals_s[np.uint64(i)]
         if now >= until_s:
             break
-        horizon = limit_s[i if mixed else 0]
+        horizon = limit_s[np.uint64(i if mixed else 0)]
         i += 1
         request = st.counter[REQUEST]
         st.counter[REQUEST] = request + 1
         slot = loop.choose(st, out, now)
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
-            horizon = min(horizon, st.kinds.rows[st.slots[slot].kind].horizon_s)
+            horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
         else:
             latency = INF
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):

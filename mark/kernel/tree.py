@@ -69,6 +69,11 @@ def set_leaf(tree: Floats, at: int, leaf: int, value: float) -> None:
 
 
 @compiled
+def lowest(tree: Floats, at: int) -> float:
+    return tree[np.uint64(at)]
+
+
+@compiled
 def first_leaf(tree: Floats, at: int, levels: int, limit: float) -> int:
     """The leftmost leaf with a value of at most `limit`; the root says that there is one."""
     root, three, one = np.uint64(at), np.uint64(3), np.uint64(1)
