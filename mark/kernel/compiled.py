@@ -59,3 +59,21 @@ def compiled(function: F) -> F:
         return result
     finally:
         config.CACHE_DIR = before
+
+
+class Prepared:
+    """A compiled function, for calls from Python with arguments of the same types each time.
+
+    numba looks up the types of all arguments at every call, of each array in a tuple by itself: for a stage that took
+    fifteen times as long as the call. Here they are those of the first call, and are not checked: a number must not be
+    an int in one call and a float in another, and an array must not change its dtype, dimensions or layout.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function: Any = function
+        self._code: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._code is None:
+            self._code = self._function.compile(tuple(numba.typeof(argument) for argument in arguments))
+        return self._code(*arguments)

@@ -12,17 +12,17 @@ import numpy as np
 
 from mark.kernel.faults import with_slots
 from mark.kernel.state import INF, FaultState, Floats, FunctionPool, Ints, Stage
-from mark.kernel.tree import WIDTH, levels_for, places_for, set_leaf
+from mark.kernel.tree import ROOT, first_leaf_of, levels_for, places_for, set_leaf
 
 # Positions in Copies.number
-NEXT, OLDEST, FREE, AGAIN, AGAIN_AT, GIVEN_UP, LEVELS, STOPPED, HEDGES, WON, RETRIED = range(11)
+NEXT, OLDEST, FREE, AGAIN, AGAIN_AT, GIVEN_UP, LEVELS, LEAF, STOPPED, HEDGES, WON, RETRIED = range(12)
 # Positions in Copies.value
 AFTER_S, BUDGET, AGAIN_S, WASTED_S = range(4)
 # Of a copy
 NOT_SENT, WAITING, RUNNING, CALLED, ENDED = range(5)
 # Why the loop returned: nothing is left, the buffer of departures is full, there is no place for a request or batch
 DONE, FULL, NO_ROOM = range(3)
-# Leaves of `answer_tree` before those of the replicas: warm calls of functions, cold ones
+# Leaves of `answer_tree`, the first at LEAF, before those of the replicas: warm calls of functions, cold ones
 CALLS = 2
 
 
@@ -71,9 +71,9 @@ def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float, plac
     """Of no request yet; second copies are sent `after_s` after a request's arrival. `places` is a power of two."""
     value = np.zeros(4)
     value[AFTER_S], value[BUDGET] = after_s, budget
-    number = np.zeros(11, dtype=np.int64)
+    number = np.zeros(12, dtype=np.int64)
     number[FREE] = -1
-    slots, workers = st.free_s.shape
+    slots, workers = st.worker_free_s.shape
     found = Copies(
         number=number,
         value=value,
@@ -84,7 +84,7 @@ def copies_of(st: Stage, pool: FunctionPool, after_s: float, budget: float, plac
         state=np.zeros((places, 2), dtype=np.int64),
         batch=np.full((places, 2), -1, dtype=np.int64),
         again=np.zeros(places, dtype=np.int64),
-        member=np.zeros((0, st.member_s.shape[1]), dtype=np.int64),
+        member=np.zeros((0, st.members.shape[1]), dtype=np.int64),
         size=np.zeros(0, dtype=np.int64),
         kind=np.zeros(0, dtype=np.int64),
         factor=np.zeros(0),
@@ -122,11 +122,11 @@ def with_replicas(copies: Copies, more: int) -> Copies:
     for before in (copies.start_tree, copies.answer_tree):
         tree = np.full(places_for(levels), INF)
         if len(before):
-            first = len(before) - WIDTH ** int(copies.number[LEVELS])  # its leaves lie at its end
             for leaf in range(CALLS + have):
-                set_leaf(tree, 0, levels, leaf, float(before[first + leaf]))
+                own_s = before[ROOT + copies.number[LEAF] + leaf]
+                set_leaf(tree, ROOT, first_leaf_of(levels) + leaf, float(own_s))
         trees.append(tree)
-    copies.number[LEVELS] = levels
+    copies.number[LEVELS], copies.number[LEAF] = levels, first_leaf_of(levels)
     return copies._replace(
         open_batch=np.concatenate([copies.open_batch, none]),
         opened_s=np.concatenate([copies.opened_s, np.zeros(more)]),

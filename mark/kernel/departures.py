@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.kernel.compiled import compiled
-from mark.kernel.state import INF, Floats, Ints
+from mark.kernel.state import INF, Floats, Ints, Records
 
 # Values of `slot` that are no replica
 BY_FUNCTION, REFUSED = -1, -2
@@ -77,20 +77,18 @@ def depart(
 
 
 @compiled
-def depart_together(
-    out: Departures, requests: Ints, arrivals_s: Floats, size: int, start_s: float, answer_s: float, slot: int
-) -> None:
+def depart_together(out: Departures, members: Records, size: int, start_s: float, answer_s: float, slot: int) -> None:
     """The first `size` of a batch that has one start and one answer."""
     row = out.rows[0]
     for i in range(size):
         at = row + np.uint64(i)
-        out.arrival_s[at] = arrivals_s[i]
-        out.latency_s[at] = answer_s - arrivals_s[i]
+        out.arrival_s[at] = members[np.uint64(i)].arrival_s
+        out.latency_s[at] = answer_s - members[np.uint64(i)].arrival_s
         out.slot[at] = slot
     if out.request.shape[0] > 0:
         for i in range(size):
             at = row + np.uint64(i)
-            out.request[at] = requests[i]
+            out.request[at] = members[np.uint64(i)].request
             out.start_s[at] = start_s
             out.answer_s[at] = answer_s
     out.rows[0] = row + np.uint64(size)

@@ -9,6 +9,7 @@ import numpy as np
 
 from mark.domain.profile import Candidate
 from mark.kernel import hedging
+from mark.kernel.compiled import Prepared
 from mark.kernel.copies import (
     AGAIN,
     AGAIN_AT,
@@ -42,6 +43,7 @@ class HedgedStage(StageSimulation):
         super().__init__(candidates, **options)
         if self._routing == ALB:
             raise ValueError("a balancer of this kind sends no second copies")
+        self._run_hedged = Prepared(hedging.advance)
         self._lost = None  # requests are kept here until they are answered
         self._lost_requests = 0
         self._copies = copies_of(self._st, self._pool, hedge_after_s, second_attempts.BURST)
@@ -76,7 +78,8 @@ class HedgedStage(StageSimulation):
         self._st.faults.crash_s[number] = INF
         copies = self._copies
         lost = hedging.lose(self._st, copies, number)
-        self._st.free_s[number, :] = copies.free_s[number, :] = at_s
+        self._st.slots["free_s"][number] = at_s
+        self._st.worker_free_s[number, :] = copies.free_s[number, :] = at_s
         self._lost_requests += lost
         copies.again[:lost].sort()
         copies.number[[AGAIN, AGAIN_AT, GIVEN_UP]] = lost, 0, 0
@@ -128,18 +131,18 @@ class HedgedStage(StageSimulation):
     def _run(self, arrivals_s: Floats, first: int, until_s: float, last: bool) -> int:
         if self._stale:
             self._rebuild()
+        arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
         while True:
-            first = hedging.advance(
+            first = self._run_hedged(
                 self._st,
                 self._copies,
                 self._pool,
                 self._out,
                 arrivals_s,
                 first,
-                until_s,
+                float(until_s),
                 last,
                 self.accounts.rt_max_s,
-                self._routing,
                 self._bouncers,
                 self._late,
             )
@@ -154,17 +157,17 @@ class HedgedStage(StageSimulation):
                 self._copies = more
 
     def _grow(self, slots: int) -> None:
-        before = len(self._st.kind)
+        before = len(self._st.slots)
         super()._grow(slots)
-        if (more := len(self._st.kind) - before) > 0:
+        if (more := len(self._st.slots) - before) > 0:
             self._copies = with_replicas(self._copies, more)
 
     def _settle(self, number: int) -> None:
         """It is routed to no more. What is in its open batch starts when it was due."""
-        st = self._st
-        st.leaf[number] = -1
+        own = self._st.slots[number]
+        own["leaf"] = -1
         self._stale = True
-        if st.open_size[number] > 0:
+        if own["open_size"] > 0:
             # Not when a worker will be free for it: that may be sooner, once a copy before it leaves the queue.
-            window_s = float(st.kinds.window_s[st.kind[number]])
-            hedging.close(st, self._copies, number, float(self._copies.opened_s[number]) + window_s)
+            window_s = float(self._st.kinds.rows["window_s"][own["kind"]])
+            hedging.close(self._st, self._copies, number, float(self._copies.opened_s[number]) + window_s)

@@ -27,6 +27,7 @@ from mark.kernel.copies import (
     FULL,
     GIVEN_UP,
     HEDGES,
+    LEAF,
     LEVELS,
     NEXT,
     NO_ROOM,
@@ -42,6 +43,7 @@ from mark.kernel.copies import (
 )
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
 from mark.kernel.random import service_factor
+from mark.kernel.records import batch_s, of_kind, of_member, of_slot
 from mark.kernel.state import (
     CONCURRENCY,
     FEWEST_IN_FLIGHT,
@@ -55,7 +57,7 @@ from mark.kernel.state import (
     FunctionPool,
     Stage,
 )
-from mark.kernel.tree import first_leaf, set_leaf
+from mark.kernel.tree import ROOT, first_leaf, set_leaf
 from mark.rules import admission, batching, routing, second_attempts
 
 _destination = compiled(admission.destination)
@@ -72,32 +74,31 @@ _FUNCTION = admission.FUNCTION
 @compiled
 def _show(st: Stage, slot: int) -> None:
     """Tell the trees that requests are routed by."""
-    kinds = st.kinds
-    kind, leaf = st.kind[slot], st.leaf[slot]
+    own = of_slot(st, slot)
+    kind, leaf = own.kind, own.leaf
     if leaf < 0:
         return
-    at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
-    if st.open_size[slot] > 0:
-        set_leaf(st.free_tree, at, levels, leaf, INF)
-        set_leaf(st.open_tree, at, levels, leaf, loop.open_key(st, slot, kind))
-        if kinds.workers[kind] > 1:
-            set_leaf(st.due_tree, at, levels, leaf, st.open_start_s[slot])
+    at = of_kind(st, kind).tree_at
+    if own.open_size > 0:
+        set_leaf(st.free_tree, at, leaf, INF)
+        set_leaf(st.open_tree, at, leaf, loop.open_key(st, slot, kind))
+        if of_kind(st, kind).workers > 1:
+            set_leaf(st.due_tree, at, leaf, own.open_start_s)
     else:
-        set_leaf(st.open_tree, at, levels, leaf, INF)
-        set_leaf(st.due_tree, at, levels, leaf, INF)
+        set_leaf(st.open_tree, at, leaf, INF)
+        set_leaf(st.due_tree, at, leaf, INF)
         loop.show_free(st, slot, kind)
 
 
 @compiled
 def _hide(st: Stage, slot: int) -> int:
     """Route nothing there until it is shown; returns its place among those that are ready, -1: it is not."""
-    kinds = st.kinds
-    kind, leaf = st.kind[slot], st.leaf[slot]
+    leaf = of_slot(st, slot).leaf
     if leaf >= 0:
-        at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
-        set_leaf(st.free_tree, at, levels, leaf, INF)
-        set_leaf(st.open_tree, at, levels, leaf, INF)
-        set_leaf(st.due_tree, at, levels, leaf, INF)
+        at = of_kind(st, of_slot(st, slot).kind).tree_at
+        set_leaf(st.free_tree, at, leaf, INF)
+        set_leaf(st.open_tree, at, leaf, INF)
+        set_leaf(st.due_tree, at, leaf, INF)
     ready = st.counter[READY]
     for place in range(ready):
         if st.ready[place] == slot:
@@ -124,18 +125,18 @@ def _plan_start(st: Stage, cp: Copies, slot: int) -> None:
     start = INF
     batch = cp.first_waiting[slot]
     if batch >= 0:
-        worker = loop.earliest(cp.free_s, slot, st.kinds.workers[st.kind[slot]])
+        worker = loop.earliest(cp.free_s, slot, of_kind(st, of_slot(st, slot).kind).workers)
         start = max(cp.free_s[slot, worker], cp.ready_s[batch])
-    elif st.open_size[slot] > 0:
-        start = st.open_start_s[slot]
-    set_leaf(cp.start_tree, 0, cp.number[LEVELS], CALLS + slot, start)
+    elif of_slot(st, slot).open_size > 0:
+        start = of_slot(st, slot).open_start_s
+    set_leaf(cp.start_tree, ROOT, cp.number[LEAF] + CALLS + slot, start)
 
 
 @compiled
 def _answers_next(st: Stage, cp: Copies, slot: int) -> int:
     """The worker whose batch is answered next, -1: none."""
     best = -1
-    for worker in range(st.kinds.workers[st.kind[slot]]):
+    for worker in range(of_kind(st, of_slot(st, slot).kind).workers):
         batch = cp.first_running[slot, worker]
         if batch >= 0 and (best < 0 or cp.answer_s[batch] < cp.answer_s[cp.first_running[slot, best]]):
             best = worker
@@ -146,14 +147,14 @@ def _answers_next(st: Stage, cp: Copies, slot: int) -> int:
 def _plan_answer(st: Stage, cp: Copies, slot: int) -> None:
     worker = _answers_next(st, cp, slot)
     answer = INF if worker < 0 else cp.answer_s[cp.first_running[slot, worker]]
-    set_leaf(cp.answer_tree, 0, cp.number[LEVELS], CALLS + slot, answer)
+    set_leaf(cp.answer_tree, ROOT, cp.number[LEAF] + CALLS + slot, answer)
 
 
 @compiled
 def _plan_call(cp: Copies, ring: int) -> None:
     mask = cp.call.shape[1] - 1
     answer = cp.call_s[ring, cp.calls[ring, 0] & mask] if cp.calls[ring, 1] > 0 else INF
-    set_leaf(cp.answer_tree, 0, cp.number[LEVELS], ring, answer)
+    set_leaf(cp.answer_tree, ROOT, cp.number[LEAF] + ring, answer)
 
 
 @compiled
@@ -167,9 +168,9 @@ def _free(cp: Copies, batch: int) -> None:
 def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batch: int) -> int:
     """A closed batch takes the worker that is free first in `free_s`; returns which."""
     kind = cp.kind[batch]
-    worker = loop.earliest(free_s, slot, st.kinds.workers[kind])
+    worker = loop.earliest(free_s, slot, of_kind(st, kind).workers)
     start = max(free_s[slot, worker], cp.ready_s[batch])
-    service = st.kinds.service_s[kind, cp.size[batch]] * cp.factor[batch]
+    service = batch_s(st, kind, cp.size[batch]) * cp.factor[batch]
     if loop.may_fail(st):
         start = faults.begins_s(fs, slot, start)
         service = faults.takes_s(fs, slot, start, service)
@@ -180,11 +181,18 @@ def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batc
 
 
 @compiled
+def _foresee_free(st: Stage, slot: int) -> None:
+    """Its first worker is free as `worker_free_s` has it now; here that is kept where there is one worker, too."""
+    free_s, own = st.worker_free_s, of_slot(st, slot)
+    own.free_s = free_s[slot, loop.earliest(free_s, slot, of_kind(st, own.kind).workers)]
+
+
+@compiled
 def _foresee(st: Stage, cp: Copies, slot: int) -> None:
     """Play all that waits through anew: something has left the queue."""
-    kind = st.kind[slot]
-    for worker in range(st.kinds.workers[kind]):
-        st.free_s[slot, worker] = cp.free_s[slot, worker]
+    kind = of_slot(st, slot).kind
+    for worker in range(of_kind(st, kind).workers):
+        st.worker_free_s[slot, worker] = cp.free_s[slot, worker]
     if loop.may_fail(st):
         foreseen, begun = st.faults, cp.faults
         foreseen.slow[slot] = begun.slow[slot]
@@ -194,21 +202,22 @@ def _foresee(st: Stage, cp: Copies, slot: int) -> None:
         foreseen.hangs_drawn[slot] = begun.hangs_drawn[slot]
     batch = cp.first_waiting[slot]
     while batch >= 0:
-        _play(st, cp, st.faults, st.free_s, slot, batch)
+        _play(st, cp, st.faults, st.worker_free_s, slot, batch)
         batch = cp.behind[batch]
-    if st.open_size[slot] > 0:
-        free = st.free_s[slot, loop.earliest(st.free_s, slot, st.kinds.workers[kind])]
-        st.open_start_s[slot] = _start_s(free, cp.opened_s[slot], st.kinds.window_s[kind])
+    _foresee_free(st, slot)
+    if of_slot(st, slot).open_size > 0:
+        free = of_slot(st, slot).free_s
+        of_slot(st, slot).open_start_s = _start_s(free, cp.opened_s[slot], of_kind(st, kind).window_s)
 
 
 @compiled
 def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
     """No request joins the open batch any more; it starts at `ready_s`, or when a worker is free for it."""
     batch = cp.open_batch[slot]
-    kind = st.kind[slot]
-    cp.size[batch] = st.open_size[slot]
+    kind = of_slot(st, slot).kind
+    cp.size[batch] = of_slot(st, slot).open_size
     cp.kind[batch] = kind
-    cp.factor[batch] = service_factor(st.counter, st.kinds.sigma[kind])
+    cp.factor[batch] = service_factor(st.counter, of_kind(st, kind).sigma)
     cp.ready_s[batch] = ready_s
     cp.behind[batch] = -1
     if cp.last_waiting[slot] >= 0:
@@ -217,8 +226,9 @@ def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
         cp.first_waiting[slot] = batch
     cp.last_waiting[slot] = batch
     cp.open_batch[slot] = -1
-    st.open_size[slot] = 0
-    _play(st, cp, st.faults, st.free_s, slot, batch)
+    of_slot(st, slot).open_size = 0
+    _play(st, cp, st.faults, st.worker_free_s, slot, batch)
+    _foresee_free(st, slot)
     _show(st, slot)
     _plan_start(st, cp, slot)
 
@@ -226,26 +236,25 @@ def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
 @compiled
 def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_s: float) -> None:
     """An admitted copy joins the open batch, or opens one."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    full = kinds.n_batch[kind]
-    size = st.open_size[slot]
+    kind = of_slot(st, slot).kind
+    full = of_kind(st, kind).n_batch
+    size = of_slot(st, slot).open_size
     if size == 0:
         batch = cp.number[FREE]
         cp.number[FREE] = cp.behind[batch]
         cp.open_batch[slot] = batch
         cp.opened_s[slot] = now_s
-        free = st.free_s[slot, loop.earliest(st.free_s, slot, kinds.workers[kind])]
-        st.open_start_s[slot] = _start_s(free, now_s, kinds.window_s[kind] if full > 1 else 0.0)
+        free = of_slot(st, slot).free_s
+        of_slot(st, slot).open_start_s = _start_s(free, now_s, of_kind(st, kind).window_s if full > 1 else 0.0)
     batch = cp.open_batch[slot]
     place, copy = _place_of(cp, member)
     cp.batch[place, copy] = batch
     cp.member[batch, size] = member
-    st.member_s[slot, size] = now_s
-    st.member_promise_s[slot, size] = promise_s
+    of_member(st, slot, size).arrival_s = now_s
+    of_member(st, slot, size).promise_s = promise_s
     size += 1
-    st.open_size[slot] = size
-    if st.open_start_s[slot] > now_s and loop.takes_another(st, slot, kind, size, False):
+    of_slot(st, slot).open_size = size
+    if of_slot(st, slot).open_start_s > now_s and loop.takes_another(st, slot, kind, size, False):
         _show(st, slot)
         _plan_start(st, cp, slot)
     else:
@@ -256,17 +265,17 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
 def _start(st: Stage, cp: Copies, slot: int) -> None:
     """The next batch of a replica starts. What is in it stays there."""
     if cp.first_waiting[slot] < 0:
-        close(st, cp, slot, st.open_start_s[slot])
+        close(st, cp, slot, of_slot(st, slot).open_start_s)
     batch = cp.first_waiting[slot]
     cp.first_waiting[slot] = cp.behind[batch]
     if cp.behind[batch] < 0:
         cp.last_waiting[slot] = -1
     cp.behind[batch] = -1
     worker = _play(st, cp, cp.faults, cp.free_s, slot, batch)
-    cp.answer_s[batch] = cp.free_s[slot, worker] + st.kinds.overhead_s[cp.kind[batch]]
+    cp.answer_s[batch] = cp.free_s[slot, worker] + of_kind(st, cp.kind[batch]).overhead_s
     if loop.may_fail(st):
         cp.took_s[batch] = faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
-    st.busy_s[slot] += cp.took_s[batch]
+    of_slot(st, slot).busy_s += cp.took_s[batch]
     for at in range(cp.size[batch]):
         place, copy = _place_of(cp, cp.member[batch, at])
         cp.state[place, copy] = RUNNING
@@ -302,17 +311,17 @@ def _cancel(st: Stage, cp: Copies, member: int) -> None:
     slot, batch = cp.slot[place, copy], cp.batch[place, copy]
     cp.state[place, copy] = ENDED
     is_open = cp.open_batch[slot] == batch
-    size = (st.open_size[slot] if is_open else cp.size[batch]) - 1
+    size = (of_slot(st, slot).open_size if is_open else cp.size[batch]) - 1
     at = 0
     while cp.member[batch, at] != member:
         at += 1
     for i in range(at, size):
         cp.member[batch, i] = cp.member[batch, i + 1]
         if is_open:
-            st.member_s[slot, i] = st.member_s[slot, i + 1]
-            st.member_promise_s[slot, i] = st.member_promise_s[slot, i + 1]
+            of_member(st, slot, i).arrival_s = of_member(st, slot, i + 1).arrival_s
+            of_member(st, slot, i).promise_s = of_member(st, slot, i + 1).promise_s
     if is_open:
-        st.open_size[slot] = size
+        of_slot(st, slot).open_size = size
         if size == 0:
             cp.open_batch[slot] = -1
             _free(cp, batch)
@@ -398,20 +407,20 @@ def _until(st: Stage, cp: Copies, out: Departures, until_s: float) -> bool:
     At one moment answers come before starts: what they cancel does not start. Functions come first, warm calls, then
     cold ones, then replicas by their numbers.
     """
-    levels = cp.number[LEVELS]
+    levels, leaf = cp.number[LEVELS], cp.number[LEAF]
     while out.rows[0] < CHUNK:
-        answer, start = cp.answer_tree[0], cp.start_tree[0]
+        answer, start = cp.answer_tree[ROOT], cp.start_tree[ROOT]
         first = min(answer, start)
         if first > until_s or first == INF:
             return True
         if answer <= start:
-            leaf = first_leaf(cp.answer_tree, 0, levels, answer)
-            if leaf < CALLS:
-                _answer_call(st, cp, out, leaf)
+            whose = first_leaf(cp.answer_tree, ROOT, levels, answer) - leaf
+            if whose < CALLS:
+                _answer_call(st, cp, out, whose)
             else:
-                _answer(st, cp, out, leaf - CALLS)
+                _answer(st, cp, out, whose - CALLS)
         else:
-            _start(st, cp, first_leaf(cp.start_tree, 0, levels, start) - CALLS)
+            _start(st, cp, first_leaf(cp.start_tree, ROOT, levels, start) - leaf - CALLS)
     return False
 
 
@@ -422,7 +431,7 @@ def flush(st: Stage, cp: Copies, out: Departures, slot: int) -> bool:
         worker = _answers_next(st, cp, slot)
         if worker >= 0:
             _answer(st, cp, out, slot)
-        elif cp.first_waiting[slot] >= 0 or st.open_size[slot] > 0:
+        elif cp.first_waiting[slot] >= 0 or of_slot(st, slot).open_size > 0:
             _start(st, cp, slot)
         else:
             return True
@@ -470,14 +479,13 @@ def lose(st: Stage, cp: Copies, slot: int) -> int:
 @compiled
 def _fewest_in_flight(st: Stage, cp: Copies) -> int:
     """As of `loop`, by counts that are kept here."""
-    kinds = st.kinds
     best = -1
     best_s = INF
     for at in range(st.counter[READY]):
         slot = st.ready[at]
-        kind = st.kind[slot]
-        full = kinds.n_batch[kind]
-        each_s = kinds.service_s[kind, full] / (full * kinds.workers[kind])
+        kind = of_slot(st, slot).kind
+        full = of_kind(st, kind).n_batch
+        each_s = batch_s(st, kind, full) / (full * of_kind(st, kind).workers)
         work_s = each_s * (cp.in_flight[slot] + 1)
         if _better(work_s, False, slot, best_s, False, best):
             best, best_s = slot, work_s
@@ -494,7 +502,6 @@ def _send(
     hedges: bool,
     now_s: float,
     limit_s: float,
-    routing: int,
     bouncers: bool,
     late: int,
 ) -> None:
@@ -502,7 +509,7 @@ def _send(
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
     hidden = _hide(st, besides) if hedges else -1
-    slot = _fewest_in_flight(st, cp) if routing == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s, routing)
+    slot = _fewest_in_flight(st, cp) if len(st.routing) == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s)
     if hedges:
         _unhide(st, besides, hidden)
         if slot < 0:
@@ -514,7 +521,7 @@ def _send(
     horizon = limit_s
     if slot >= 0:
         latency = loop.expected_latency_s(st, slot, now_s)
-        horizon = min(limit_s, st.kinds.horizon_s[st.kind[slot]])
+        horizon = min(limit_s, of_kind(st, of_slot(st, slot).kind).horizon_s)
     cp.slot[place, copy] = slot
     if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
         cp.state[place, copy] = WAITING
@@ -589,7 +596,6 @@ def advance(
     until_s: float,
     last: bool,
     limit_s: float,
-    routing: int,
     bouncers: bool,
     late: int,
 ) -> int:
@@ -651,4 +657,4 @@ def advance(
             cp.slot[place, 1] = -1
             value[BUDGET] = _grown(value[BUDGET], 1)
             member = 2 * request
-        _send(st, cp, pool, out, member, hedges, now, limit_s, routing, bouncers, late)
+        _send(st, cp, pool, out, member, hedges, now, limit_s, bouncers, late)

@@ -13,8 +13,9 @@ from mark.kernel import faults
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits, service_factor
+from mark.kernel.records import batch_s, of_kind, of_member, of_slot
 from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
-from mark.kernel.tree import first_leaf, set_leaf
+from mark.kernel.tree import first_leaf, lowest, set_leaf
 from mark.rules import admission, batching, routing
 
 _in_time = compiled(admission.in_time)
@@ -28,24 +29,30 @@ _TURNS = 2.0**40
 
 
 @compiled
-def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
-    """A request that went to the replica is in flight until then. At most F are counted."""
-    count = st.flight_count[slot]
-    if count < st.flight_s.shape[1]:
-        st.flight_s[slot, count] = answer_s
-        st.flight_count[slot] = count + 1
-        st.flight_next_s[slot] = min(st.flight_next_s[slot], answer_s)
+def _by_counts(st: Stage) -> bool:
+    """Does a replica's place in the trees go by its requests in flight, in capacity classes?"""
+    return len(st.routing) == ALB
 
 
 @compiled
-def _by_counts(st: Stage) -> bool:
-    """Does a replica's place in the trees go by its requests in flight, in capacity classes?"""
-    return st.classes.weight.shape[0] > 0
+def _counts_flights(st: Stage) -> bool:
+    return len(st.routing) == ALB or len(st.routing) == FEWEST_IN_FLIGHT
+
+
+@compiled
+def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
+    """A request that went to the replica is in flight until then. At most F are counted."""
+    own = of_slot(st, slot)
+    count = own.flight_count
+    if _counts_flights(st) and count < st.flight_s.shape[1]:
+        st.flight_s[slot, count] = answer_s
+        own.flight_count = count + 1
+        own.flight_next_s = min(own.flight_next_s, answer_s)
 
 
 @compiled
 def may_fail(st: Stage) -> bool:
-    return st.faults.value.shape[0] > 0
+    return len(st.fails) > 0
 
 
 @compiled
@@ -59,54 +66,66 @@ def earliest(free_s: Floats, slot: int, workers: int) -> int:
 
 
 @compiled
+def _work_until(st: Stage, slot: int, workers: int, until_s: float) -> None:
+    """The worker that is free first has work until then."""
+    if workers == 1:
+        of_slot(st, slot).free_s = until_s
+    else:
+        free_s = st.worker_free_s
+        free_s[slot, earliest(free_s, slot, workers)] = until_s
+        of_slot(st, slot).free_s = free_s[slot, earliest(free_s, slot, workers)]
+
+
+@compiled
 def show_free(st: Stage, slot: int, kind: int) -> None:
-    kinds = st.kinds
-    if st.leaf[slot] >= 0 and not _by_counts(st):
-        free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
-        set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], free)
+    own = of_slot(st, slot)
+    if own.leaf >= 0 and not _by_counts(st):
+        set_leaf(st.free_tree, of_kind(st, kind).tree_at, own.leaf, own.free_s)
 
 
 @compiled
 def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     """Start the open batch of a replica at `ready_s`, or when its worker is free."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    size = st.open_size[slot]
-    worker = earliest(st.free_s, slot, kinds.workers[kind])
-    start = max(st.free_s[slot, worker], ready_s)
-    service = kinds.service_s[kind, size] * service_factor(st.counter, kinds.sigma[kind])
+    own = of_slot(st, slot)
+    kind = own.kind
+    row = of_kind(st, kind)
+    size = own.open_size
+    start = max(own.free_s, ready_s)
+    service = batch_s(st, kind, size) * service_factor(st.counter, row.sigma)
     if may_fail(st):
         start = faults.begins_s(st.faults, slot, start)
         service = faults.takes_s(st.faults, slot, start, service)
     finish = start + service
-    st.free_s[slot, worker] = finish
-    answer = finish + kinds.overhead_s[kind]
+    _work_until(st, slot, row.workers, finish)
+    answer = finish + row.overhead_s
     shown = slot
     if may_fail(st):
         service = faults.works_s(st.faults, slot, start, service)
         shown = faults.shown_slot(st.faults, slot, answer)
-    st.busy_s[slot] += service
-    depart_together(out, st.member_id[slot], st.member_s[slot], size, start, answer, shown)
-    if st.flight_s.shape[1] > 0:
+    own.busy_s += service
+    depart_together(out, st.members[slot], size, start, answer, shown)
+    if _counts_flights(st):
         for _ in range(size):
             in_flight_until(st, slot, answer)
-    st.open_size[slot] = 0
-    if st.leaf[slot] >= 0 and not _by_counts(st):
-        set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
-        if kinds.workers[kind] > 1:
-            set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
+    own.open_size = 0
+    if own.leaf >= 0 and not _by_counts(st):
+        set_leaf(st.open_tree, row.tree_at, own.leaf, INF)
+        if row.workers > 1:
+            set_leaf(st.due_tree, row.tree_at, own.leaf, INF)
     show_free(st, slot, kind)
 
 
 @compiled
-def show_all(st: Stage, kind: int, at: int, levels: int, slots: Ints) -> None:
+def show_all(st: Stage, slots: Ints) -> None:
     """Fill the leaves of a kind after its trees were laid out anew."""
-    kinds = st.kinds
     for slot in slots:
-        if st.open_size[slot] > 0:
-            set_leaf(st.open_tree, at, levels, st.leaf[slot], open_key(st, slot, kind))
-            if kinds.workers[kind] > 1:
-                set_leaf(st.due_tree, at, levels, st.leaf[slot], st.open_start_s[slot])
+        own = of_slot(st, slot)
+        kind = own.kind
+        row = of_kind(st, kind)
+        if own.open_size > 0:
+            set_leaf(st.open_tree, row.tree_at, own.leaf, open_key(st, slot, kind))
+            if row.workers > 1:
+                set_leaf(st.due_tree, row.tree_at, own.leaf, own.open_start_s)
         else:
             show_free(st, slot, kind)
 
@@ -114,38 +133,41 @@ def show_all(st: Stage, kind: int, at: int, levels: int, slots: Ints) -> None:
 @compiled
 def open_key(st: Stage, slot: int, kind: int) -> float:
     """Completion of the next one to join: exact, or too early where it fills the batch before its window ends."""
-    kinds = st.kinds
-    size = st.open_size[slot]
-    free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
-    return (free if size + 1 == kinds.n_batch[kind] else st.open_start_s[slot]) + kinds.service_s[kind, size + 1]
+    own = of_slot(st, slot)
+    size = own.open_size
+    fills = size + 1 == of_kind(st, kind).n_batch
+    return (own.free_s if fills else own.open_start_s) + batch_s(st, kind, size + 1)
 
 
 @compiled
 def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bool:
     """Whether one more request may join a replica's open batch of `size`."""
-    kinds = st.kinds
+    row = of_kind(st, kind)
+    start = of_slot(st, slot).open_start_s
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
     # A request that was accepted late has no promise to lose, but those behind it may.
-    answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
+    answer = start + batch_s(st, kind, size) + row.overhead_s
     oldest = 0
-    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
+    while oldest < size - 1 and not _in_time(
+        answer - of_member(st, slot, oldest).arrival_s, of_member(st, slot, oldest).promise_s
+    ):
         oldest += 1
     if mixed:  # else the oldest has the earliest deadline
         for i in range(oldest + 1, size):
-            arrival, promise = st.member_s[slot, i], st.member_promise_s[slot, i]
-            earlier = arrival + promise < st.member_s[slot, oldest] + st.member_promise_s[slot, oldest]
-            if earlier and _in_time(answer - arrival, promise):
+            other, so_far = of_member(st, slot, i), of_member(st, slot, oldest)
+            earlier = other.arrival_s + other.promise_s < so_far.arrival_s + so_far.promise_s
+            if earlier and _in_time(answer - other.arrival_s, other.promise_s):
                 oldest = i
     return bool(
-        size < kinds.n_batch[kind]
+        size < row.n_batch
         and _joins(
-            st.open_start_s[slot],
-            kinds.service_s[kind, size],
-            kinds.service_s[kind, size + 1],
-            kinds.service_s[kind, 1],
-            st.member_s[slot, oldest],
-            kinds.overhead_s[kind],
-            st.member_promise_s[slot, oldest],
+            start,
+            batch_s(st, kind, size),
+            batch_s(st, kind, size + 1),
+            batch_s(st, kind, 1),
+            of_member(st, slot, oldest).arrival_s,
+            row.overhead_s,
+            of_member(st, slot, oldest).promise_s,
         )
     )
 
@@ -153,112 +175,116 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bo
 @compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
     """An admitted request starts at once, joins the open batch, or opens one."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    full = kinds.n_batch[kind]
-    size = st.open_size[slot]
-    worker = earliest(st.free_s, slot, kinds.workers[kind])
-    free = st.free_s[slot, worker]
+    own = of_slot(st, slot)
+    kind = own.kind
+    row = of_kind(st, kind)
+    size = own.open_size
     if size == 0:
-        if full == 1 or (free <= now_s and kinds.window_s[kind] <= 0.0):
+        free = own.free_s
+        if row.n_batch == 1 or (free <= now_s and row.window_s <= 0.0):
             start = max(free, now_s)
-            service = kinds.service_s[kind, 1] * service_factor(st.counter, kinds.sigma[kind])
+            service = batch_s(st, kind, 1) * service_factor(st.counter, row.sigma)
             if may_fail(st):
                 start = faults.begins_s(st.faults, slot, start)
                 service = faults.takes_s(st.faults, slot, start, service)
-            st.free_s[slot, worker] = start + service
-            answer = start + service + kinds.overhead_s[kind]
+            _work_until(st, slot, row.workers, start + service)
+            answer = start + service + row.overhead_s
             shown = slot
             if may_fail(st):
                 service = faults.works_s(st.faults, slot, start, service)
                 shown = faults.shown_slot(st.faults, slot, answer)
-            st.busy_s[slot] += service
+            own.busy_s += service
             depart(out, request, now_s, start, answer, answer - now_s, shown)
             in_flight_until(st, slot, answer)
             show_free(st, slot, kind)
             return
-        st.open_start_s[slot] = _start_s(free, now_s, kinds.window_s[kind])
+        own.open_start_s = _start_s(free, now_s, row.window_s)
         if not _by_counts(st):
-            set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
-            if kinds.workers[kind] > 1:
-                set_leaf(
-                    st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], st.open_start_s[slot]
-                )
-    st.member_s[slot, size] = now_s
-    st.member_id[slot, size] = request
-    st.member_promise_s[slot, size] = promise_s
+            set_leaf(st.free_tree, row.tree_at, own.leaf, INF)
+            if row.workers > 1:
+                set_leaf(st.due_tree, row.tree_at, own.leaf, own.open_start_s)
+    member = of_member(st, slot, size)
+    member.arrival_s = now_s
+    member.promise_s = promise_s
+    member.request = request
     size += 1
-    st.open_size[slot] = size
-    if takes_another(st, slot, kind, size, mixed):
-        if not _by_counts(st):
-            set_leaf(
-                st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], open_key(st, slot, kind)
-            )
-    else:
+    own.open_size = size
+    if not takes_another(st, slot, kind, size, mixed):
         start_open(st, out, slot, now_s)
+    elif not _by_counts(st):
+        set_leaf(st.open_tree, row.tree_at, own.leaf, open_key(st, slot, kind))
 
 
 @compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
     """Completion that a request arriving now would see on this replica, without overhead."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    free = st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])]
-    size = st.open_size[slot]
+    own = of_slot(st, slot)
+    row = of_kind(st, own.kind)
+    size = own.open_size
     if size > 0:
-        start = max(free, now_s) if size + 1 == kinds.n_batch[kind] else st.open_start_s[slot]
-        return start + kinds.service_s[kind, size + 1]
-    window = kinds.window_s[kind] if kinds.n_batch[kind] > 1 else 0.0
-    return _start_s(free, now_s, window) + kinds.service_s[kind, 1]
+        start = max(own.free_s, now_s) if size + 1 == row.n_batch else own.open_start_s
+        return start + batch_s(st, own.kind, size + 1)
+    window = row.window_s if row.n_batch > 1 else 0.0
+    return _start_s(own.free_s, now_s, window) + batch_s(st, own.kind, 1)
+
+
+@compiled
+def _slot_at(st: Stage, at: int, leaf: int) -> int:
+    return st.leaf_slot[np.uint64(at + leaf)]
+
+
+@compiled
+def _start_if_due(st: Stage, out: Departures, slot: int, now_s: float) -> None:
+    own = of_slot(st, slot)
+    if own.open_size > 0 and own.open_start_s <= now_s:
+        start_open(st, out, slot, own.open_start_s)
 
 
 @compiled
 def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
     """Power of two choices: the better of two replicas drawn at random (Mitzenmacher 2001)."""
-    kinds = st.kinds
     n = st.counter[READY]
     if n == 0:
         return -1
     first = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     second = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     for slot in (first, second):
-        if st.open_size[slot] > 0 and st.open_start_s[slot] <= now_s:
-            start_open(st, out, slot, st.open_start_s[slot])
-    a = _expected(st, first, now_s) + kinds.overhead_s[st.kind[first]]
-    b = _expected(st, second, now_s) + kinds.overhead_s[st.kind[second]]
-    return first if _better(a, st.open_size[first] > 0, first, b, st.open_size[second] > 0, second) else second
+        _start_if_due(st, out, slot, now_s)
+    one, other = of_slot(st, first), of_slot(st, second)
+    a = _expected(st, first, now_s) + of_kind(st, one.kind).overhead_s
+    b = _expected(st, second, now_s) + of_kind(st, other.kind).overhead_s
+    return first if _better(a, one.open_size > 0, first, b, other.open_size > 0, second) else second
 
 
 @compiled
 def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
     """Requests that went to the replica and are not answered; those that it passed on to a function count, too."""
-    if st.open_size[slot] > 0 and st.open_start_s[slot] <= now_s:
-        start_open(st, out, slot, st.open_start_s[slot])
-    if st.flight_next_s[slot] <= now_s + TOLERANCE_S:
+    _start_if_due(st, out, slot, now_s)
+    own = of_slot(st, slot)
+    if own.flight_next_s <= now_s + TOLERANCE_S:
         kept = 0
         first_s = INF
-        for i in range(st.flight_count[slot]):
+        for i in range(own.flight_count):
             answer_s = st.flight_s[slot, i]
             if answer_s > now_s + TOLERANCE_S:
                 st.flight_s[slot, kept] = answer_s
                 first_s = min(first_s, answer_s)
                 kept += 1
-        st.flight_count[slot] = kept
-        st.flight_next_s[slot] = first_s
-    return int(st.open_size[slot] + st.flight_count[slot])
+        own.flight_count = kept
+        own.flight_next_s = first_s
+    return int(own.open_size + own.flight_count)
 
 
 @compiled
 def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
     """The choice of a balancer that sees no queues: the fewest in flight for what the replica can do."""
-    kinds = st.kinds
     best = -1
     best_s = INF
     for a in range(st.counter[READY]):
         slot = st.ready[a]
-        kind = st.kind[slot]
-        full = kinds.n_batch[kind]
-        each_s = kinds.service_s[kind, full] / (full * kinds.workers[kind])
+        kind = of_slot(st, slot).kind
+        full = of_kind(st, kind).n_batch
+        each_s = batch_s(st, kind, full) / (full * of_kind(st, kind).workers)
         work_s = each_s * (_in_flight(st, out, slot, now_s) + 1)
         if _better(work_s, False, slot, best_s, False, best):
             best, best_s = slot, work_s
@@ -268,13 +294,11 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
 @compiled
 def show_in_flight(st: Stage, slot: int) -> None:
     """Tell the trees of a capacity class what a replica has in flight, and when that changes by itself."""
-    kinds = st.kinds
-    kind, leaf = st.kind[slot], st.leaf[slot]
-    at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
-    size = st.open_size[slot]
-    set_leaf(st.due_tree, at, levels, leaf, st.open_start_s[slot] if size > 0 else INF)
-    set_leaf(st.flight_tree, at, levels, leaf, st.flight_next_s[slot])
-    set_leaf(st.count_tree, at, levels, leaf, (size + st.flight_count[slot]) * _TURNS + st.turn[slot])
+    own = of_slot(st, slot)
+    at, leaf, size = of_kind(st, own.kind).tree_at, own.leaf, own.open_size
+    set_leaf(st.due_tree, at, leaf, own.open_start_s if size > 0 else INF)
+    set_leaf(st.flight_tree, at, leaf, own.flight_next_s)
+    set_leaf(st.count_tree, at, leaf, (size + own.flight_count) * _TURNS + st.turn[slot])
 
 
 @compiled
@@ -299,16 +323,16 @@ def _alb(st: Stage, out: Departures, now_s: float) -> int:
     at, levels = classes.tree_at[group], classes.tree_levels[group]
     # Batches that `settle` started are shown as due still.
     while True:
-        if st.due_tree[at] <= now_s:
+        if lowest(st.due_tree, at) <= now_s:
             leaf = first_leaf(st.due_tree, at, levels, now_s)
-        elif st.flight_tree[at] <= now_s + TOLERANCE_S:
+        elif lowest(st.flight_tree, at) <= now_s + TOLERANCE_S:
             leaf = first_leaf(st.flight_tree, at, levels, now_s + TOLERANCE_S)
         else:
             break
-        slot = st.leaf_slot[at + leaf]
+        slot = _slot_at(st, at, leaf)
         _in_flight(st, out, slot, now_s)
         show_in_flight(st, slot)
-    slot = st.leaf_slot[at + first_leaf(st.count_tree, at, levels, st.count_tree[at])]
+    slot = _slot_at(st, at, first_leaf(st.count_tree, at, levels, lowest(st.count_tree, at)))
     st.turn[slot] = st.counter[REQUEST]
     return int(slot)
 
@@ -321,29 +345,30 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
     best_open = False
     for a in range(st.counter[ACTIVE]):
         kind = kinds.active[a]
-        at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
-        overhead = kinds.overhead_s[kind]
+        row = of_kind(st, kind)
+        at, levels, overhead = row.tree_at, row.tree_levels, row.overhead_s
         # With several workers a replica may be a better choice once its batch has started: the next worker is free.
-        if kinds.workers[kind] > 1:
-            while st.due_tree[at] <= now_s:
-                slot = st.leaf_slot[at + first_leaf(st.due_tree, at, levels, now_s)]
-                start_open(st, out, slot, st.open_start_s[slot])
-        window = kinds.window_s[kind] if kinds.n_batch[kind] > 1 else 0.0
+        if row.workers > 1:
+            while lowest(st.due_tree, at) <= now_s:
+                slot = _slot_at(st, at, first_leaf(st.due_tree, at, levels, now_s))
+                start_open(st, out, slot, of_slot(st, slot).open_start_s)
+        window = row.window_s if row.n_batch > 1 else 0.0
         # Open batches. A key is never later than the truth, so the lowest key is the best replica, once it turns out
         # to be the truth and its batch not to have started meanwhile. A key above what a free replica offers is not
         # even looked up: going down a tree is a fifth of a request's time.
         while True:
-            free_finish = _start_s(st.free_tree[at], now_s, window) + kinds.service_s[kind, 1] + overhead
-            key = st.open_tree[at]
+            free_finish = _start_s(lowest(st.free_tree, at), now_s, window) + batch_s(st, kind, 1) + overhead
+            key = lowest(st.open_tree, at)
             if key == INF or key + overhead > min(best_finish, free_finish):
                 break
-            slot = st.leaf_slot[at + first_leaf(st.open_tree, at, levels, key)]
-            if st.open_start_s[slot] <= now_s:
-                start_open(st, out, slot, st.open_start_s[slot])
+            leaf = first_leaf(st.open_tree, at, levels, key)
+            slot = _slot_at(st, at, leaf)
+            if of_slot(st, slot).open_start_s <= now_s:
+                start_open(st, out, slot, of_slot(st, slot).open_start_s)
                 continue
             finish = _expected(st, slot, now_s)
             if finish > key:
-                set_leaf(st.open_tree, at, levels, st.leaf[slot], finish)  # time passed; the key is still never late
+                set_leaf(st.open_tree, at, leaf, finish)  # time passed; the key is still never late
                 continue
             finish += overhead
             if _better(finish, True, slot, best_finish, best_open, best):
@@ -351,16 +376,17 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
             break
         # All others: every replica free by the end of the window is equally good; the lowest id among them.
         if free_finish < INF and free_finish <= best_finish:
-            limit = max(st.free_tree[at], now_s + window)
-            slot = st.leaf_slot[at + first_leaf(st.free_tree, at, levels, limit)]
+            limit = max(lowest(st.free_tree, at), now_s + window)
+            slot = _slot_at(st, at, first_leaf(st.free_tree, at, levels, limit))
             if _better(free_finish, False, slot, best_finish, best_open, best):
                 best, best_finish, best_open = slot, free_finish, False
     return best
 
 
 @compiled
-def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
+def choose(st: Stage, out: Departures, now_s: float) -> int:
     """The replica that a request arriving now would go to; -1 where none is ready."""
+    routing = len(st.routing)
     if routing == TWO_CHOICES:
         return _two_choices(st, out, now_s)
     if routing == FEWEST_IN_FLIGHT:
@@ -373,15 +399,12 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
 @compiled
 def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     """What a bouncer reckons with: as if a batch that the request opens and that waits were full already."""
-    kinds = st.kinds
-    kind = st.kind[slot]
-    latency = _expected(st, slot, now_s) + kinds.overhead_s[kind] - now_s
-    if st.open_size[slot] == 0:
-        full = kinds.n_batch[kind]
-        waits = full > 1 and (
-            kinds.window_s[kind] > 0.0 or st.free_s[slot, earliest(st.free_s, slot, kinds.workers[kind])] > now_s
-        )
-        latency += _reserve_s(waits, kinds.service_s[kind, 1], kinds.service_s[kind, full])
+    own = of_slot(st, slot)
+    row = of_kind(st, own.kind)
+    latency = _expected(st, slot, now_s) + row.overhead_s - now_s
+    if own.open_size == 0:
+        waits = row.n_batch > 1 and (row.window_s > 0.0 or own.free_s > now_s)
+        latency += _reserve_s(waits, batch_s(st, own.kind, 1), batch_s(st, own.kind, row.n_batch))
     return latency
 
 
@@ -389,6 +412,4 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
 def settle(st: Stage, out: Departures, until_s: float) -> None:
     """Start every open batch that is due by then."""
     for a in range(st.counter[READY]):
-        slot = st.ready[a]
-        if st.open_size[slot] > 0 and st.open_start_s[slot] <= until_s:
-            start_open(st, out, slot, st.open_start_s[slot])
+        _start_if_due(st, out, st.ready[a], until_s)

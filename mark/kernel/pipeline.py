@@ -35,10 +35,11 @@ from mark.kernel import functions as kernel_functions
 from mark.kernel.compiled import compiled
 from mark.kernel.random import factor_of
 from mark.kernel.state import INF, THROTTLED, WARM_S, Floats, FunctionPool, Ints
-from mark.kernel.tree import WIDTH, first_leaf, levels_for, places_for, set_leaf
+from mark.kernel.tree import ROOT, WIDTH, first_leaf, first_leaf_of, levels_for, places_for, set_leaf
 from mark.rules import admission
 
 _in_time = compiled(admission.in_time)
+_first_leaf_of = compiled(first_leaf_of)
 _destination = compiled(admission.destination)
 _FUNCTION, _REJECT = admission.FUNCTION, admission.REJECT
 
@@ -343,6 +344,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
     ready = _gather(p, stage, until_s, first, last)
     _sort(p, ready)
     at, levels, replica_at = p.tree_at[stage], p.tree_levels[stage], p.replica_at[stage]
+    first_replica = _first_leaf_of(levels)
     waiting, lowest = p.tally[stage, WAITING], p.tally[stage, LOWEST]
     bridged = p.bridged[stage]
     now_s = -INF  # what waits already waits for a replica that is not free before this window
@@ -374,9 +376,9 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         if bridged and p.tree[at] > now_s:
             waiting -= _leave_at_last_moment(p, stage, now_s)
             continue
-        replica = first_leaf(p.tree, at, levels, now_s)
+        replica = first_leaf(p.tree, at, levels, now_s) - first_replica
         if p.leave_s[replica_at + replica] <= now_s:
-            set_leaf(p.tree, at, levels, replica, INF)
+            set_leaf(p.tree, at, first_replica + replica, INF)
             continue
         kind = p.kind[replica_at + replica]
         most = p.n_batch[kind]
@@ -426,7 +428,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         if p.sigma[kind] > 0.0:
             service_s *= factor_of(p.seed, stage, leader, leader_left, p.sigma[kind])
         answer_s = now_s + service_s
-        set_leaf(p.tree, at, levels, replica, answer_s)
+        set_leaf(p.tree, at, first_replica + replica, answer_s)
         p.total[stage, BUSY_S] += service_s
         p.total[stage, LAST_S] = max(p.total[stage, LAST_S], answer_s)
         p.batches[stage, size] += 1
@@ -767,10 +769,10 @@ class PipelineSimulation:
             old = len(own_s) - len(new[stage])  # numbers ascend, so the new ones stand last
             if old:
                 levels = int(before.tree_levels[stage])
-                leaves = int(before.tree_at[stage]) + places_for(levels) - WIDTH**levels
+                leaves = int(before.tree_at[stage]) + first_leaf_of(levels)
                 own_s[:old] = before.tree[leaves : leaves + old]
             levels = levels_for(len(own_s))
-            tree_at.append(places)
+            tree_at.append(places + ROOT)
             tree_levels.append(levels)
             replica_at.append(replicas_before)
             trees.append(_tree_of(own_s, levels))
@@ -810,4 +812,4 @@ def _tree_of(values: Floats, levels: int) -> Floats:
     while len(level) > WIDTH:
         level = level.reshape(-1, WIDTH).min(axis=1)
         parts.insert(0, level)
-    return np.concatenate([[level.min()], np.full(WIDTH - 1, INF), *parts])
+    return np.concatenate([np.full(ROOT, INF), [level.min()], *parts])

@@ -7,10 +7,13 @@ flight wants to know until when a request that was passed on is in flight.
 
 from __future__ import annotations
 
+import numpy as np
+
 from mark.kernel import functions, loop
 from mark.kernel.accounting import Accounts, account
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
+from mark.kernel.records import of_kind, of_slot
 from mark.kernel.state import ALB, CONCURRENCY, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
 from mark.rules import admission
 
@@ -29,7 +32,6 @@ def _through(
     mixed: bool,
     first: int,
     until_s: float,
-    routing: int,
     bouncers: bool,
     late: int,
 ) -> int:
@@ -37,17 +39,17 @@ def _through(
     i = first
     end = arrivals_s.shape[0]
     while i < end and out.rows[0] < CHUNK:
-        now = arrivals_s[i]
+        now = arrivals_s[np.uint64(i)]
         if now >= until_s:
             break
-        horizon = limit_s[i if mixed else 0]
+        horizon = limit_s[np.uint64(i if mixed else 0)]
         i += 1
         request = st.counter[REQUEST]
         st.counter[REQUEST] = request + 1
-        slot = loop.choose(st, out, now, routing)
+        slot = loop.choose(st, out, now)
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
-            horizon = min(horizon, st.kinds.horizon_s[st.kind[slot]])
+            horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
         else:
             latency = INF
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
@@ -64,7 +66,7 @@ def _through(
                 if pool.value[CONCURRENCY] > 0.0 and function == INF:
                     pool.number[THROTTLED] += 1
                 depart(out, request, now, now, INF, INF, REFUSED)
-        if routing == ALB and slot >= 0:
+        if len(st.routing) == ALB and slot >= 0:
             loop.show_in_flight(st, slot)
     return i
 
@@ -82,7 +84,6 @@ def advance(
     until_s: float,
     rt_max_s: float,
     fine_s: float,
-    routing: int,
     bouncers: bool,
     late: int,
     keep: bool,
@@ -98,7 +99,7 @@ def advance(
     """
     i = first
     while True:
-        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
+        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, bouncers, late)
         if count:
             account(accounts, out, rt_max_s, fine_s)
         full = out.rows[0] >= CHUNK

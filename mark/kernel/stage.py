@@ -14,6 +14,7 @@ from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
 from mark.kernel import functions, loop, service
 from mark.kernel.accounting import Accounting
+from mark.kernel.compiled import Prepared
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
 from mark.kernel.faults import fault_state, with_slots
 from mark.kernel.lost import Lost, ended
@@ -23,10 +24,13 @@ from mark.kernel.state import (
     FEWEST_IN_FLIGHT,
     IDLE_COUNT,
     INF,
+    KIND,
     LEAST_COMPLETION,
+    MEMBER,
     RANDOM,
     READY,
     REQUEST,
+    SLOT,
     THROTTLED,
     TWO_CHOICES,
     Classes,
@@ -34,13 +38,14 @@ from mark.kernel.state import (
     Ints,
     Kinds,
     Stage,
+    known,
 )
-from mark.kernel.tree import WIDTH, levels_for, places_for
+from mark.kernel.tree import ROOT, WIDTH, first_leaf_of, levels_for, places_for
 from mark.rules import second_attempts
 from mark.rules.admission import FUNCTION
 from mark.rules.capacity_classes import class_weights
 
-T = TypeVar("T", np.float64, np.int64)
+T = TypeVar("T", np.float64, np.int64, np.void)
 
 ROUTING = {
     "least-completion": LEAST_COMPLETION,
@@ -101,21 +106,15 @@ class StageSimulation:
         counter = np.zeros(4, dtype=np.int64)
         counter[RANDOM] = seed
         self._st = Stage(
+            routing=known(self._routing),
+            fails=known(int(faults.any)),
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
-            kind=np.zeros(0, dtype=np.int64),
-            leaf=np.zeros(0, dtype=np.int64),
-            free_s=np.zeros((0, most_workers)),
-            open_size=np.zeros(0, dtype=np.int64),
-            open_start_s=np.zeros(0),
-            busy_s=np.zeros(0),
-            member_s=np.zeros((0, largest)),
-            member_promise_s=np.zeros((0, largest)),
-            member_id=np.zeros((0, largest), dtype=np.int64),
+            slots=np.zeros(0, dtype=SLOT),
+            worker_free_s=np.zeros((0, most_workers)),
+            members=np.zeros((0, largest), dtype=MEMBER),
             ready=np.zeros(0, dtype=np.int64),
             flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing in (FEWEST_IN_FLIGHT, ALB) else 0)),
-            flight_count=np.zeros(0, dtype=np.int64),
-            flight_next_s=np.zeros(0),
             turn=np.zeros(0, dtype=np.int64),
             open_tree=np.full(WIDTH, INF),
             free_tree=np.full(WIDTH, INF),
@@ -128,6 +127,9 @@ class StageSimulation:
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = functions.pool_for(function)
+        self._run_advance, self._run_warm = Prepared(service.advance), Prepared(functions.warm)
+        self._start_open = Prepared(loop.start_open)
+        self._show_all = Prepared(loop.show_all_in_flight if self._routing == ALB else loop.show_all)
 
     # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
 
@@ -135,10 +137,9 @@ class StageSimulation:
         """Replica `number` of a candidate is ready from `at_s` on. Also brings a resumed one back."""
         self._grow(number + 1)
         kind = self._kind(offer_index, 1.0)
-        st = self._st
-        st.kind[number] = kind
-        st.free_s[number, :] = at_s
-        st.open_size[number] = 0
+        own = self._st.slots[number]
+        own["kind"], own["free_s"], own["open_size"] = kind, at_s, 0
+        self._st.worker_free_s[number, :] = at_s
         self._ready.add(number)
         self._stale = True
 
@@ -170,7 +171,7 @@ class StageSimulation:
         assert self._st.faults.crash_s[number] == at_s
         self.drain(number, at_s)
         self._st.faults.crash_s[number] = INF
-        self._st.free_s[number, :] = at_s
+        self._st.slots["free_s"][number] = self._st.worker_free_s[number, :] = at_s
         lost = self._lost.crashed(number)
         again = ~lost.again & (self._routing != ALB)
         budget = second_attempts.grown(self._second_attempts, self.arrived - self._arrived_then)
@@ -187,27 +188,31 @@ class StageSimulation:
 
     def idle_at(self, number: int) -> float:
         """When everything it has accepted is finished; for a draining replica that is final."""
-        return float(self._st.free_s[number].max())
+        own = self._st.slots[number]
+        if self._st.kinds.rows["workers"][own["kind"]] == 1:
+            return float(own["free_s"])
+        return float(self._st.worker_free_s[number].max())
 
     def busy_s(self, number: int) -> float:
         """Worker-seconds of its batches since it was first added, batches under way in full."""
-        return float(self._st.busy_s[number])
+        return float(self._st.slots["busy_s"][number])
 
     def all_busy_s(self) -> float:
         """The same of all replicas that ever were."""
-        return float(self._st.busy_s.sum())
+        return float(self._st.slots["busy_s"].sum())
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
         """Its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
-        if self._st.open_size[number] > 0 and self._st.open_start_s[number] <= at_s:
+        own = self._st.slots[number]
+        if own["open_size"] > 0 and own["open_start_s"] <= at_s:
             self._settle(number)
-        offer_index, _ = self._kinds[int(self._st.kind[number])]
-        self._st.kind[number] = self._kind(offer_index, factor)
+        offer_index, _ = self._kinds[own["kind"]]
+        own["kind"] = self._kind(offer_index, factor)
         self._stale = True
 
     def warm(self, at_s: float, environments: int) -> int:
         """Ping functions until that many environments are there; returns how many were started."""
-        return int(functions.warm(self._pool, at_s, environments)) if self._function is not None else 0
+        return int(self._run_warm(self._pool, float(at_s), environments)) if self._function is not None else 0
 
     def start_warm(self, environments: int) -> None:
         """Environments that are warm at the start, unbilled: part of the first fleet."""
@@ -229,20 +234,21 @@ class StageSimulation:
             raise ValueError("where replicas crash requests have one limit")
         if self._stale:
             self._rebuild()
+        arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
+        limits_s = self._limit_s if limit_s is None else np.ascontiguousarray(limit_s, dtype=np.float64)
         while True:
-            first = service.advance(
+            first = self._run_advance(
                 self._st,
                 self._pool,
                 self._out,
                 self.accounts.arrays,
                 arrivals_s,
-                self._limit_s if limit_s is None else limit_s,
+                limits_s,
                 limit_s is not None,
                 first,
-                until_s,
+                float(until_s),
                 self.accounts.rt_max_s,
                 self.accounts.fine_s,
-                self._routing,
                 self._bouncers,
                 self._late,
                 self._has_rows,
@@ -323,47 +329,41 @@ class StageSimulation:
             kinds = _kinds(len(self._kinds), self._st.kinds.service_s.shape[1])
             for k, (index, factor) in enumerate(self._kinds):
                 c = self._candidates[index]
-                kinds.n_batch[k], kinds.window_s[k], kinds.workers[k] = c.policy.n_batch, c.policy.w_batch_s, c.workers
+                row = kinds.rows[k]
+                row["n_batch"], row["window_s"], row["workers"] = c.policy.n_batch, c.policy.w_batch_s, c.workers
+                row["overhead_s"], row["sigma"], row["horizon_s"] = c.overhead_s, c.sigma, self._horizons_s[index]
                 kinds.service_s[k, : c.policy.n_batch + 1] = c.service_s / factor
-                kinds.overhead_s[k], kinds.sigma[k] = c.overhead_s, c.sigma
-                kinds.horizon_s[k] = self._horizons_s[index]
             self._st = self._st._replace(kinds=kinds)
             self._stale = True
         return self._kind_of[key]
 
     def _grow(self, slots: int) -> None:
-        have = len(self._st.kind)
+        have = len(self._st.slots)
         if slots <= have:
             return
         more = max(slots, 2 * have, 64) - have
         st = self._st
         self._st = st._replace(
-            kind=_padded(st.kind, more),
-            leaf=np.concatenate([st.leaf, np.full(more, -1, dtype=np.int64)]),
-            free_s=_padded(st.free_s, more),
-            open_size=_padded(st.open_size, more),
-            open_start_s=_padded(st.open_start_s, more),
-            busy_s=_padded(st.busy_s, more),
-            member_s=_padded(st.member_s, more),
-            member_promise_s=_padded(st.member_promise_s, more),
-            member_id=_padded(st.member_id, more),
+            slots=_padded(st.slots, more),
+            worker_free_s=_padded(st.worker_free_s, more),
+            members=_padded(st.members, more),
             ready=_padded(st.ready, more),
             flight_s=_padded(st.flight_s, more),
-            flight_count=_padded(st.flight_count, more),
-            flight_next_s=np.concatenate([st.flight_next_s, np.full(more, INF)]),
             turn=_padded(st.turn, more),
             faults=with_slots(st.faults, more),
         )
+        self._st.slots["leaf"][have:] = -1
+        self._st.slots["flight_next_s"][have:] = INF
         # One arrival may find every open batch due, after all but the last place of a chunk is filled.
-        self._out = buffer(CHUNK + self._st.member_s.size + 1, self._has_rows)
+        self._out = buffer(CHUNK + self._st.members.size + 1, self._has_rows)
 
     def _settle(self, number: int) -> None:
         """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""
-        st = self._st
-        st.leaf[number] = -1
+        own = self._st.slots[number]
+        own["leaf"] = -1
         self._stale = True
-        if st.open_size[number] > 0:
-            loop.start_open(st, self._out, number, float(st.open_start_s[number]))
+        if own["open_size"] > 0:
+            self._start_open(self._st, self._out, number, float(own["open_start_s"]))
             self._departed()
 
     def _departed(self) -> None:
@@ -396,7 +396,7 @@ class StageSimulation:
         """Lay out the trees anew: leaves of a kind in ascending number, which makes leftmost mean lowest id."""
         st = self._st
         numbers = np.array(sorted(self._ready), dtype=np.int64)
-        kinds = st.kind[numbers]
+        kinds = st.slots["kind"][numbers]
         st.ready[: len(numbers)] = numbers
         st.counter[READY] = len(numbers)
         # Which trees a kind is in: its own, or those of its capacity class.
@@ -409,8 +409,8 @@ class StageSimulation:
             count = int((trees == tree).sum())
             if count:
                 active.append(tree)
-                st.kinds.tree_at[tree_of == tree] = size
-                st.kinds.tree_levels[tree_of == tree] = levels_for(count)
+                st.kinds.rows["tree_at"][tree_of == tree] = size + ROOT
+                st.kinds.rows["tree_levels"][tree_of == tree] = levels_for(count)
                 size += places_for(levels_for(count))
         st.kinds.active[: len(active)] = active
         st.counter[ACTIVE] = len(active)
@@ -427,16 +427,15 @@ class StageSimulation:
         for values in (st.open_tree, st.free_tree, st.due_tree, st.count_tree, st.flight_tree):
             values[:] = INF
         for tree in active:
-            kind = int(np.argmax(tree_of == tree))
-            at, levels = int(st.kinds.tree_at[kind]), int(st.kinds.tree_levels[kind])
+            row = st.kinds.rows[np.argmax(tree_of == tree)]
+            at, levels = row["tree_at"], row["tree_levels"]
             mine = numbers[trees == tree]
-            st.leaf[mine] = np.arange(len(mine))
-            st.leaf_slot[at : at + len(mine)] = mine
+            leaves = first_leaf_of(levels) + np.arange(len(mine))
+            st.slots["leaf"][mine] = leaves
+            st.leaf_slot[at + leaves] = mine
             if by_class:
                 st.classes.tree_at[tree], st.classes.tree_levels[tree] = at, levels
-                loop.show_all_in_flight(st, mine)
-            else:
-                loop.show_all(st, kind, at, levels, mine)
+            self._show_all(st, mine)
         if by_class:
             st.classes.weight[:] = self._weights(trees, kinds)
         self._stale = False
@@ -457,18 +456,8 @@ def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
 def _kinds(kinds: int, largest: int) -> Kinds:
     """Fresh arrays for batches of up to `largest`."""
 
-    def integers() -> Ints:
-        return np.zeros(kinds, dtype=np.int64)
-
     return Kinds(
-        n_batch=integers(),
-        window_s=np.zeros(kinds),
-        workers=integers(),
+        rows=np.zeros(kinds, dtype=KIND),
         service_s=np.zeros((kinds, largest + 1)),
-        overhead_s=np.zeros(kinds),
-        sigma=np.zeros(kinds),
-        horizon_s=np.zeros(kinds),
-        tree_at=integers(),
-        tree_levels=integers(),
-        active=integers(),
+        active=np.zeros(kinds, dtype=np.int64),
     )

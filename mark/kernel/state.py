@@ -1,5 +1,7 @@
 """The kernel's state: flat arrays only, so that compiled code passes them around for nothing.
 
+What is asked of a replica with every request lies together, in one line of the cache; so does what is asked of a kind.
+
 A *stage* is a set of replicas behind one queue discipline. A *kind* is what replicas share (service times by batch
 size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
 `open_tree` holds the completion a newcomer would see in a replica whose batch is open (never later than the truth),
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Records = NDArray[np.void]
+Known = tuple[int, ...]
 
 INF = np.inf
 
@@ -30,19 +34,44 @@ WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
 # Positions in FunctionPool.value
 WARM_S, COLD_S, KEEP_ALIVE_S, TOKENS, TOKENS_AT_S, TOKENS_MAX, TOKENS_PER_S, CONCURRENCY = range(8)
 
+KIND = np.dtype(
+    [
+        ("n_batch", np.int64),
+        ("window_s", np.float64),
+        ("workers", np.int64),
+        ("overhead_s", np.float64),
+        ("sigma", np.float64),  # log standard deviation; 0 deterministic, -1 exponential (tests)
+        ("horizon_s", np.float64),  # the most that a bouncer promises
+        ("tree_at", np.int64),  # the roots of a kind's trees
+        ("tree_levels", np.int64),  # see mark.kernel.tree
+    ]
+)
+SLOT = np.dtype(
+    [
+        ("kind", np.int64),
+        ("leaf", np.int64),  # its place in the trees; -1: not ready
+        ("free_s", np.float64),  # when the worker that is free first has done all closed batches
+        ("open_size", np.int64),
+        ("open_start_s", np.float64),
+        ("busy_s", np.float64),
+        ("flight_count", np.int64),  # answers to come, where routing counts requests in flight,
+        ("flight_next_s", np.float64),  # and when the first of them comes
+    ]
+)
+MEMBER = np.dtype(
+    [
+        ("arrival_s", np.float64),
+        ("promise_s", np.float64),  # within which the batch answers it; infinite: it fills
+        ("request", np.int64),
+    ]
+)
+
 
 class Kinds(NamedTuple):
     """What replicas share, by kind; K kinds, N largest batch."""
 
-    n_batch: Ints  # [K]
-    window_s: Floats  # [K]
-    workers: Ints  # [K]
+    rows: Records  # [K] of KIND
     service_s: Floats  # [K, N+1]
-    overhead_s: Floats  # [K]
-    sigma: Floats  # [K] log standard deviation; 0 deterministic, -1 exponential (tests)
-    horizon_s: Floats  # [K] the most that a bouncer promises
-    tree_at: Ints  # [K] where a kind's trees begin
-    tree_levels: Ints  # [K] see mark.kernel.tree
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
 
 
@@ -67,24 +96,23 @@ class FaultState(NamedTuple):
     crash_s: Floats  # [S] infinite: it does not crash
 
 
+def known(number: int) -> Known:
+    """The number as a tuple of that length, which is part of a type: the compiler leaves out what it rules out."""
+    return (0,) * number
+
+
 class Stage(NamedTuple):
     """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves."""
 
+    routing: Known
+    fails: Known  # 1: replicas may be slow, hang or crash
     kinds: Kinds
     classes: Classes
-    kind: Ints  # [S]
-    leaf: Ints  # [S] -1: not ready
-    free_s: Floats  # [S, C]
-    open_size: Ints  # [S]
-    open_start_s: Floats  # [S]
-    busy_s: Floats  # [S]
-    member_s: Floats  # [S, N] arrivals of the open batch
-    member_promise_s: Floats  # [S, N] within which the batch answers them; infinite: it fills
-    member_id: Ints  # [S, N]
+    slots: Records  # [S] of SLOT
+    worker_free_s: Floats  # [S, C] of replicas with several workers
+    members: Records  # [S, N] of MEMBER, the open batch
     ready: Ints  # [S] ready slots, the first counter[READY] entries
     flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing counts requests in flight
-    flight_count: Ints  # [S] how many those are,
-    flight_next_s: Floats  # [S] and when the first of them comes
     turn: Ints  # [S] of the last request that a balancer sent there, by routing ALB only
     open_tree: Floats  # [L]
     free_tree: Floats  # [L]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mark.kernel.tree import WIDTH, first_leaf, levels_for, places_for, set_leaf
+from mark.kernel.tree import ROOT, WIDTH, first_leaf, first_leaf_of, levels_for, places_for, set_leaf
 
 VALUES = st.one_of(st.integers(0, 5).map(float), st.just(np.inf))
 
@@ -26,12 +26,13 @@ def test_a_tree_answers_as_a_plain_search_does(
     tree = np.full(at + places_for(levels) + 5, np.inf)
     tree[:at] = tree[at + places_for(levels) :] = -7.0  # a neighbour's
     plain = np.full(WIDTH**levels, np.inf)
+    first, root = first_leaf_of(levels), at + ROOT
     for leaf, value in changes:
-        set_leaf(tree, at, levels, leaf % leaves, value)
+        set_leaf(tree, root, first + leaf % leaves, value)
         plain[leaf % leaves] = value
-        assert tree[at] == plain.min()
+        assert tree[root] == plain.min()
     if plain.min() <= limit:
-        assert first_leaf(tree, at, levels, limit) == int(np.argmax(plain <= limit))
+        assert first_leaf(tree, root, levels, limit) - first == int(np.argmax(plain <= limit))
     assert np.all(tree[:at] == -7.0)
     assert np.all(tree[at + places_for(levels) :] == -7.0)
 
