@@ -11,16 +11,15 @@ import numpy as np
 from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.shared_limits import pipeline_limits
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
-from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
-from mark.domain.slo import Slo
+from mark.domain.time import HOUR_S
 from mark.ec2.draws import service_seed
-from mark.pipelines.latency_split import StageCost, split_latency
-from mark.planning.resolve import choose_function
-from mark.profiling.policy import candidate
+from mark.pipelines.latency_split import split_latency
+from mark.pipelines.stage_cost import stage_cost
 from mark.simulation.controlled_pipeline import ControlledOutcome, ControlledStage, simulate_controlled
 from mark.simulation.inputs import inputs_of
 from mark.simulation.request import RunRequest
@@ -30,20 +29,29 @@ from mark.workload.trace import Part, Trace
 
 
 def controlled_stages(
-    request: RunRequest, config: PipelineConfig, pipeline: Pipeline, law: Lineage, trace: Trace, part: Part, rps: float
+    request: RunRequest,
+    config: PipelineConfig,
+    pipeline: Pipeline,
+    law: Lineage,
+    trace: Trace,
+    part: Part,
+    loads_rps: FloatArray,
 ) -> list[ControlledStage]:
-    """In the pipeline's order. RT_max is split for a load of `rps` queries/s. Raises BadInput, Infeasible."""
+    """In the pipeline's order. RT_max is split for queries/s by hour and minute (hours, minutes).
+
+    Raises BadInput, Infeasible.
+    """
     as_known = replace(request, slo=None, explain=False, progress=None)
-    whole = _services(config, as_known, dict.fromkeys(pipeline.names, config.slo.rt_max_s))
+    whole = stage_services(config, as_known, dict.fromkeys(pipeline.names, config.slo.rt_max_s))
     per_query = [float(n) for n in law.calls_per_query]
     by_name = {stage.name: stage.rt_max_s for stage in config.stages}
     said_s = [by_name[name] for name in pipeline.names]
     costs = [
-        _cost(whole[name], rps * calls) if said is None else said
+        stage_cost(whole[name], loads_rps * calls) if said is None else said
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
     parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
-    planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
+    planned = stage_services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
     stages = []
     for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
         # Boots of its own; but a controller draws the paths of all its forecasts from one seed.
@@ -59,6 +67,18 @@ def controlled_stages(
     return stages
 
 
+def loads_by_hour(trace: Trace, part: Part, scale: float) -> FloatArray:
+    """Queries/s of a part, (hours, steps): of its last whole hours, or of all of it where there is none.
+
+    A step that was hardly observed has the mean of the part.
+    """
+    load = trace.load(part.start_s, part.end_s, scale)
+    rates = np.where(np.isfinite(load.mean_rps), load.mean_rps, part.requests / part.duration_s)
+    steps = max(1, round(HOUR_S / load.step_s))
+    hours = len(rates) // steps
+    return rates[len(rates) - hours * steps :].reshape(hours, steps) if hours else rates[None, :]
+
+
 def controlled_run(
     request: RunRequest,
     config: PipelineConfig,
@@ -70,10 +90,12 @@ def controlled_run(
     known: Part,
     before: bool,
 ) -> PipelineRun:
-    """RT_max is split for the mean load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
+    """RT_max is split for the load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
     promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
     try:
-        stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
+        stages = controlled_stages(
+            request, config, pipeline, law, trace, part, loads_by_hour(trace, known, request.scale)
+        )
         served = drawn_sample(trace, part, law, request)
         found = simulate_controlled(pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config))
     except Infeasible as error:
@@ -157,29 +179,14 @@ def _of_stages(notes: Mapping[str, Sequence[str]], trace: Trace) -> list[str]:
     ]
 
 
-def _services(config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]) -> dict[str, ResolvedService]:
+def stage_services(
+    config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]
+) -> dict[str, ResolvedService]:
+    """By stage, each with its part of RT_max in seconds. Raises BadInput, Infeasible."""
     return {
         stage.name: stage_looked_up(config, stage, config.stage_service(stage, parts_s[stage.name]), request)
         for stage in config.stages
     }
-
-
-def _cost(stage: ResolvedService, rps: float) -> StageCost:
-    """The cheapest instances of one offer for a load, or functions alone."""
-
-    def usd_per_hour(seconds: float) -> float:
-        slo = Slo(seconds, stage.slo.attainment)
-        usd = math.inf
-        for offer, known in zip(stage.offers, stage.candidates, strict=True):
-            found = candidate(known.profile, slo, stage.service.batching)
-            if isinstance(found, Candidate):
-                usd = min(usd, max(1, math.ceil(rps / found.capacity_rps)) * offer.usd_per_hour)
-        function, _ = choose_function(replace(stage.service, slo=slo), stage.catalog, stage.profiles)
-        if function is not None and function.warm_s <= seconds:
-            usd = min(usd, 3600.0 * rps * function.usd_per_request)
-        return usd
-
-    return usd_per_hour
 
 
 def _least_s(stage: ResolvedService) -> float:
