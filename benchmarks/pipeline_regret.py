@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +230,8 @@ def apart(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def split_of(case: Case, folder: Path) -> tuple[list[float], float, float]:
-    """The one split of RT_max in seconds, what the day costs with it, and what with the best split of each hour."""
+def split_of(case: Case, folder: Path) -> dict[str, Any]:
+    """Dollars of the day with the one split of RT_max, with the best fixed one in hindsight, and hour by hour."""
     request = case.request(folder)
     config = load_pipeline(request.service)
     pipeline, law, _ = graph_and_law(config, None, None)
@@ -239,35 +240,40 @@ def split_of(case: Case, folder: Path) -> tuple[list[float], float, float]:
 
     def costs(loads_rps: FloatArray) -> list[StageCost]:
         calls = zip(pipeline.names, law.calls_per_query, strict=True)
-        return [stage_cost(whole[name], loads_rps * of_query) for name, of_query in calls]
-
-    def usd(of: list[StageCost], parts_s: list[float]) -> float:
-        return sum(cost(part_s) for cost, part_s in zip(of, parts_s, strict=True))
+        return [cache(stage_cost(whole[name], loads_rps * of_query)) for name, of_query in calls]
 
     before, hours = (
         loads_by_hour(trace, trace.part(from_s, duration_s, request.scale), request.scale)
         for from_s, duration_s in ((start_s - DAY_S, DAY_S), (start_s, case.hours * HOUR_S))
     )
-    one_s = split_latency(pipeline, law.calls, costs(before), rt_max_s)
-    one_usd = followed_usd = 0.0
-    for hour in hours:
-        of_hour = costs(hour[None, :])
-        one_usd += usd(of_hour, one_s)
-        followed_usd += min(usd(of_hour, one_s), usd(of_hour, split_latency(pipeline, law.calls, of_hour, rt_max_s)))
-    return one_s, one_usd, followed_usd
+    by_hour = [costs(hour[None, :]) for hour in hours]
+    splits = [split_latency(pipeline, law.calls, of, rt_max_s) for of in (costs(before), costs(hours), *by_hour)]
+    usd = np.array(
+        [[sum(cost(s) for cost, s in zip(of, parts_s, strict=True)) for of in by_hour] for parts_s in splits]
+    )
+    return {
+        "parts_s": splits[0],
+        "one_usd": float(usd[0].sum()),
+        "hindsight_usd": float(usd.sum(axis=1).min()),
+        "followed_usd": float(usd.min(axis=0).sum()),
+    }
 
 
 def split(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
     """By what stages cost in an hour with their parts of RT_max (mark/pipelines/stage_cost.py), without any run."""
     for case in cases:
-        one_s, one_usd, followed_usd = split_of(case, folder)
-        said = ", ".join(f"{1e3 * part_s:.0f}" for part_s in one_s)
+        found = split_of(case, folder)
+        said = ", ".join(f"{1e3 * part_s:.0f}" for part_s in found["parts_s"])
+        less = [
+            f"${usd:.2f}, {1 - usd / found['one_usd']:.1%} less"
+            for usd in (found["hindsight_usd"], found["followed_usd"])
+        ]
         print(
-            f"{case.day}, {case.variant}, {case.rt_max_ms:g} ms | one split ({said} ms) {one_usd:.2f}, "
-            f"of each hour {followed_usd:.2f}: {1.0 - followed_usd / one_usd:.1%} less",
+            f"{case.day}, {case.variant}, {case.rt_max_ms:g} ms | split ({said} ms) ${found['one_usd']:.2f}, the best "
+            f"one in hindsight {less[0]}, the best of each hour {less[1]}",
             flush=True,
         )
-        yield asdict(case) | {"one_usd": one_usd, "followed_usd": followed_usd, "parts_s": one_s, "regret": None}
+        yield asdict(case) | found | {"regret": None}
 
 
 ASKED = {"days": days, "apart": apart, "split": split}
