@@ -158,8 +158,9 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
     config, trace, part = opened.config, opened.trace, opened.part
     named = pipeline_policy(policy)
     if named.plan is None:
-        before, known = _known(request, trace, part)
-        return controlled_run(request, config, policy, pipeline, law, trace, part, known, before)
+        history = _history(request, trace, part)
+        known = _beginning(request, trace, part) if history is None else history
+        return controlled_run(request, config, policy, pipeline, law, trace, part, known, history is not None)
     offered = [instance_options(opened.resolved[name]) for name in pipeline.names]
     before, known = _known(request, trace, part)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
@@ -219,17 +220,29 @@ def _known(request: RunRequest, trace: Trace, part: Part) -> tuple[bool, Part]:
 
     Else that is the part's beginning, which a user would have to guess.
     """
+    history = _history(request, trace, part)
+    if history is None:
+        return False, _beginning(request, trace, part)
+    return True, busiest_window(trace, history, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
+
+
+def _history(request: RunRequest, trace: Trace, part: Part) -> Part | None:
+    """What came before the part, where that is enough to plan on."""
     train_s = min(part.start_s, PLANNED_ON_S if request.train_s is None else request.train_s)
-    enough = train_s >= WINDOW_S
-    if enough and trace.total_counts(part.start_s - train_s, part.start_s, request.scale) >= FEWEST_QUERIES:
-        history = trace.part(part.start_s - train_s, train_s, request.scale)
-        return True, busiest_window(trace, history, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
+    if train_s < WINDOW_S:
+        return None
+    if trace.total_counts(part.start_s - train_s, part.start_s, request.scale) < FEWEST_QUERIES:
+        return None
+    return trace.part(part.start_s - train_s, train_s, request.scale)
+
+
+def _beginning(request: RunRequest, trace: Trace, part: Part) -> Part:
     window_s = min(WINDOW_S, part.duration_s)
     while window_s < part.duration_s:
         if trace.total_counts(part.start_s, part.start_s + window_s, request.scale) >= FEWEST_QUERIES:
             break
         window_s = min(2.0 * window_s, part.duration_s)
-    return False, trace.part(part.start_s, window_s, request.scale)
+    return trace.part(part.start_s, window_s, request.scale)
 
 
 def _window(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> LoadWindow:

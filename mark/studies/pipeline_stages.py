@@ -11,15 +11,17 @@ import numpy as np
 from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.shared_limits import pipeline_limits
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService
+from mark.domain.time import HOUR_S
 from mark.ec2.draws import service_seed
 from mark.pipelines.group_split import SharedSplit
 from mark.pipelines.latency_split import split_latency
+from mark.pipelines.stage_cost import stage_cost
 from mark.pipelines.stage_group import GroupedStage, lead_of, stage_group
-from mark.planning.promise_cost import PromiseCost
 from mark.simulation.controlled_pipeline import (
     ControlledGroup,
     ControlledOutcome,
@@ -35,19 +37,25 @@ from mark.workload.trace import Part, Trace
 
 
 def controlled_stages(
-    request: RunRequest, config: PipelineConfig, pipeline: Pipeline, law: Lineage, trace: Trace, part: Part, rps: float
+    request: RunRequest,
+    config: PipelineConfig,
+    pipeline: Pipeline,
+    law: Lineage,
+    trace: Trace,
+    part: Part,
+    loads_rps: FloatArray,
 ) -> tuple[list[ControlledStage], list[ControlledGroup]]:
     """In the pipeline's order, and those of them that the file says are bought together.
 
-    RT_max is split for a load of `rps` queries/s. Raises BadInput, Infeasible.
+    RT_max is split for queries/s by hour and minute (hours, minutes). Raises BadInput, Infeasible.
     """
     as_known = replace(request, slo=None, explain=False, progress=None)
-    whole = _services(config, as_known, dict.fromkeys(pipeline.names, config.slo.rt_max_s))
+    whole = stage_services(config, as_known, dict.fromkeys(pipeline.names, config.slo.rt_max_s))
     per_query = [float(n) for n in law.calls_per_query]
     by_name = {stage.name: stage.rt_max_s for stage in config.stages}
     said_s = [by_name[name] for name in pipeline.names]
     costs = [
-        PromiseCost(whole[name]).steps(rps * calls).usd_within if said is None else said
+        stage_cost(whole[name], loads_rps * calls) if said is None else said
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
     # In the pipeline's order, which with a driver is not the file's.
@@ -55,10 +63,12 @@ def controlled_stages(
     gpus = without_gpu(config, pipeline)
     if places:
         able = [GroupedStage(whole[name], per_query[at], gpus[at]) for at, name in enumerate(pipeline.names)]
-        parts_s = SharedSplit(pipeline, law.calls, able, costs, places, config.slo.rt_max_s, rps).found()
+        parts_s = SharedSplit(
+            pipeline, law.calls, able, costs, places, config.slo.rt_max_s, float(loads_rps.mean())
+        ).found()
     else:
         parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
-    planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
+    planned = stage_services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
 
     def inputs(at: int, resolved: ResolvedService, calls: float) -> Inputs:
         # Boots of its own; but a controller draws the paths of all its forecasts from one seed.
@@ -93,6 +103,18 @@ def controlled_stages(
     return stages, groups
 
 
+def loads_by_hour(trace: Trace, part: Part, scale: float) -> FloatArray:
+    """Queries/s of a part, (hours, steps): of its last whole hours, or of all of it where there is none.
+
+    A step that was hardly observed has the mean of the part.
+    """
+    load = trace.load(part.start_s, part.end_s, scale)
+    rates = np.where(np.isfinite(load.mean_rps), load.mean_rps, part.requests / part.duration_s)
+    steps = max(1, round(HOUR_S / load.step_s))
+    hours = len(rates) // steps
+    return rates[len(rates) - hours * steps :].reshape(hours, steps) if hours else rates[None, :]
+
+
 def controlled_run(
     request: RunRequest,
     config: PipelineConfig,
@@ -104,11 +126,11 @@ def controlled_run(
     known: Part,
     before: bool,
 ) -> PipelineRun:
-    """RT_max is split for the mean load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
+    """RT_max is split for the load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
     promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
     try:
-        rps = known.requests / known.duration_s
-        stages, groups = controlled_stages(request, config, pipeline, law, trace, part, rps)
+        loads_rps = loads_by_hour(trace, known, request.scale)
+        stages, groups = controlled_stages(request, config, pipeline, law, trace, part, loads_rps)
         served = drawn_sample(trace, part, law, request)
         found = simulate_controlled(
             pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config), groups
@@ -219,7 +241,10 @@ def _of_stages(notes: Mapping[str, Sequence[str]], trace: Trace) -> list[str]:
     ]
 
 
-def _services(config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]) -> dict[str, ResolvedService]:
+def stage_services(
+    config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]
+) -> dict[str, ResolvedService]:
+    """By stage, each with its part of RT_max in seconds. Raises BadInput, Infeasible."""
     return {
         stage.name: stage_looked_up(config, stage, config.stage_service(stage, parts_s[stage.name]), request)
         for stage in config.stages

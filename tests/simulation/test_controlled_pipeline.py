@@ -52,7 +52,7 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
     sample = drawn_sample(trace, part, law, request)
-    stages, groups = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
+    stages, groups = controlled_stages(request, config, pipeline, law, trace, part, np.array([[60.0]]))
     limits = pipeline_limits(config)
     return sample, simulate_controlled(pipeline, stages, law, sample, "mark", config.slo.rt_max_s, limits, groups)
 
@@ -98,7 +98,7 @@ def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> N
     pipeline, law, _ = graph_and_law(config, None, None)
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
-    stages, _ = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
+    stages, _ = controlled_stages(request, config, pipeline, law, trace, part, np.array([[60.0]]))
     first, second = (one.inputs for one in stages)
     assert second.history.mean_rps == pytest.approx(0.25 * first.history.mean_rps)
     assert second.evaluated.mean_rps == pytest.approx(0.25 * first.evaluated.mean_rps)

@@ -153,3 +153,13 @@ def test_what_came_before_is_planned_on_where_it_is_enough(
     request = replace(request_, trace=trace, start_s=start_s, train_s=train_s, with_bound=False)
     window = simulate_pipeline(request, ("coarse-mean",))["coarse-mean"].planned_on
     assert (window.start_s, window.duration_s) == pytest.approx(planned)
+
+
+@pytest.mark.parametrize(("start_s", "planned"), [(200.0, (0.0, 200.0)), (90.0, (90.0, 60.0))])
+def test_controllers_split_rt_max_for_all_that_came_before(
+    request_: RunRequest, start_s: float, planned: tuple[float, float]
+) -> None:
+    """Too little of that and it is the part itself."""
+    request = replace(request_, trace="synthetic:poisson?rate=20", start_s=start_s, with_bound=False)
+    window = simulate_pipeline(request, ("mark",))["mark"].planned_on
+    assert (window.start_s, window.duration_s) == pytest.approx(planned)
