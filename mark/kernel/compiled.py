@@ -19,6 +19,7 @@ from numba.core import config as _numba_config
 
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
 _njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
+_typeof: Any = numba.typeof
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -75,5 +76,5 @@ class Prepared:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._code is None:
-            self._code = self._function.compile(tuple(numba.typeof(argument) for argument in arguments))
+            self._code = self._function.compile(tuple(_typeof(argument) for argument in arguments))
         return self._code(*arguments)

@@ -143,6 +143,7 @@ class HedgedStage(StageSimulation):
                 float(until_s),
                 last,
                 self.accounts.rt_max_s,
+                self._routing,
                 self._bouncers,
                 self._late,
             )

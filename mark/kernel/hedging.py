@@ -502,6 +502,7 @@ def _send(
     hedges: bool,
     now_s: float,
     limit_s: float,
+    routing: int,
     bouncers: bool,
     late: int,
 ) -> None:
@@ -509,7 +510,7 @@ def _send(
     place, copy = _place_of(cp, member)
     besides = cp.slot[place, 0] if hedges else -1
     hidden = _hide(st, besides) if hedges else -1
-    slot = _fewest_in_flight(st, cp) if len(st.routing) == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s)
+    slot = _fewest_in_flight(st, cp) if routing == FEWEST_IN_FLIGHT else loop.choose(st, out, now_s, routing)
     if hedges:
         _unhide(st, besides, hidden)
         if slot < 0:
@@ -596,6 +597,7 @@ def advance(
     until_s: float,
     last: bool,
     limit_s: float,
+    routing: int,
     bouncers: bool,
     late: int,
 ) -> int:
@@ -657,4 +659,4 @@ def advance(
             cp.slot[place, 1] = -1
             value[BUDGET] = _grown(value[BUDGET], 1)
             member = 2 * request
-        _send(st, cp, pool, out, member, hedges, now, limit_s, bouncers, late)
+        _send(st, cp, pool, out, member, hedges, now, limit_s, routing, bouncers, late)

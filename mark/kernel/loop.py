@@ -31,12 +31,7 @@ _TURNS = 2.0**40
 @compiled
 def _by_counts(st: Stage) -> bool:
     """Does a replica's place in the trees go by its requests in flight, in capacity classes?"""
-    return len(st.routing) == ALB
-
-
-@compiled
-def _counts_flights(st: Stage) -> bool:
-    return len(st.routing) == ALB or len(st.routing) == FEWEST_IN_FLIGHT
+    return st.classes.weight.shape[0] > 0
 
 
 @compiled
@@ -44,7 +39,7 @@ def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
     """A request that went to the replica is in flight until then. At most F are counted."""
     own = of_slot(st, slot)
     count = own.flight_count
-    if _counts_flights(st) and count < st.flight_s.shape[1]:
+    if count < st.flight_s.shape[1]:
         st.flight_s[slot, count] = answer_s
         own.flight_count = count + 1
         own.flight_next_s = min(own.flight_next_s, answer_s)
@@ -52,7 +47,7 @@ def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
 
 @compiled
 def may_fail(st: Stage) -> bool:
-    return len(st.fails) > 0
+    return st.faults.value.shape[0] > 0
 
 
 @compiled
@@ -104,7 +99,7 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
         shown = faults.shown_slot(st.faults, slot, answer)
     own.busy_s += service
     depart_together(out, st.members[slot], size, start, answer, shown)
-    if _counts_flights(st):
+    if st.flight_s.shape[1] > 0:
         for _ in range(size):
             in_flight_until(st, slot, answer)
     own.open_size = 0
@@ -384,9 +379,8 @@ def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
 
 
 @compiled
-def choose(st: Stage, out: Departures, now_s: float) -> int:
+def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
     """The replica that a request arriving now would go to; -1 where none is ready."""
-    routing = len(st.routing)
     if routing == TWO_CHOICES:
         return _two_choices(st, out, now_s)
     if routing == FEWEST_IN_FLIGHT:

@@ -32,6 +32,7 @@ def _through(
     mixed: bool,
     first: int,
     until_s: float,
+    routing: int,
     bouncers: bool,
     late: int,
 ) -> int:
@@ -46,7 +47,7 @@ def _through(
         i += 1
         request = st.counter[REQUEST]
         st.counter[REQUEST] = request + 1
-        slot = loop.choose(st, out, now)
+        slot = loop.choose(st, out, now, routing)
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
             horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
@@ -66,7 +67,7 @@ def _through(
                 if pool.value[CONCURRENCY] > 0.0 and function == INF:
                     pool.number[THROTTLED] += 1
                 depart(out, request, now, now, INF, INF, REFUSED)
-        if len(st.routing) == ALB and slot >= 0:
+        if routing == ALB and slot >= 0:
             loop.show_in_flight(st, slot)
     return i
 
@@ -84,6 +85,7 @@ def advance(
     until_s: float,
     rt_max_s: float,
     fine_s: float,
+    routing: int,
     bouncers: bool,
     late: int,
     keep: bool,
@@ -99,7 +101,7 @@ def advance(
     """
     i = first
     while True:
-        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, bouncers, late)
+        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
         if count:
             account(accounts, out, rt_max_s, fine_s)
         full = out.rows[0] >= CHUNK

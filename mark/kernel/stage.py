@@ -38,7 +38,6 @@ from mark.kernel.state import (
     Ints,
     Kinds,
     Stage,
-    known,
 )
 from mark.kernel.tree import ROOT, WIDTH, first_leaf_of, levels_for, places_for
 from mark.rules import second_attempts
@@ -106,8 +105,6 @@ class StageSimulation:
         counter = np.zeros(4, dtype=np.int64)
         counter[RANDOM] = seed
         self._st = Stage(
-            routing=known(self._routing),
-            fails=known(int(faults.any)),
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
             slots=np.zeros(0, dtype=SLOT),
@@ -249,6 +246,7 @@ class StageSimulation:
                 float(until_s),
                 self.accounts.rt_max_s,
                 self.accounts.fine_s,
+                self._routing,
                 self._bouncers,
                 self._late,
                 self._has_rows,

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Records = NDArray[np.void]
-Known = tuple[int, ...]
 
 INF = np.inf
 
@@ -96,16 +95,9 @@ class FaultState(NamedTuple):
     crash_s: Floats  # [S] infinite: it does not crash
 
 
-def known(number: int) -> Known:
-    """The number as a tuple of that length, which is part of a type: the compiler leaves out what it rules out."""
-    return (0,) * number
-
-
 class Stage(NamedTuple):
     """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves."""
 
-    routing: Known
-    fails: Known  # 1: replicas may be slow, hang or crash
     kinds: Kinds
     classes: Classes
     slots: Records  # [S] of SLOT
