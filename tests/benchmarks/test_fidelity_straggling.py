@@ -14,7 +14,7 @@ import fidelity_straggling
 from mark.workload.reader import open_trace
 
 
-def test_the_load_comes_after_a_gap_at_the_rate_of_its_history(tmp_path: Path) -> None:
+def test_the_load_comes_after_a_gap_at_one_rate(tmp_path: Path) -> None:
     part = fidelity_straggling.cut(Namespace(lead=60.0, calm=30.0, rate=8.0), tmp_path)
     assert part.begin_s == fidelity_straggling.HISTORY_S + 60.0
     history, sent = (open_trace(str(file)) for file in (part.history, part.file))
