@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# How much less and more of RT_max is priced: of a service's by this share, of a pipeline's by so many seconds.
+# How much less and more of RT_max is priced: of a service's by this share, of a pipeline's by these seconds.
 SLO_SHIFT = 0.05
 SHIFT_S = 0.010
 

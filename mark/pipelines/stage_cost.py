@@ -30,7 +30,7 @@ _MOST = 4_000_000  # instances: as many as nothing needs
 def stage_cost(stage: ResolvedService, loads_rps: FloatArray) -> StageCost:
     """$/h of a stage by the seconds that it has, in the mean of the hours; infinite where they are too few.
 
-    `loads_rps` (hours, minutes) are calls/s. In an hour there are so many instances of one type throughout.
+    `loads_rps` (hours, minutes) are calls/s. Throughout an hour there are as many instances of one type.
     """
     service = stage.service
     prices = {offer.instance: math.inf for offer in stage.offers}
@@ -61,7 +61,7 @@ def stage_cost(stage: ResolvedService, loads_rps: FloatArray) -> StageCost:
 
 
 class _Fleets:
-    """Of one type, by the hour: instances that serve throughout, and what they turn away."""
+    """Of one type, by the hour: instances that serve throughout it, and what they turn away."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Fleets:
         return np.asarray(self._usd * high + calls_usd)
 
     def _over_rps(self, count: IntArray) -> FloatArray:
-        capacity_rps = self._capacity_rps * count[:, None]
+        capacity_rps = self._capacity_rps * count[:, None].astype(np.float64)
         return np.asarray(overflow_rps(self._loads_rps, capacity_rps, self._wait_s).mean(axis=1))
 
     def _enough(self, count: IntArray) -> BoolArray:

@@ -66,6 +66,7 @@ NOT_RUN = {
     ("results.md", "python benchmarks/boot.py  # as root"): "takes minutes, and root",
     ("results.md", "mark compare $D/traces/twitter_stream_20"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/regret.py families"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/pipeline_regret.py day"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/warm_pool.py --pools 0"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/miss_price.py judge"): "takes minutes, and data that is not in the repository",
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): "takes minutes, and data that is not in the repository",
