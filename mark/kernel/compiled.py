@@ -7,10 +7,12 @@ calls compiled functions of its own file only; numba's own stamp notices those.)
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,10 +58,44 @@ def compiled(function: F) -> F:
         if _CACHE_DIR is not None:
             config.CACHE_DIR = _CACHE_DIR
         cached = _CACHE_DIR is not None
-        result: F = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
-        return result
+        result: Any = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+        if _CACHE_DIR is not None:
+            result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(_CACHE_DIR, "lock"))
+        made: F = result
+        return made
     finally:
         config.CACHE_DIR = before
+
+
+class _LockedFile:
+    """numba's cache of a function, for one process at a time.
+
+    numba names the code of a signature by a number, writes that into an index, and then the code itself. A process that
+    writes another signature meanwhile may choose the same number, and one that reads finds what an older source left
+    there: either would run the code of other types, without an error.
+    """
+
+    def __init__(self, file: Any, lock: str) -> None:
+        self._file, self._lock = file, lock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def save(self, key: Any, data: Any) -> None:
+        with _held(self._lock):
+            self._file.save(key, data)
+
+    def load(self, key: Any) -> Any:
+        with _held(self._lock):
+            return self._file.load(key)
+
+
+@contextmanager
+def _held(lock: str) -> Iterator[None]:
+    with open(lock, "wb") as file:
+        with suppress(OSError):  # a file system that has none
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Prepared:

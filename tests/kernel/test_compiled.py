@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -65,6 +66,39 @@ def test_the_cache_lies_where_it_is_wanted(tmp_path: Path) -> None:
     """MARK_CACHE_DIR holds a folder named after the sources, with the compiled code in it."""
     assert run(tmp_path) == "True"
     assert list(tmp_path.glob(f"kernel-{cache_key(PACKAGE)}/**/*.nbi"))
+
+
+class Looked:
+    """A cache file; each time that it is asked it looks whether another process could be as well."""
+
+    def __init__(self, lock: Path) -> None:
+        self.lock, self.alone = lock, list[bool]()
+
+    def save(self, key: object, data: object) -> None:
+        with self.lock.open("wb") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.alone.append(True)
+            else:
+                self.alone.append(False)
+
+    def load(self, key: object) -> object:
+        self.save(key, None)
+        return key
+
+
+def test_the_cache_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+    """numba writes its index before the code: another process would read what an older source left there."""
+    looked = Looked(tmp_path / "lock")
+    locked = mark.kernel.compiled._LockedFile(looked, str(tmp_path / "lock"))
+    locked.save("a", "b")
+    assert locked.load("a") == "a"
+    assert looked.alone == [True, True]
+    looked.save("a", "b")
+    assert looked.alone[-1] is False
+    run(tmp_path)
+    assert list(tmp_path.glob("kernel-*/lock"))
 
 
 def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> None:
