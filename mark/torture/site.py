@@ -56,7 +56,8 @@ def dollars_of(instances: int) -> float:
 
 
 class SteadyPlanner:
-    """As many instances as hold the load with a quarter to spare: what is there, then the cheapest that is to be had.
+    """As many instances as hold the load with a quarter to spare, within the limits: what is there, then the cheapest
+    that is to be had.
 
     Implements `mark.planning.port.Planner`; its memory is the last number of instances.
     """
@@ -77,16 +78,16 @@ class SteadyPlanner:
                 wanted = memory
         wanted = min(wanted, context.resolved.service.max_instances)
         counts: dict[str, int] = {}
-        left = wanted
-        ranked = [name for _, name in sorted((o.usd_per_hour, o.name) for o in context.resolved.offers)]
+        left, left_usd = wanted, context.resolved.service.max_usd_per_hour * (1.0 + 1e-9)
+        ranked = [(name, usd) for usd, name in sorted((o.usd_per_hour, o.name) for o in context.resolved.offers)]
         live = context.fleet.live()
-        for name in ranked:
-            counts[name] = min(left, live[name])
-            left -= counts[name]
+        for name, usd in ranked:
+            counts[name] = count = max(0, min(left, live[name], int(left_usd / usd)))
+            left, left_usd = left - count, left_usd - count * usd
         put_off = {name for name, known in context.beliefs.items() if context.now_s < known.until_s}
-        best = next((name for name in ranked if name not in put_off), None)
+        best = next(((name, usd) for name, usd in ranked if name not in put_off), None)
         if best is not None:
-            counts[best] += left
+            counts[best[0]] += max(0, min(left, int(left_usd / best[1])))
         reason = f"{wanted} instances for {0.0 if rps is None else rps:.1f} requests/s"
         targets = tuple(Target(name, count, reason) for name, count in counts.items() if count)
         return Plan(context.now_s, targets, warm=1, capacity_rps=wanted * CAPACITY_RPS), wanted
