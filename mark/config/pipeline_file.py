@@ -25,6 +25,8 @@ from mark.domain.service import FeedbackSettings, ServiceConfig
 from mark.domain.slo import Slo
 
 PACKS = ("auto", "separate")
+CHOOSES = "auto"  # `[packs] together`
+MOST_CHOSEN = 6  # stages among which a simulation chooses what to buy together
 # Of a deployed pipeline: one may fail, or its zone.
 LEAST_CONDUCTORS, MOST_CONDUCTORS = 2, 100
 # The column of a lineage file that counts queries stands beside one for each stage.
@@ -74,6 +76,7 @@ class PipelineConfig:
     lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
+    chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages, where it is deployed
 
     @property
@@ -107,8 +110,12 @@ class PipelineConfig:
     def bought_services(self) -> list[ServiceConfig]:
         """What instances are bought for: each stage, those that are bought together as one; in the order of `groups`.
 
-        Raises BadInput for a stage that does not say its part of RT_max.
+        Raises BadInput for a stage that does not say its part of RT_max, and where the file leaves open what is bought
+        together.
         """
+        if self.chooses_together:
+            what = "must be said as lists of stages to be run (`mark simulate` prints the ones that it chooses)"
+            raise BadInput(what, f"{self.source} [packs] together", CHOOSES)
         alone = {service.stage: service for service in self.stage_services()}
         return [
             alone[group[0]] if len(group) == 1 else self.group_service([alone[name] for name in group])
@@ -249,6 +256,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         fleet=bought,
         packs=packs.one_of("allow", PACKS),
         together=_together(packs, {name: stages[f"stage.{name}"] for name in order}),
+        chooses_together=packs.table.get("together") == CHOOSES,
         profile_file=str(path.parent / profile) if profile else None,
         lineage_file=str(path.parent / lineage) if lineage else None,
         source=file,
@@ -267,14 +275,20 @@ def _check_parts(path: Path, pipeline: Pipeline, stages: Sequence[StageConfig], 
 
 
 def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[str, ...], ...]:
-    """Lists of stages that are bought together, each in the order of the pipeline. Raises BadInput."""
+    """Lists of stages that are bought together, each in the order of the pipeline; none yet of "auto". BadInput."""
     if "together" not in packs.table:
         return ()
     said, where = packs.table["together"], packs.where("together")
+    if said == CHOOSES:
+        if len(stages) > MOST_CHOSEN:
+            raise BadInput(f"chooses among {MOST_CHOSEN} stages at most: say lists of stages", where, said)
+        said = []
+        if packs.table.get("allow") == "separate":
+            raise BadInput('lets stages share instances, and allow = "separate" does not', where, CHOOSES)
     if not isinstance(said, list) or not all(
         isinstance(group, list) and len(group) > 1 and all(isinstance(name, str) for name in group) for group in said
     ):
-        raise BadInput('must be lists of two stages or more, [["a", "b"]]', where, said)
+        raise BadInput('must be "auto", or lists of two stages or more, [["a", "b"]]', where, said)
     named = [name for group in said for name in group]
     for name in named:
         if name not in stages:

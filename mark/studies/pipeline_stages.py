@@ -18,6 +18,7 @@ from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S
 from mark.ec2.draws import service_seed
+from mark.pipelines.group_choice import chosen_groups
 from mark.pipelines.group_split import SharedSplit
 from mark.pipelines.latency_split import split_latency
 from mark.pipelines.stage_cost import stage_cost
@@ -59,13 +60,17 @@ def controlled_stages(
         for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
     ]
     # In the pipeline's order, which with a driver is not the file's.
-    places = [sorted(pipeline.names.index(name) for name in group) for group in config.together]
+    places = [tuple(sorted(pipeline.names.index(name) for name in group)) for group in config.together]
     gpus = without_gpu(config, pipeline)
-    if places:
+    if places or config.chooses_together:
         able = [GroupedStage(whole[name], per_query[at], gpus[at]) for at, name in enumerate(pipeline.names)]
-        parts_s = SharedSplit(
-            pipeline, law.calls, able, costs, places, config.slo.rt_max_s, float(loads_rps.mean())
-        ).found()
+        mean_rps = float(loads_rps.mean())
+        split = SharedSplit(pipeline, law.calls, able, costs, places, config.slo.rt_max_s, mean_rps)
+        if config.chooses_together:
+            places = chosen_groups(split)
+            config = replace(config, together=tuple(tuple(pipeline.names[at] for at in group) for group in places))
+    if places:
+        parts_s = replace(split, groups=places).found()
     else:
         parts_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
     planned = stage_services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
@@ -85,12 +90,12 @@ def controlled_stages(
     groups = []
     for group in places:
         alone = [GroupedStage(planned[pipeline.names[at]], per_query[at], gpus[at]) for at in group]
-        lead = lead_of([one.calls for one in alone], law.by_all[group].tolist())
+        lead = lead_of([one.calls for one in alone], law.by_all[list(group)].tolist())
         found = stage_group(config.group_service([one.resolved.service for one in alone]), alone, lead)
         grouped.update(zip(group, found.stages, strict=True))
         groups.append(
             ControlledGroup(
-                tuple(group),
+                group,
                 group[lead],
                 inputs(group[0], found.resolved, alone[lead].calls),
                 found.dollar_shares,
@@ -175,6 +180,7 @@ def controlled_run(
                 else ("too little comes before: the split is for the beginning, which controllers meet unwarned",)
             ),
             f"parts of {1e3 * config.slo.rt_max_s:g} ms: {split} ms (slo_ms of a stage says its own)",
+            *_chosen(config, pipeline, groups),
             *_together(pipeline, stages, groups, found),
             *_of_stages({name: one.notes for name, one in zip(pipeline.names, found.stages, strict=True)}, trace),
             *([f"{100.0 * assumed / usd:.0f} % of the dollars rest on assumed rows of profiles"] if assumed else []),
@@ -201,6 +207,14 @@ def _stage_run(name: str, stage: ControlledStage, found: ControlledOutcome, dura
         None if function is None else FunctionRun(function.offer.name, found.function, found.bill.functions),
         stage.part_s,
     )
+
+
+def _chosen(config: PipelineConfig, pipeline: Pipeline, groups: Sequence[ControlledGroup]) -> list[str]:
+    """What is bought together where the file does not say it: as it would."""
+    if not config.chooses_together:
+        return []
+    lists = ", ".join("[" + ", ".join(f'"{pipeline.names[at]}"' for at in group.stages) + "]" for group in groups)
+    return [f"chosen for the load that is planned on: [packs] together = [{lists}]"]
 
 
 def _together(

@@ -98,6 +98,13 @@ def test_stages_are_bought_together_in_the_pipelines_order(tmp_path: Path) -> No
     assert list(found.service_of_stages().values()) == [one.name, "social-vision", "social-translate", one.name]
 
 
+def test_what_to_buy_together_may_be_left_to_a_simulation(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, with_parts(HEAD + GRAPH, PARTS) + '[packs]\ntogether = "auto"\n')
+    assert (found.together, found.chooses_together, len(found.groups)) == ((), True, 4)
+    with pytest.raises(BadInput, match=r"\[packs\] together: must be said as lists of stages to be run .*: auto$"):
+        found.bought_services()
+
+
 def test_a_stage_without_a_part_is_no_service(tmp_path: Path) -> None:
     found = pipeline(tmp_path, with_parts(HEAD + GRAPH, {"language": 50}))
     with pytest.raises(BadInput, match=r"\[stage\.vision\] slo_ms: must be said"):
@@ -182,10 +189,18 @@ def test_joins(tmp_path: Path, said: str, join: Join) -> None:
         ),
         (HEAD + '[stage.a]\nmodel = "m"\n[flet]\n', "pipeline.toml [flet]: unknown section, did you mean fleet?"),
         (HEAD + '[stage.a]\nmodel = "m"\n[packs]\nallow = "no"\n', "[packs] allow: must be one of auto, separate: no"),
-        (HEAD + GRAPH + '[packs]\ntogether = ["language"]\n', "[packs] together: must be lists of two stages or more"),
+        (HEAD + GRAPH + '[packs]\ntogether = ["language"]\n', '[packs] together: must be "auto", or lists of two'),
         (
             HEAD + GRAPH + '[packs]\ntogether = [["language"]]\n',
-            "[packs] together: must be lists of two stages or more",
+            '[packs] together: must be "auto", or lists of two',
+        ),
+        (
+            HEAD + GRAPH + '[packs]\nallow = "separate"\ntogether = "auto"\n',
+            '[packs] together: lets stages share instances, and allow = "separate" does not: auto',
+        ),
+        (
+            HEAD + "".join(f'[stage.s{n}]\nmodel = "m"\n' for n in range(7)) + '[packs]\ntogether = "auto"\n',
+            "[packs] together: chooses among 6 stages at most: say lists of stages: auto",
         ),
         (
             HEAD + GRAPH + '[packs]\ntogether = [["language", "visoin"]]\n',

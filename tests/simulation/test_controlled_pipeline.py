@@ -222,3 +222,18 @@ def test_stages_together_grow_at_once_in_a_surge(tmp_path: Path) -> None:
     assert (first.paid + other.paid).max() <= 12.0
     calls = np.array([stage.calls for stage in (first, second)])
     assert calls.min() > 0
+
+
+@pytest.mark.parametrize(("rps", "chosen"), [(8.0, [(0, 2)]), (200.0, [])])
+def test_what_to_buy_together_is_chosen_by_the_load(tmp_path: Path, rps: float, chosen: list[tuple[int, ...]]) -> None:
+    """Of the many instances that two hundred queries/s take none would be saved."""
+    request = request_for(tmp_path, HEAD + FLEET + THREE.replace('[["a", "b"]]', '"auto"'))
+    config = load_pipeline(request.service)
+    pipeline, law, _ = graph_and_law(config, None, None)
+    trace = trace_named_in(request)
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    stages, groups = controlled_stages(request, config, pipeline, law, trace, part, rps)
+    assert [group.stages for group in groups] == chosen
+    shares = len(chosen) > 0
+    assert (len(stages[0].inputs.resolved.offers) == len(stages[2].inputs.resolved.offers)) or not shares
+    assert [one.inputs.service.max_instances for one in stages] == [250 if shares else 166] * 3
