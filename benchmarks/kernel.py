@@ -1,22 +1,33 @@
 """How fast the kernel simulates, by scenario, and the same system in SimPy in the same run.
 
     python benchmarks/kernel.py [--requests N] [--rounds R] [--routing NAME] [--json FILE|-]
+    python benchmarks/kernel.py --digests FILE      # what was simulated, to the byte
 
 Rates are requests per second of processor time on one core (the kernel is single-threaded), arrivals ready in memory,
 advanced minute by minute; what a call of `advance` costs is measured apart. Rounds go through all scenarios in turn, so
 that a noisy minute hits all of them; medians are shown. What is asserted is the work: every request simulated, with the
 same outcome each time, and request for request as much in SimPy, in as many batches. SimPy routes by least completion.
+
+Then a day of the Twitter stream x 2.5 (13.8 million requests), for two services, as policy `mark` changes the fleet, in
+calls of 5 s at most: the processor time of the stage alone. From MARK_DATA or ../shared/data; left out without.
+
+`--digests` writes a hash for each scenario, with every routing: of all departures, accounts, and what replicas and
+functions did. The same of another checkout: `PYTHONPATH=OTHER python benchmarks/kernel.py --digests FILE`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import simpy
@@ -27,11 +38,18 @@ from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse
 from mark.kernel.stage import ROUTING, StageSimulation
 from mark.rules import admission, batching, routing
+from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.parts import Arrivals
+from mark.simulation.request import RunRequest
+from mark.simulation.run import Simulation
 
 Floats = NDArray[np.float64]
 
 RT_MAX_S = 0.6
 TICK_S = 60.0
+DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[2] / "shared" / "data"))
+STREAM = DATA / "traces" / "twitter_stream_2021_d00_14_1s.csv.gz"
+DAY_SERVICES, DAY_ROUNDS = ("inception-v3", "nasnet"), 3
 
 
 def candidate(service_s: list[float]) -> Candidate:
@@ -123,6 +141,82 @@ def measure(all_scenarios: list[Scenario], rounds: int) -> None:
             stage, cpu_s = simulate(scenario)
             assert outcome(stage) == scenario.work[:5], "the same work each time"
             scenario.rates.append(scenario.requests / cpu_s)
+
+
+def digest(stage: StageSimulation, replicas: int) -> str:
+    """Of all that a recorded stage can tell."""
+    told = hashlib.sha256()
+    for column in (*stage.departures(), *stage.accounts.arrays):
+        told.update(np.ascontiguousarray(column).tobytes())
+    work_s = [(stage.busy_s(number), stage.idle_at(number)) for number in range(replicas)]
+    told.update(repr((work_s, stage.all_busy_s(), stage.function_calls(), stage.arrived)).encode())
+    return told.hexdigest()
+
+
+def digests(requests: int) -> dict[str, str]:
+    return {
+        f"{s.name}, load {s.load}, {name}": digest(simulate(s, record=True)[0], len(s.fleet))
+        for name in sorted(ROUTING)
+        for s in scenarios(requests, name)
+    }
+
+
+# -- a day, with the fleet that a policy has --------------------------------------------------------------------------
+
+
+class TimedArrivals:
+    """The arrivals of a run; the processor time that its stage takes for them."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._arrivals, self.cpu_s = Arrivals(inputs), 0.0
+
+    def advance(self, stage: StageSimulation, until_s: float) -> None:
+        self._arrivals.advance(cast(StageSimulation, _Timed(stage, self)), until_s)
+
+
+class _Timed:
+    """Of a stage what arrivals are fed to."""
+
+    def __init__(self, stage: StageSimulation, arrivals: TimedArrivals) -> None:
+        self._stage, self._arrivals = stage, arrivals
+        self.reach = stage.reach
+
+    def advance(self, *arguments: Any) -> int:
+        began = time.process_time()
+        try:
+            return self._stage.advance(*arguments)
+        finally:
+            self._arrivals.cpu_s += time.process_time() - began
+
+
+def day(service: str) -> dict[str, Any]:
+    """Requests, instances at most, and the rate of the stage: the median of some runs with the same outcome."""
+    request = RunRequest(
+        str(STREAM),
+        service,
+        scale=2.5,
+        start_s=604_800.0,
+        duration_s=86_400.0,
+        policy="mark",
+        predictor="seasonal-naive",
+        with_bound=False,
+    )
+    inputs = open_inputs(request)
+    rates, seen = [], set()
+    for _ in range(DAY_ROUNDS):
+        arrivals = TimedArrivals(inputs)
+        simulation = Simulation(inputs, "mark", "seasonal-naive", arrivals=arrivals)
+        result = simulation.run()
+        seen.add((*outcome(simulation.stage), result.fleet.peak_instances))
+        rates.append(result.requests.total / arrivals.cpu_s)
+    assert len(seen) == 1, "the same work each time"
+    peak = seen.pop()[-1]
+    return {
+        "service": service,
+        "requests": result.requests.total,
+        "peak": peak,
+        "million_rps_per_core": statistics.median(rates) / 1e6,
+    }
 
 
 def advance_call_us(replicas: int, changed: bool, calls: int = 2000) -> float:
@@ -241,7 +335,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--routing", choices=sorted(ROUTING), default="least-completion")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there; - prints them and nothing else")
+    parser.add_argument(
+        "--digests", metavar="FILE", help="write what was simulated, of a tenth of the requests, no more"
+    )
     options = parser.parse_args()
+
+    if options.digests:
+        Path(options.digests).write_text(json.dumps(digests(options.requests // 10), indent=1) + "\n", encoding="utf-8")
+        return
 
     all_scenarios = scenarios(options.requests, options.routing)
     measure(all_scenarios, options.rounds)
@@ -262,7 +363,9 @@ def main() -> None:
     ]
     simpy_rows = [against_simpy(5, 60_000), against_simpy(50, 30_000)]
 
-    result = {"routing": options.routing, "kernel": rows, "advance": calls, "simpy": simpy_rows}
+    days = [day(service) for service in DAY_SERVICES] if STREAM.exists() else []
+
+    result = {"routing": options.routing, "kernel": rows, "advance": calls, "simpy": simpy_rows, "days": days}
     if options.json == "-":
         print(json.dumps(result))
         return
@@ -283,6 +386,12 @@ def main() -> None:
             f"{pair['replicas']:>4} replicas  SimPy {pair['simpy_rps']:>10,.0f}  kernel {pair['kernel_rps']:>12,.0f}"
             f"  {pair['ratio']:,.0f} times\n"
         )
+    out("\na day of the Twitter stream, the fleet as by policy mark (million requests/s per core)\n")
+    for one in days:
+        out(f"{one['service']:<13} {one['requests']:>11,} requests, {one['peak']} instances at most")
+        out(f" {one['million_rps_per_core']:6.1f}\n")
+    if not days:
+        out(f"left out: there is no {STREAM}\n")
 
 
 if __name__ == "__main__":

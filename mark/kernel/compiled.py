@@ -106,8 +106,8 @@ class Prepared:
     an int in one call and a float in another, and an array must not change its dtype, dimensions or layout.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function: Any = function
+    def __init__(self, function: Any) -> None:
+        self._function = function
         self._code: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:

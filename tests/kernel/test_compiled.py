@@ -8,11 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mark.kernel.compiled
+from mark.kernel.compiled import Prepared, compiled
+from mark.rules import admission
 
 PACKAGE = Path(mark.kernel.compiled.__file__).parent.parent
 
@@ -114,3 +118,28 @@ def test_a_read_only_folder_runs_uncached(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert run(tmp_path) == "True"
     tmp_path.chmod(0o700)
+
+
+class Typed:
+    """A compiled function, as far as `Prepared` asks it; keeps the types that it was compiled for."""
+
+    def __init__(self) -> None:
+        self.compiled_for: list[str] = []
+
+    def compile(self, types: tuple[object, ...]) -> Callable[..., float]:
+        self.compiled_for.append(", ".join(map(str, types)))
+        return lambda array, factor: float(factor * array.sum())
+
+
+def test_types_of_arguments_are_looked_up_once() -> None:
+    """Later calls go straight to the code: numba would look at the types of all arrays of a stage each time."""
+    function = Typed()
+    call = Prepared(function)
+    assert call(np.ones(3), 2.0) == 6.0
+    assert call(np.ones(5), 0.5) == 2.5
+    assert function.compiled_for == ["array(float64, 1d, C), float64"]
+
+
+def test_prepared_code_answers_as_the_function_does() -> None:
+    in_time = Prepared(compiled(admission.in_time))
+    assert [in_time(0.5, 0.6), in_time(0.7, 0.6)] == [True, False]

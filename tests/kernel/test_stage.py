@@ -202,6 +202,20 @@ def test_cuts_of_time_change_nothing(bouncers: bool) -> None:
     assert run(arrivals[::100]) == whole  # cuts at the very times of arrivals
 
 
+def test_whole_seconds_and_slices_are_taken_like_others() -> None:
+    """The types of the first call hold for all: an int is no other number, nor a slice another array."""
+    arrivals = poisson(50.0)
+    stage, other = stage_of([0, 1], arrivals), stage_of([0, 1], arrivals)
+    position = stage.advance(arrivals, 0, 60)
+    assert stage.advance(arrivals, position, 90.5) == np.searchsorted(arrivals, 90.5)
+    twice = np.repeat(arrivals[arrivals < 90.5], 2)
+    other.advance(twice[:2], 0, 0.0)
+    other.advance(twice[::2], 0, 90.5)
+    stage.finish()
+    other.finish()
+    assert seen(stage) == seen(other)
+
+
 def test_draining_loses_nothing() -> None:
     """With a long queue on each replica all are drained: what they had is answered, what comes later is refused."""
     arrivals = poisson(400.0, 20.0)
