@@ -5,7 +5,8 @@ costs that are sums: that of stages by themselves, and one for each instance typ
 stage costs what it would if instances could be divided, one of a group the part of the type that its workers take, at
 the prices of its resources. The split counts with which whole instances of all stages and groups cost least, in the
 mean of several loads around the planned one, since fleets follow the load. Each has as much capacity as it takes to
-miss no more than it may (`mark.planning.demand.served_load`): of a long part some can be waited for.
+miss no more than it may (`mark.planning.demand.served_load`): of a long part some can be waited for. Of equal ones
+that counts which would be cheapest if instances could be divided.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from mark.domain.profile import Candidate
 from mark.domain.slo import Slo
 from mark.pipelines.latency_split import StageCost, split_latency
 from mark.pipelines.packs import placed_usd_per_hour, placement_of
-from mark.pipelines.stage_group import GroupedStage, shared_types, shared_usd_per_hour, usd_per_vcpu_hour_of
+from mark.pipelines.stage_group import (
+    GroupedStage,
+    divided_usd_per_hour,
+    shared_types,
+    shared_usd_per_hour,
+    usd_per_vcpu_hour_of,
+)
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
 
@@ -50,7 +57,7 @@ class SharedSplit:
     def found(self) -> list[float]:
         """Seconds of each stage, as `split_latency` has them. Raises Infeasible where there is no split."""
         best: list[float] | None = None
-        least = math.inf
+        least = (math.inf, math.inf)
         reason: Infeasible | None = None
         for costs in self._sums():
             try:
@@ -58,8 +65,9 @@ class SharedSplit:
             except Infeasible as error:
                 reason = reason or error
                 continue
-            usd = self.usd_per_hour(parts_s)
-            if best is None or usd < least * (1.0 - 1e-9):
+            # Of equal ones that with room for more: the cheaper one if instances could be divided.
+            usd = round(self.usd_per_hour(parts_s), 9), self._divided_usd(parts_s)
+            if best is None or usd < least:
                 best, least = parts_s, usd
         if best is None:
             assert reason is not None
@@ -75,6 +83,14 @@ class SharedSplit:
             stages = [_at_part(self.stages[at], parts_s[at]) for at in group]
             usd += sum(shared_usd_per_hour(stages, rps) for rps in loads_rps)
         return usd / len(loads_rps)
+
+    def _divided_usd(self, parts_s: Sequence[float]) -> float:
+        """$/h of this split as if all instances could be divided."""
+        together = {at for group in self.groups for at in group}
+        usd = sum(self._divided(at)(seconds) for at, seconds in enumerate(parts_s) if at not in together)
+        for group in self.groups:
+            usd += divided_usd_per_hour([_at_part(self.stages[at], parts_s[at]) for at in group], self.rps)
+        return usd
 
     def _alone(self, at: int, seconds: float, loads_rps: Sequence[float]) -> float:
         """Sum over loads of $/h of a stage by itself: whole instances of one offer, or functions alone."""

@@ -140,11 +140,21 @@ def shared_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> f
 
     Infinite where no offer is for all stages.
     """
-    found = math.inf
+    return min(
+        (max(1, math.ceil(needs - _EXACT)) * usd for needs, usd in _needs(stages, queries_rps)), default=math.inf
+    )
+
+
+def divided_usd_per_hour(stages: Sequence[GroupedStage], queries_rps: float) -> float:
+    """The same as if instances could be divided."""
+    return min((needs * usd for needs, usd in _needs(stages, queries_rps)), default=math.inf)
+
+
+def _needs(stages: Sequence[GroupedStage], queries_rps: float) -> Iterator[tuple[float, float]]:
+    """Of each offer how many, as if they could be divided, and $/h of one."""
     for one in _shared(stages):
         needs = max(stage.instances(on, queries_rps) for stage, on in zip(stages, one.candidates, strict=True))
-        found = min(found, max(1, math.ceil(needs - _EXACT)) * one.offer.usd_per_hour)
-    return found
+        yield needs, one.offer.usd_per_hour
 
 
 def _by_offer(stage: GroupedStage) -> Mapping[str, Candidate]:
