@@ -232,7 +232,7 @@ def test_what_to_buy_together_is_chosen_by_the_load(tmp_path: Path, rps: float, 
     pipeline, law, _ = graph_and_law(config, None, None)
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
-    stages, groups = controlled_stages(request, config, pipeline, law, trace, part, rps)
+    stages, groups = controlled_stages(request, config, pipeline, law, trace, part, np.array([[rps]]))
     assert [group.stages for group in groups] == chosen
     shares = len(chosen) > 0
     assert (len(stages[0].inputs.resolved.offers) == len(stages[2].inputs.resolved.offers)) or not shares
