@@ -227,7 +227,7 @@ def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
     assert len(shop.tokens()) == 1
 
 
-def test_a_throttled_launch_is_made_while_all_is_lacking() -> None:
+def test_a_throttled_launch_that_is_wholly_lacking_is_made() -> None:
     shop = Shop()
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
@@ -276,7 +276,7 @@ def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_
     assert len(shop.cloud.calls) > asked  # a minute is the longest
 
 
-def test_a_launch_by_a_clock_ahead_is_dated_now() -> None:
+def test_a_launch_from_a_clock_ahead_stays_no_longer() -> None:
     """The next leader counts from when it began: else it would wait for as much longer as the clock was ahead."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
