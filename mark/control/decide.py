@@ -346,8 +346,12 @@ class Decider:
         return commands
 
     def _rescued(self, s: Snapshot, state: ControllerState) -> dict[str, int]:
-        """What the SLO monitor added, by offer."""
-        return {} if self._monitor is None else {self._monitor.offer: state.monitor.extra_at(s.now_s)}
+        """What the SLO monitor added, by offer, as far as lower limits leave room for it beside the plan."""
+        if self._monitor is None:
+            return {}
+        planned = 0 if state.plan is None else sum(state.plan.counts.values())
+        room = max(0, self._resolved.service.max_instances - planned)
+        return {self._monitor.offer: min(state.monitor.extra_at(s.now_s), room)}
 
     def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
         standbys: dict[str, list[Instance]] = {}

@@ -287,7 +287,9 @@ def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSetting
             rollout.release, RolloutStage.CANARY, rollout.before, wanted, refused=rollout.refused,
             comparison=Comparison(),
         )  # fmt: skip
-    before = rollout.before if rollout.stage is RolloutStage.ROLLING else rollout.release
+    # On the way back it is the release that served which rolls out.
+    under_way = rollout.stage is RolloutStage.ROLLING and not rollout.back
+    before = rollout.before if under_way else rollout.release
     return Rollout(wanted, RolloutStage.ROLLING, before, refused=rollout.refused, comparison=Comparison())
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from mark.control.coming_calls import ComingCalls
 from mark.control.ports import RecentAnswers
+from mark.control.shared_limits import limited
+from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
@@ -20,7 +22,7 @@ from mark.domain.service import ResolvedService
 from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.market.spot import UNKNOWN
-from mark.planning.port import PlanningContext
+from mark.planning.port import PlanningContext, Policy
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import (
     BURSTABLE,
@@ -312,6 +314,19 @@ def test_the_next_rescue_keeps_what_the_last_one_left(refused: bool) -> None:
         again()
         assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} ready"}
     assert bench.controller.state.monitor.extra == 1
+
+
+def test_a_rescue_makes_room_for_lower_limits() -> None:
+    """It is kept beside the plan for minutes, but not beyond what the service may have by now."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
+    bench.tick({OD: 2})
+    bench.telemetry.latest = RecentAnswers(1000, 900)
+    bench.fast()
+    bench.cloud.boot()
+    bench.telemetry.latest = RecentAnswers(1000, 1000)
+    bench.controller.use(Policy(bench.planner, limited(bench.resolved, Limits(2, 100.0)), bouncers=True))
+    bench.tick()
+    assert bench.cloud.fleet().live() == {OD: 2}
 
 
 def test_a_rescue_is_no_swap_of_equals() -> None:

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from mark.control.ports import RecentAnswers, ReleaseCounts
-from mark.control.rollout import STALL_S, Rollout, RolloutStage, trouble, unbought
+from mark.control.rollout import STALL_S, Rollout, RolloutStage, rolled, trouble, unbought
 from mark.domain.errors import CapacityError, LimitError
-from mark.domain.fleet import Instance, Phase
+from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
+from mark.domain.slo import Slo
 from mark.testing.fakes import ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, Bench, offer, resolved
 
@@ -781,3 +782,11 @@ def test_a_paused_service_says_that_its_roll_out_waits() -> None:
     rollout = Rollout("a")
     assert trouble(rollout, "b", paused=True) == "roll-out of release b waits: the service is paused"
     assert trouble(rollout, "a", paused=True) == ""
+
+
+def test_a_release_begun_on_the_way_back_can_be_left() -> None:
+    """With nothing left of the fleet it rolls out at once: where it does not boot either, what served before does."""
+    back = Rollout("a", RolloutStage.ROLLING, refused=("b",), back=True)
+    found = rolled(back, "c", Fleet(()), {}, 5.0, Slo(0.6, 0.98), RolloutSettings(), planned=2)
+    assert found is not None
+    assert (found.release, found.before, found.refused) == ("c", "a", ("b",))
