@@ -1,6 +1,6 @@
 """The kernel's state: flat arrays only, so that compiled code passes them around for nothing.
 
-What is asked of a replica with every request lies together, in one line of the cache; so does what is asked of a kind.
+What is asked of a replica with every request lies together, in 64 bytes; so does what is asked of a kind.
 
 A *stage* is a set of replicas behind one queue discipline. A *kind* is what replicas share (service times by batch
 size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
