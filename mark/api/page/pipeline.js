@@ -73,7 +73,7 @@ function promises() {
   if (own) told.splice(told.length - 1, 0, line("as promised: ", view.rt_max_ms, own.usd_per_hour, ""));
   find("#promises").replaceChildren(...told);
   const load = own && own.rps !== null ? `${rate(own.rps)} queries/s` : "the calls that stages get";
-  const follow = view.driver ? ` Its stages are taken to follow each other in the file's order, for only ${view.driver} knows better.` : "";
+  const follow = view.driver ? ` Its stages are taken to follow each other in the file's order, since what ${view.driver} calls when is not known here.` : "";
   find("[data-pipeline=estimate]").textContent = own
     ? `An estimate for the load now, ${load}, from profiles and prices and without a plan: whole instances of one type for each stage, none in reserve, and RT_max parted over the stages as is cheapest. What runs keeps the parts of its file.${follow}`
     : "No load is known yet.";
