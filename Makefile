@@ -107,7 +107,7 @@ reproduce: $(VENV)/.base
 	$(BIN)/python -m mark.cli.main reproduce fig7 --report out/fig7.html
 	$(BIN)/python -m mark.cli.main reproduce fig8 --report out/fig8.html
 	$(BIN)/python -m mark.cli.main reproduce fig9 --report out/fig9.html
-	for what in fig5 fig6 fig9 fig10 fig11 fig12 activation; do \
+	for what in fig5 fig6 fig7 fig9 fig10 fig11 fig12 activation; do \
 	    $(BIN)/python -m mark.cli.main reproduce inferline-$$what --report out/inferline-$$what.html || exit 1; \
 	done
 

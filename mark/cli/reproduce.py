@@ -30,6 +30,7 @@ from mark.studies.inferline.tuners import (
     TunerComparison,
     run_inferline_activation,
     run_inferline_fig6,
+    run_inferline_fig7,
     run_inferline_fig10,
     run_inferline_fig11,
     run_inferline_fig12,
@@ -55,8 +56,9 @@ same traffic, and of bursts beyond prediction. fig7: latencies on the same traff
 and on such bursts. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken away at once, by
 windows of 5 s. optimal: the program that the paper states, solved, against its greedy, on the load of table5.
 Of InferLine: inferline-fig5, -fig9: what planners of pipelines pay, and what new traffic misses. inferline-fig6: its
-tuner on loads like AutoScale's. inferline-fig10, -fig11: 150 to 250 queries/s, and CV 1 to 4. inferline-fig12: what of
-it is the planner's. inferline-activation: its tuner and ours where a replica takes 5 to 180 s to become active.
+tuner on loads like AutoScale's. inferline-fig7: it beside coarse-grained tuning while the rate grows. inferline-fig10,
+-fig11: 150 to 250 queries/s, and CV 1 to 4. inferline-fig12: what of it is the planner's. inferline-activation: its
+tuner and ours where a replica takes 5 to 180 s to become active.
 """
 
 
@@ -183,6 +185,7 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "fig9": _fig9,
     "inferline-fig5": lambda args: _planners(run_inferline_fig5),
     "inferline-fig6": lambda args: _tuners(run_inferline_fig6),
+    "inferline-fig7": lambda args: _tuners(run_inferline_fig7),
     "inferline-fig9": lambda args: _planners(run_inferline_fig9),
     "inferline-fig10": lambda args: _tuners(run_inferline_fig10),
     "inferline-fig11": lambda args: _tuners(run_inferline_fig11),

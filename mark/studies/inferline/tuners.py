@@ -30,6 +30,7 @@ ACTIVATION_S = 5.0  # the paper's
 ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
 BRIDGED_FROM_S = 90.0  # s of activation
 TRANSITIONS_S = (0.0, 60.0, 240.0)
+RISES_TO = (200.0, 250.0, 300.0)  # queries/s, from 150
 LEAN = 0.5  # of the margin of ours, as a cheaper one
 # Thesis, Fig. 4.6: dollars, and the share answered in time
 PAPER = {
@@ -172,13 +173,33 @@ def run_inferline_fig6(
     return _compared("inferline-fig6", "social", jobs, progress)
 
 
+def run_inferline_fig7(
+    *, rises_to: Sequence[float] = RISES_TO, seed: int = 0, progress: Callable[[float], None] | None = None
+) -> TunerComparison:
+    """Social Media while its rate grows within a minute: InferLine's tuner against coarse-grained tuning."""
+    names = ("coarse", "coarse tuner", "inferline", "mark")
+    jobs = [
+        partial(
+            _followed,
+            "social",
+            transition(
+                f"150 to {rate:g} queries/s in 60 s", _law("social"), rates=(150.0, rate), transition_s=60.0, seed=seed
+            ),
+            names,
+            seed,
+        )
+        for rate in rises_to
+    ]
+    return _compared("inferline-fig7", "social", jobs, progress)
+
+
 def run_inferline_fig10(
     *,
     transitions_s: Sequence[float] = TRANSITIONS_S,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """Social Media from 150 to 250 queries/s; with coarse-grained tuning, which Fig. 7 draws on such loads."""
+    """Social Media from 150 to 250 queries/s, in different lengths of time."""
     names = ("plan only", "plan of all", "coarse", "inferline", "mark")
     jobs = [
         partial(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mark.studies.inferline.pipelines import PIPELINES
-from mark.studies.inferline.tuners import SLO, Followers, run_inferline_fig6
+from mark.studies.inferline.tuners import SLO, Followers, run_inferline_fig6, run_inferline_fig7
 from mark.studies.inferline.workloads import transition
 
 NAMES = ("plan only", "plan of all", "coarse plan", "coarse", "coarse tuner", "inferline", "mark", "mark lean")
@@ -76,3 +76,14 @@ def test_loads_like_autoscales_are_followed_within_the_papers_misses() -> None:
         ours, theirs = load.runs["mark"], load.runs["inferline"]
         assert 1.0 - ours.miss_share(SLO.rt_max_s) >= load.paper["inferline"][1]
         assert ours.usd <= theirs.usd
+
+
+@pytest.mark.slow
+def test_envelopes_see_a_growing_rate_before_its_mean_does() -> None:
+    """On one plan: InferLine's tuner keeps the promise, coarse-grained tuning of the same replicas breaks it."""
+    found = run_inferline_fig7(rises_to=(300.0,))
+    (load,) = found.loads
+    missed = {name: run.miss_share(SLO.rt_max_s) for name, run in load.runs.items()}
+    assert found.figure == "inferline-fig7"
+    assert missed["inferline"] <= 0.01 < 0.1 < missed["coarse tuner"]
+    assert missed["mark"] <= missed["inferline"]
