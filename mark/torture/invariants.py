@@ -210,9 +210,12 @@ class Watch:
         live = [
             m.view.offer for m in self._counted(truth) if m.view.phase in serving and m.view.interruption_at_s is None
         ]
-        # What is left of a surge, of another offer, is drained by the next plan, and no reason not to replace.
+        # What is left of a surge, of another offer, is drained by the next plan, and no reason not to replace. What was
+        # refused is bought as another offer, in the place of what is lacking.
+        lacking = {offer: count - live.count(offer) for offer, count in plan.counts.items()}
         more = any(
-            live.count(offer) > plan.counts.get(offer, 0) + extra
+            -lacking.get(offer, -live.count(offer))
+            > extra + sum(max(0, count) for of_other, count in lacking.items() if of_other != offer)
             for offer in {truth.cloud.machines[number].view.offer for number in started}
         )
         if more and len(live) > wanted:
