@@ -243,6 +243,7 @@ def second(batch):
 """
 
 
+@pytest.mark.slow
 def test_a_pipelines_stages_are_measured_on_what_they_get(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_an_exported_program_knows_its_inputs(tmp_path: Path, linear: Any, dynam
     assert outputs(one(model, oip(tensor("input", [2, 2], data=[1, 2, 3, 4]))))[0]["data"] == [5, 11]
 
 
+@pytest.mark.slow
 def test_an_exported_program_of_two_inputs(tmp_path: Path) -> None:
     """Requests may name them in any order."""
     _exported(_Two(), tmp_path / "m.pt2", torch.zeros(3, 2), torch.zeros(3, 2), dynamic=True)

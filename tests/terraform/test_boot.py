@@ -271,6 +271,7 @@ esac
     assert (machine.store / "shutdown").read_text() == "-h now\n"
 
 
+@pytest.mark.slow
 def test_a_model_may_load_until_the_deadline(tmp_path: Path) -> None:
     machine, said = baked(tmp_path)
     machine.environment |= {"READY": "7", "RESTARTS": "2"}

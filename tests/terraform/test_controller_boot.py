@@ -49,6 +49,7 @@ def test_a_failed_boot_says_why_and_ends_the_instance(tmp_path: Path) -> None:
     assert "/mark/mark/controller" in (boots.machine.store / "logs").read_text()
 
 
+@pytest.mark.slow
 def test_what_hangs_ends_the_instance(tmp_path: Path) -> None:
     boots = Boots(tmp_path)
     (tmp_path / "bin/aws").write_text('#!/bin/bash\n[ "$1" = logs ] || sleep 60\n')

@@ -294,6 +294,7 @@ def test_an_unreachable_queue_ends_nothing(moto: MotoServer, site: Site) -> None
     notices.close()
 
 
+@pytest.mark.slow
 def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     notices.start()
     try:

@@ -62,6 +62,7 @@ def test_a_bouncer_has_its_own_needs_and_no_solver(index: Index) -> None:
     assert index.resolve() == {"mark-serving": "0.1.0", "numpy": "2.4", "orjson": "3.1"}
 
 
+@pytest.mark.slow
 def test_the_same_again_asks_no_index(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = index.resolve("orjson\n")
     content = (index.built / "echo-wheels.tar").read_bytes()
@@ -148,6 +149,7 @@ def test_a_wheel_compiled_for_another_machine_is_refused(index: Index, tmp_path:
         index.resolve(machine="aarch64")
 
 
+@pytest.mark.slow
 def test_the_controller_has_all_that_mark_needs(index: Index) -> None:
     index.add("numba", "1.0")
     made = index.resolve(extras=("serve",))

@@ -362,6 +362,7 @@ def test_an_end_waits_for_the_answers_that_are_owed(tmp_path: Path) -> None:
         wait_for(lambda: not there.machines.running(), "it ends")
 
 
+@pytest.mark.slow
 def test_a_machine_that_outlasts_its_grace_is_killed(tmp_path: Path) -> None:
     with place(tmp_path, one_ms=1000.0, slo_ms=20_000.0, grace_s=0.1) as there:
         one = machine()
@@ -389,6 +390,7 @@ def test_a_machine_whose_address_is_taken_is_never_ready(tmp_path: Path) -> None
         assert there.log(one) == ""
 
 
+@pytest.mark.slow
 def test_no_machine_survives_the_process_that_started_it(tmp_path: Path) -> None:
     """Killed with SIGKILL, it cannot end them: they end by themselves, workers included."""
     service, one = write_service(tmp_path / "service"), machine()

@@ -1160,6 +1160,7 @@ def test_connections_in_the_backlog_are_served_before_closing(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can let a listener's queue run dry")
 def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
     """Never reset once it is connected: what was let in has an answer, and what comes later can go elsewhere.

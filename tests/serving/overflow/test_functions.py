@@ -450,6 +450,7 @@ def test_a_connection_that_breaks_is_a_failure(server: Server, said: bytes, why:
         answered(server, said)
 
 
+@pytest.mark.slow
 def test_a_real_server_answers_refuses_and_is_gone(tmp_path: Path) -> None:
     """`mark serve` behind the port: in order over one connection; overload is throttling; after its end nothing."""
     (tmp_path / "model.py").write_text(MODEL)

@@ -91,6 +91,7 @@ def test_a_keeper_that_is_killed_costs_its_worker_only(socket_path: Path) -> Non
     run(test)
 
 
+@pytest.mark.slow
 def test_a_stopped_keeper_cannot_keep_a_hung_worker(socket_path: Path) -> None:
     """A model may stop its own keeper, which has the same user."""
 
@@ -110,6 +111,7 @@ def test_a_stopped_keeper_cannot_keep_a_hung_worker(socket_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_stopping_does_not_wait_for_a_stopped_keeper(socket_path: Path) -> None:
     async def test() -> None:
         async with ready_pool(spawn=KeptChild.through(socket_path)) as one:
@@ -124,6 +126,7 @@ def test_stopping_does_not_wait_for_a_stopped_keeper(socket_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_stopping_does_not_wait_for_keepers_that_never_begin(tmp_path: Path) -> None:
     async def test() -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:

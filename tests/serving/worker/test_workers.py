@@ -547,7 +547,7 @@ def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) ->
     async def test() -> None:
         async with pool(reference, 2) as two:
             assert await two.next() == ("failed", f"{reference}: {reason}")
-            for pid in two.workers.pids().values():
+            for pid in filter(None, two.workers.pids().values()):  # a keeper may not have told of the second yet
                 await ended(pid)
         assert two.said.empty()
 
