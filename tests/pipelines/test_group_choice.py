@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,13 @@ def test_stages_stay_by_themselves_where_nothing_is_saved() -> None:
     assert chosen_groups(asked) == []
     both = SharedSplit(asked.pipeline, asked.patterns, asked.stages, asked.costs, [(0, 1)], 0.3, 4000.0)
     assert both.usd_per_hour(both.found()) > (1.0 - WORTH) * asked.usd_per_hour(asked.found())
+
+
+@pytest.mark.parametrize(("rps", "chosen"), [(2000.0, [(0, 1)]), (2800.0, [])])
+def test_less_than_three_percent_is_no_reason(rps: float, chosen: list[tuple[int, ...]]) -> None:
+    """One of 26 instances is saved, and one of 36."""
+    asked = split(rps, small("a"), small("b"))
+    both = replace(asked, groups=[(0, 1)])
+    saved = 1.0 - both.usd_per_hour(both.found()) / asked.usd_per_hour(asked.found())
+    assert saved == pytest.approx(1.0 / 26.0 if chosen else 1.0 / 36.0)
+    assert chosen_groups(asked) == chosen
