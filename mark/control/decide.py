@@ -286,12 +286,12 @@ class Decider:
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
         have = _have(state, fleet, plan)
         served = _served_meanwhile(state, s.fleet)
-        for target in plan.targets:
+        for target, added in self._with_rescued(s, state, plan):
             there_now = have.get(target.offer, ())
             count, surge = target.count, 0
             if state.rollout is not None and any(map(state.rollout.is_old, there_now)):
                 # What the SLO monitor added is replaced as well: it is ended no sooner than the plan's.
-                count += self._rescued(s, state).get(target.offer, 0)
+                count += added
                 surge = self._surge(state, s.fleet, target.offer, count, there_now)
             missing = count + surge - len(there_now) - s.unsure.get(target.offer, 0)
             if missing > 0 and served > 0:
@@ -345,13 +345,21 @@ class Decider:
                 commands += [self._end(i, reason) for i in sorted(instances, key=_ending_order(offer))[:excess]]
         return commands
 
+    def _with_rescued(self, s: Snapshot, state: ControllerState, plan: Plan) -> list[tuple[Target, int]]:
+        """The plan's targets, each with how many the SLO monitor added, and one of none for an offer only that has."""
+        rescued = self._rescued(s, state)
+        besides = [Target(offer, 0, "added by the SLO monitor") for offer in rescued if offer not in plan.counts]
+        return [(target, rescued.get(target.offer, 0)) for target in (*plan.targets, *besides)]
+
     def _rescued(self, s: Snapshot, state: ControllerState) -> dict[str, int]:
         """What the SLO monitor added, by offer, as far as lower limits leave room for it beside the plan."""
         if self._monitor is None:
             return {}
-        planned = 0 if state.plan is None else sum(state.plan.counts.values())
-        room = max(0, self._resolved.service.max_instances - planned)
-        return {self._monitor.offer: min(state.monitor.extra_at(s.now_s), room)}
+        planned = {} if state.plan is None else state.plan.counts
+        offer = self._offers[self._monitor.offer]
+        usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
+        room, _ = headroom(limits_of(self._resolved), offer, planned, usd_per_hour)
+        return {offer.name: min(state.monitor.extra_at(s.now_s), room)}
 
     def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
         standbys: dict[str, list[Instance]] = {}
@@ -402,7 +410,7 @@ class Decider:
         planned = state.plan.counts if state.plan is not None and not replans else {}
         live = Counter(counted_as(state.stands_for, _without_canaries(state, fleet), planned).values())
         missing = {offer: count - live[offer] for offer, count in planned.items()}
-        commands = self._handler.on_notices(notices, _of_release(state, fleet), missing, state.stands_for)
+        commands = self._handler.on_notices(notices, _of_release(state, fleet), missing, state.stands_for, s.now_s)
         again: tuple[AgendaItem, ...] = ()
         if replans:
             _, state, again = self._ask_again(state, s.last_minute_rps, f"{len(notices)} interrupted")
@@ -478,7 +486,14 @@ class Decider:
         spares, state = self._end_spares(s, state, fleet)
         commands += spares
         planned = state.plan.counts if state.plan is not None else {}
-        commands += self._handler.leave(fleet, s.now_s, planned, s.last_minute_rps or 0.0)
+        arriving_rps = s.last_minute_rps or 0.0
+        commands += self._handler.leave(fleet, s.now_s, planned, arriving_rps)
+        bridging = self._handler.bridge(_of_release(state, fleet), s.now_s, planned, arriving_rps)
+        commands += [
+            c
+            for c in bridging
+            if state.not_resumed.get(c.offer, s.now_s) <= s.now_s and self._headroom(s.fleet, c.offer)[0] > 0
+        ]
         rollout = state.rollout
         old = [] if rollout is None else [i for i in fleet.instances if rollout.is_old(i)]
         commands += self._pool.drained(fleet, {*state.unfit, *(i.number for i in old)})
@@ -617,13 +632,13 @@ class Decider:
     def _surge_limit(self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> str:
         """The limit that allows no surge of any offer of which something is to be replaced; "" where one is allowed."""
         assert state.rollout is not None
-        extra, limit = self._rescued(s, state), ""
-        for target in plan.targets:
+        limit = ""
+        for target, added in self._with_rescued(s, state, plan):
             there = have.get(target.offer, [])
             if not any(map(state.rollout.is_old, there)):
                 continue
             most, text = self._headroom(s.fleet, target.offer)
-            if most > 0 or self._surge(state, s.fleet, target.offer, target.count + extra.get(target.offer, 0), there):
+            if most > 0 or self._surge(state, s.fleet, target.offer, target.count + added, there):
                 return ""
             limit = limit or text
         return limit

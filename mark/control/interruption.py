@@ -18,7 +18,8 @@ class InterruptionHandler:
     """Pure: notices, fleet and what the plan lacks in, commands out. The controller carries them out.
 
     A doomed instance serves on and leaves in time to finish what it has. Standbys bridge: they serve while more is
-    planned, or arrives, than is ready. Nothing has to be remembered for that.
+    planned, or arrives, than is ready. Nothing has to be remembered for that. One that is still being stopped, after
+    the last loss that it bridged, is resumed when it can be started, while what it stands in for is there.
     """
 
     def __init__(self, resolved: ResolvedService) -> None:
@@ -32,7 +33,12 @@ class InterruptionHandler:
         self._leave_s = LEAVE_S + resolved.slo.rt_max_s + ROUND_S
 
     def on_notices(
-        self, notices: tuple[Notice, ...], fleet: Fleet, missing: Mapping[str, int], stands_for: Mapping[int, str]
+        self,
+        notices: tuple[Notice, ...],
+        fleet: Fleet,
+        missing: Mapping[str, int],
+        stands_for: Mapping[int, str],
+        now_s: float,
     ) -> tuple[Command, ...]:
         """Commands in order of urgency.
 
@@ -47,7 +53,7 @@ class InterruptionHandler:
         ]
         serving = [i for i in lost if i.phase is Phase.READY]
         serving_rps = sum(self._capacity_rps[i.offer] for i in serving)
-        commands += self._resumes(fleet, serving_rps, len(serving))
+        commands += self._resumes(fleet, serving_rps, len(serving), now_s)
         planned = [stands_for.get(i.number, i.offer) for i in lost]
         for offer in sorted(set(planned)):
             count = min(planned.count(offer), missing.get(offer, 0))
@@ -74,8 +80,7 @@ class InterruptionHandler:
         bridging = [i for i in ready if i.standby and i.interruption_at_s is None]
         if not bridging:
             return tuple(commands)
-        needed_rps = max(arriving_rps, sum(n * self._capacity_rps[offer] for offer, n in planned.items()))
-        needed_rps -= sum(self._capacity_rps[i.offer] for i in ready if i.interruption_at_s is None and not i.standby)
+        needed_rps = self._needed_rps(fleet, planned, arriving_rps)
         for i in bridging:
             if i.credits is not None and i.credits < 1.0:
                 commands.append(self._drain(i, "its credits are spent"))
@@ -85,15 +90,41 @@ class InterruptionHandler:
                 needed_rps -= self._capacity_rps[i.offer]
         return tuple(commands)
 
+    def bridge(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> list[Resume]:
+        """Resumes of standbys that could not be started at the notice: what is doomed and needed is not made up for."""
+        doomed = [
+            i
+            for i in fleet.instances
+            if i.phase is Phase.READY and i.interruption_at_s is not None and math.isfinite(i.interruption_at_s)
+        ]
+        if not doomed or not fleet.standbys():
+            return []
+        lost_rps = sum(self._capacity_rps[i.offer] for i in doomed)
+        standing_rps = sum(
+            self._capacity_rps[i.offer]
+            for i in fleet.instances
+            if i.standby and i.interruption_at_s is None and i.phase in (Phase.PENDING, Phase.READY)
+        )
+        left_rps = min(lost_rps, self._needed_rps(fleet, planned, arriving_rps)) - standing_rps
+        return self._resumes(fleet, left_rps, len(doomed), now_s)
+
+    def _needed_rps(self, fleet: Fleet, planned: Mapping[str, int], arriving_rps: float) -> float:
+        """By how much what is planned (by offer), or arrives, exceeds what is ready without standbys and lasts."""
+        needed_rps = max(arriving_rps, sum(n * self._capacity_rps[offer] for offer, n in planned.items()))
+        lasts = (i for i in fleet.instances if i.phase is Phase.READY and i.interruption_at_s is None)
+        return needed_rps - sum(self._capacity_rps[i.offer] for i in lasts if not i.standby)
+
     def _drain(self, instance: Instance, reason: str) -> Drain:
         return Drain(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
 
-    def _resumes(self, fleet: Fleet, lost_rps: float, lost: int) -> list[Resume]:
-        """Standbys, the cheapest first, until they make up for what is lost."""
+    def _resumes(self, fleet: Fleet, lost_rps: float, lost: int, now_s: float) -> list[Resume]:
+        """Standbys that can be started, the cheapest first, until they make up for what is lost."""
         commands = []
         for standby in sorted(fleet.standbys(), key=lambda i: (self._offers[i.offer].usd_per_hour, i.number)):
             if lost_rps <= 1e-9:
                 break
+            if (standby.stopped_s or 0.0) > now_s:
+                continue
             reason = f"bridges the loss of {lost} instances, of which {lost_rps:.1f} requests/s are not made up for"
             lost_rps -= self._capacity_rps[standby.offer]
             commands.append(Resume(reason, self._offers[standby.offer].usd_per_hour, standby.offer, standby.number))

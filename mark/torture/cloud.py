@@ -1,7 +1,7 @@
 """The truth: the instances of one service as the cloud has them, what became of each, and what is to be paid.
 
 Controllers see it through ports that fail (`mark.torture.ports`). What is drawn for an instance depends on the seed and
-its number alone. Only what is bought on demand can be stopped and started again.
+its number alone. Only what is bought on demand can be stopped and started again, and standbys.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ SHOWN_S = 600.0  # what was ended at its launch is shown for so long
 LEAST_BILLED_S = 60.0
 STOPPING_S = 20.0  # before what was stopped can be started again
 RESUME = 0.3  # of a boot's time
+CREDITS_S = 900.0  # that a burstable serves before its credits are spent
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class TrueInstance:
     began_s: float | None = None  # of this start: billed from
     paid_to_s: float = 0.0  # up to the last change of its price
     drained_s: float = math.inf
+    spent_s: float = math.inf  # when its credits are
     fault: str = ""  # the kind of fault that its boot is to meet
     starts: int = 1
 
@@ -176,12 +178,19 @@ class TrueCloud:
         machine = self._find(number)
         if machine.view.phase is Phase.STOPPED:
             return
-        if machine.view.phase is not Phase.DRAINING or self.offers[machine.view.offer].market is not Market.ON_DEMAND:
+        kept = self.offers[machine.view.offer].market is Market.ON_DEMAND or machine.view.standby
+        if machine.view.phase is not Phase.DRAINING or not kept:
             raise CloudError(f"#{number} cannot be stopped")
         self._settle(machine, self.now_s)
-        machine.idle_s = machine.runs_s = machine.boots_s = math.inf
+        machine.idle_s = machine.runs_s = machine.boots_s = machine.spent_s = math.inf
         self._show(
-            machine, phase=Phase.STOPPED, ready_s=None, idle=False, silent_s=None, stopped_s=self.now_s + STOPPING_S
+            machine,
+            phase=Phase.STOPPED,
+            ready_s=None,
+            idle=False,
+            silent_s=None,
+            stopped_s=self.now_s + STOPPING_S,
+            credits=None,
         )
         self._tell(f"{self.service}: #{number} is stopped")
         self._look()
@@ -327,6 +336,11 @@ class TrueCloud:
                 changes |= {"phase": Phase.STOPPED, "ready_s": None, "stopped_s": now_s}
             else:
                 changes |= {"phase": Phase.READY, "ready_s": machine.boots_s}
+                if self.offers[view.offer].market is Market.BURSTABLE:
+                    machine.spent_s = machine.boots_s + CREDITS_S
+        if machine.spent_s <= now_s:
+            machine.spent_s = math.inf
+            changes["credits"] = 0.0
         if view.phase is Phase.DRAINING and machine.idle_s <= now_s and not view.idle:
             changes["idle"] = True
         if view.silent_s is not None:
@@ -347,7 +361,7 @@ class TrueCloud:
         due = [math.inf]
         for m in self.machines.values():
             view = m.view
-            due.append(m.dies_s)
+            due += m.dies_s, m.spent_s
             if m.began_s is None:
                 due.append(m.runs_s)
             if view.phase is Phase.PENDING:

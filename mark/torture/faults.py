@@ -60,7 +60,7 @@ _KINDS = (
     FaultKind("limits change", "an operator lowers what a service may have, and raises it again", HOUR_S, (0.3, 0.9),
               market=True),
     FaultKind("release", "a new release is deployed, and controllers are restarted with it", MINUTE_S, market=True),
-    FaultKind("bad release", "the same, of one that answers with errors, or does not boot", MINUTE_S, market=True),
+    FaultKind("bad release", "the same, of one that errs, is late, or dear, or does not boot", MINUTE_S, market=True),
     FaultKind("news lost", "what the cloud tells for the bill is lost", share=(0.2, 1.0), market=True),
     FaultKind("store down", "the store answers nothing", share=(0.3, 1.0)),
     FaultKind("store read-only", "the store can be read, not written"),
@@ -81,6 +81,8 @@ _KINDS = (
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in _KINDS}
 RELEASES = ("release", "bad release")
+LATE = "late"
+FLAWS = ("errors", LATE, "dear")  # of a release that boots: what its answers are
 HINDERS = frozenset(kind.name for kind in _KINDS if not kind.market)  # keep controllers from what they should do
 # Of them, those that are met by a round that asks for nothing and writes nothing, too.
 STIRS = HINDERS - {"answers lost", "commands twice", "fleet stale", "store read-only", "store torn", "lease down"}
@@ -127,8 +129,8 @@ class Fault:
 class Schedule:
     """What a run is made of, besides the code: `hours` with `controllers`, `services` and these faults.
 
-    The services keep up to `warm_pool` instances stopped, have `releases` with names, and plan by `policy`:
-    `STAND_IN`, or one of mark's by its name.
+    The services keep up to `warm_pool` instances stopped, have `releases` with names, of which the bad ones have one of
+    these `flaws` where they boot, and `standbys`. They plan by `policy`: `STAND_IN`, or one of mark's by its name.
     """
 
     seed: int
@@ -139,6 +141,8 @@ class Schedule:
     warm_pool: int = 0
     releases: bool = False
     policy: str = STAND_IN
+    standbys: bool = False
+    flaws: tuple[str, ...] = FLAWS[:1]
 
     @property
     def end_s(self) -> float:
@@ -155,7 +159,8 @@ class Schedule:
 
 def replayed(kept: dict[str, Any]) -> Schedule:
     """The schedule that `Schedule.as_json` wrote down: the same run, whatever seeds draw by now."""
-    return Schedule(**{**kept, "faults": tuple(Fault(**fault) for fault in kept["faults"])})
+    tuples = {"faults": tuple(Fault(**fault) for fault in kept["faults"]), "flaws": tuple(kept.get("flaws", FLAWS[:1]))}
+    return Schedule(**{**kept, **tuples})
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
@@ -170,8 +175,9 @@ def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = S
     controllers, services = int(draw.integers(1, 6)), int(draw.integers(1, 4))
     warm_pool = int(draw.integers(1, 4)) if float(draw.random()) < 0.5 else 0
     releases = float(draw.random()) < 0.4
-    # Where releases are to be had they are half a dozen faults of their own.
-    names = tuple(k for k in kinds if k not in RELEASES) + _OFTEN + (RELEASES * 2 if releases else ())
+    standbys = float(stream(seed, "standbys").random()) < 0.5
+    # Where releases are to be had they are a sixth of the faults.
+    names = tuple(k for k in kinds if k not in RELEASES) + _OFTEN + (RELEASES * 4 if releases else ())
     last_s = hours * HOUR_S - CALM_S
     faults: list[Fault] = []
 
@@ -198,7 +204,7 @@ def drawn(seed: int, hours: float, kinds: Iterable[str] = KINDS, policy: str = S
                 add(place, other, start_s + from_s, until_s, hard, whose)
                 place += 1
     faults.sort(key=lambda fault: (fault.start_s, fault.number))
-    return Schedule(seed, hours, controllers, services, tuple(faults), warm_pool, releases, policy)
+    return Schedule(seed, hours, controllers, services, tuple(faults), warm_pool, releases, policy, standbys, FLAWS)
 
 
 def smaller(schedule: Schedule) -> Iterable[Schedule]:

@@ -16,16 +16,17 @@ from typing import Any
 
 from mark.control.health import BOOT_S
 from mark.control.launcher import SHOWN_S, UNSURE_S
-from mark.control.rollout import RolloutStage
+from mark.control.rollout import Rollout, RolloutStage, canaries
 from mark.control.state import durable
 from mark.control.views import Limits
 from mark.domain.command import Drain, Launch, Terminate
 from mark.domain.fleet import Fleet, Phase
+from mark.domain.plan import Plan
 from mark.domain.time import MINUTE_S
 from mark.torture.cloud import TrueInstance
-from mark.torture.faults import SPOILS, STAND_IN
+from mark.torture.faults import LATE, SPOILS, STAND_IN
 from mark.torture.roles import TorturedProcess, TorturedService, TorturedWorld
-from mark.torture.site import CAPACITY_RPS, LIMITS, dollars_of
+from mark.torture.site import CAPACITY_RPS, LIMITS, OFFERS, STANDBY, dollars_of
 
 LOOK_S = 60.0
 ORPHAN_S = 5 * MINUTE_S
@@ -45,6 +46,7 @@ MOST_STATE_BYTES, MOST_INTENTS = 64_000, 64
 GROWS_BYTES = 700  # in an hour of calm
 BILLS_S = 20 * MINUTE_S
 GROWN_S = 60 * MINUTE_S
+JUDGED_S = 6 * MINUTE_S  # within which a bad release is known beside a good one: a canary is tried for five
 
 INVARIANTS = {
     "limits": "never above max_instances or max_usd_per_hour, but for what replaces instances that do not answer",
@@ -65,6 +67,8 @@ INVARIANTS = {
     "explained": "every command that was carried out is in the journal",
     "bounded": "state and launches under way stay below 64 kB and 64, and in calm the state does not grow",
     "warm pool": "no more is kept stopped than the pool may hold",
+    "bridged": "where an instance is taken back after its notice and is needed, a standby is resumed if one can be",
+    "stands by": "a standby serves no longer than 5 minutes beside what serves without it",
     "no fault of ours": "no round ends in an error that was not foreseen",
     "bill": "the controllers' bill is that of the events",
     "billed after the end": "what is gone costs nothing more: in calm both bills grow alike",
@@ -106,6 +110,9 @@ class _Seen:
     mute: set[int] = field(default_factory=set)
     enough_s: float = 0.0  # when there was enough, or nothing to be had
     pooled_s: float = 0.0  # when no more was stopped than may be
+    lacked_s: float = 0.0  # when standbys were needed, or none served
+    lacked_none_s: float = 0.0  # when none were needed, or one did not rest
+    none_could_s: float = 0.0  # when no standby could be resumed
     ended: int = 0
     fence: int = 0
     asked_s: list[float] = field(default_factory=list)
@@ -115,7 +122,8 @@ class _Seen:
     limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])  # and when they held last
     unled_usd: float = 0.0  # paid while no controller led
     paid_usd: float = 0.0
-    unjudged: bool = False  # did nothing good serve while a bad release was new?
+    beside_s: dict[str, float] = field(default_factory=dict)  # how long bad releases served beside a good one, by name
+    looked_s: float = 0.0
 
 
 class Watch:
@@ -195,20 +203,29 @@ class Watch:
         plan = None if controller is None else controller.state.plan
         if controller is None or plan is None or self._world.now_s - self._clocks_s < GIVEN_UP_S:
             return
+        machines = truth.cloud.machines
         if fence < self._seen[truth.name].fence:  # it was under way while its controller stood still
             return
         # Whether a launch was made whose answer was lost only the cloud knows, and to ask is to make it: the plan may
         # have come down meanwhile.
         if what in self._seen[truth.name].unanswered:
             return
+        if any(machines[number].view.standby for number in started):
+            self._standbys_needed(truth, plan, started)
+            return
         extra = controller.state.monitor.extra_at(process.clocks[truth.name].now_s())
         wanted = sum(plan.counts.values()) + extra
         rollout = controller.state.rollout
+        if rollout is not None and all(rollout.on_trial(machines[number].view) for number in started):
+            self._tried(truth, rollout)
+            return
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
             wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
         serving = (Phase.PENDING, Phase.READY)
         live = [
-            m.view.offer for m in self._counted(truth) if m.view.phase in serving and m.view.interruption_at_s is None
+            m.view.offer
+            for m in self._counted(truth)
+            if m.view.phase in serving and m.view.interruption_at_s is None and not m.view.standby
         ]
         # What is left of a surge, of another offer, is drained by the next plan, and no reason not to replace. What was
         # refused is bought as another offer, in the place of what is lacking.
@@ -216,12 +233,32 @@ class Watch:
         more = any(
             -lacking.get(offer, -live.count(offer))
             > extra + sum(max(0, count) for of_other, count in lacking.items() if of_other != offer)
-            for offer in {truth.cloud.machines[number].view.offer for number in started}
+            for offer in {machines[number].view.offer for number in started}
         )
         if more and len(live) > wanted:
             self._break(
                 "one need", f"{truth.name}: {len(live)} instances serve or boot after a launch, {wanted} are wanted"
             )
+
+    def _tried(self, truth: TorturedService, rollout: Rollout) -> None:
+        """After a launch of canaries, which are beside whatever is there: also what a surge has left."""
+        on_trial = [m.view for m in self._counted(truth) if rollout.on_trial(m.view)]
+        there = sum(i.phase is not Phase.DRAINING and i.interruption_at_s is None for i in on_trial)
+        wanted = canaries(truth.cloud.fleet(), truth.resolved.service.rollout)
+        if there > wanted:
+            self._break("one need", f"{truth.name}: {there} canaries after a launch, {wanted} are wanted")
+
+    def _standbys_needed(self, truth: TorturedService, plan: Plan, started: set[int]) -> None:
+        """After a launch of standbys. What has another release, does not answer or boots for long is replaced."""
+        machines = truth.cloud.machines
+        release = machines[min(started)].view.release
+        there = sum(
+            m.view.standby and m.view.release == release and m.view.interruption_at_s is None
+            for m in (m for m in machines.values() if self._world.now_s - m.given_up_s > GIVEN_UP_S)
+        )
+        wanted = sum(target.count for target in plan.standbys)
+        if there > wanted:
+            self._break("one need", f"{truth.name}: {there} standbys after a launch, {wanted} are wanted")
 
     def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:
         self._break("one writer", f"{truth.name}: controller {process.index} wrote with the number {fence}")
@@ -268,6 +305,7 @@ class Watch:
 
     def _look_at(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
         self._limits(truth)
+        self._standing_by(truth, seen, leader)
         self._notices(truth, seen, leader)
         if self._moves:
             paid_usd = truth.cloud.usd()
@@ -280,8 +318,12 @@ class Watch:
         self._pooled(truth, seen, leader)
         self._planned(truth, leader)
         self._crossed_out(truth, leader)
-        if truth.release in truth.bad and not any(i.release == truth.good for i in truth.cloud.ready()):
-            seen.unjudged = True
+        now_s = self._world.now_s
+        serving = {i.release for i in truth.cloud.ready()} if self._unhindered(leader, MINUTE_S) else set()
+        if truth.good in serving:
+            for release in serving & truth.bad.keys():
+                seen.beside_s[release] = seen.beside_s.get(release, 0.0) + now_s - seen.looked_s
+        seen.looked_s = now_s
 
     def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:
         """Has one controller led for so long, with nothing in its way?"""
@@ -330,7 +372,7 @@ class Watch:
                 self._break("no orphan", f"{truth.name}: #{number} is {m.view.phase} for {now_s - since_s:.0f} s")
 
     def _notices(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
-        ended, before = truth.cloud.ended, seen.ended
+        ended, before, standbys = truth.cloud.ended, seen.ended, self._world.schedule.standbys
         if len(ended) == before:
             return
         seen.ended = len(ended)
@@ -339,9 +381,13 @@ class Watch:
         for one in ended[before:]:
             view = one.machine.view
             known_s = one.at_s - one.machine.noticed_s
-            led = one.at_s - self._led_s > ANSWERED_S
-            if led and view.phase is Phase.READY and known_s >= ANSWERED_S and one.why == "taken back":
+            if one.at_s - self._led_s <= ANSWERED_S or known_s < ANSWERED_S or one.why != "taken back":
+                continue
+            if view.phase is Phase.READY:
                 self._break("notices answered", f"{truth.name}: #{view.number} served when it was taken back")
+            served = view.ready_s is not None and view.ready_s < one.machine.noticed_s < one.machine.drained_s
+            if standbys and served and one.at_s - max(seen.none_could_s, seen.lacked_none_s) > ANSWERED_S:
+                self._break("bridged", f"{truth.name}: #{view.number} was taken back, and no standby was resumed")
 
     def _silent(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
         """Few are given up at a time: what counts is when the last one was."""
@@ -358,9 +404,9 @@ class Watch:
         """Below what the load needs, though something is to be had and nothing hinders the controllers."""
         now_s = self._world.now_s
         serving = (Phase.PENDING, Phase.READY)
-        there = sum(m.view.phase in serving for m in truth.cloud.machines.values())
+        there = sum(m.view.phase in serving and not m.view.standby for m in truth.cloud.machines.values())
         refused = dict(truth.cloud.conditions.refused)
-        sold = len(refused) < len(truth.cloud.offers)
+        sold = any(offer.name not in refused for offer in OFFERS)
         needed = self._needed(truth)
         if there >= needed or leader is None or not sold:
             seen.enough_s = now_s
@@ -383,6 +429,34 @@ class Watch:
             seen.pooled_s = self._world.now_s
         elif self._unhindered(leader, SETTLES_S) and self._world.now_s - seen.pooled_s > SETTLES_S:
             self._break("warm pool", f"{truth.name}: {stopped} instances are stopped")
+
+    def _standing_by(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
+        """A standby serves where more is planned, or arrives, than what is ready without it holds."""
+        if not self._world.schedule.standbys:
+            return
+        now_s, machines = self._world.now_s, truth.cloud.machines
+        lasting = [i for i in truth.cloud.ready() if i.interruption_at_s is None]
+        others = sum(not i.standby for i in lasting)
+        controller = None if leader is None else leader.controllers.get(truth.name)
+        plan = None if controller is None else controller.state.plan
+        needed = max(0 if plan is None else sum(plan.counts.values()), math.ceil(truth.rps() / CAPACITY_RPS))
+        if others >= needed or any(m.view.standby and m.view.phase is not Phase.STOPPED for m in machines.values()):
+            seen.lacked_none_s = now_s
+        running = [m.view.offer for m in machines.values() if m.view.phase is not Phase.STOPPED]
+        limits, prices = seen.limits[-1][1], truth.cloud.offers
+        usd_per_hour = sum(prices[offer].usd_per_hour for offer in (*running, STANDBY.name))
+        room = len(running) < limits.max_instances and usd_per_hour <= limits.max_usd_per_hour
+        refused = dict(truth.cloud.conditions.refused)
+        stopped = any(
+            m.view.standby and m.view.phase is Phase.STOPPED and (m.view.stopped_s or 0.0) <= now_s
+            for m in machines.values()
+        )
+        if not (room and stopped) or STANDBY.name in refused:
+            seen.none_could_s = now_s
+        if others < needed or not any(i.standby for i in lasting):
+            seen.lacked_s = now_s
+        elif self._unhindered(leader, SETTLES_S) and now_s - seen.lacked_s > SETTLES_S:
+            self._break("stands by", f"{truth.name}: a standby serves beside {others} for {needed} that are needed")
 
     def _planned(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
         if leader is None or not self._unhindered(leader, SETTLES_S):
@@ -450,18 +524,27 @@ class Watch:
                                 f"{truly:.4f}")  # fmt: skip
 
     def _settled(self, truth: TorturedService, leader: TorturedProcess) -> None:
+        """Where a late release serves, because nothing good served beside it, the SLO monitor goes on adding to it."""
+        late = {i.release for i in truth.cloud.ready() if truth.bad.get(i.release) == LATE}
+        if any(self._seen[truth.name].beside_s.get(release, 0.0) < JUDGED_S for release in late):
+            return
         controller = leader.controllers.get(truth.name)
         plan = None if controller is None else controller.last_plan
         phases = Counter(m.view.phase for m in truth.cloud.machines.values() if m.view.phase is not Phase.STOPPED)
         planned = 0 if plan is None else sum(plan.counts.values())
         there = phases[Phase.READY]
-        if planned != there or len(phases) > 1 or there < self._needed(truth):
+        standing_by = 0 if plan is None else sum(target.count for target in plan.standbys)
+        standbys = sum(m.view.standby for m in truth.cloud.machines.values())
+        if planned != there or len(phases) > 1 or there < self._needed(truth) or standbys != standing_by:
             shown = ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing"
-            self._break("settled", f"{truth.name}: {shown}, planned {planned}, for {truth.rps():.1f} requests/s")
+            standing = f" and {standing_by} standbys, of which {standbys} are there" if standing_by or standbys else ""
+            self._break(
+                "settled", f"{truth.name}: {shown}, planned {planned}{standing}, for {truth.rps():.1f} requests/s"
+            )
 
     def _released(self, truth: TorturedService, leader: TorturedProcess) -> None:
         """A good one is taken back where the faults of its instances look like its own; a bad one may stay where
-        nothing good served beside it."""
+        nothing good served beside it for long enough."""
         controller = leader.controllers.get(truth.name)
         rollout = None if controller is None else controller.state.rollout
         if not truth.release or rollout is None:
@@ -469,9 +552,10 @@ class Watch:
         serving = sorted({i.release for i in truth.cloud.ready()})
         if len(serving) > 1:
             self._break("released", f"{truth.name}: {', '.join(serving)} serve, {truth.release} is deployed")
-        bad = [release for release in serving if release in truth.bad]
-        if bad and not self._seen[truth.name].unjudged:
-            self._break("released", f"{truth.name}: {bad[0]} serves, though it is a bad release")
+        for release in serving:
+            if release in truth.bad and (beside_s := self._seen[truth.name].beside_s.get(release, 0.0)) >= JUDGED_S:
+                text = f"{release} serves, though it is bad, as was to be seen for {beside_s:.0f} s"
+                self._break("released", f"{truth.name}: {text}")
         kinds = {fault.kind for fault in self._world.schedule.faults}
         misjudged = truth.good in rollout.refused
         if truth.good == truth.release and serving != [truth.good] and not misjudged:
@@ -506,7 +590,7 @@ class Watch:
             view = leader.runtimes[name].view()
             late_s = self._world.now_s - view.at_s
             paid = truth.cloud.usd() - late_s * truth.cloud.usd_per_s()
-            yield name, (view.bill.on_demand + view.bill.spot, paid)
+            yield name, (view.bill.on_demand + view.bill.spot + view.bill.burstable, paid)
 
     def _break(self, invariant: str, text: str) -> None:
         if self.broken is None:

@@ -35,7 +35,7 @@ class TorturedService(Protocol):
     cloud: TrueCloud
     store: MemoryStore
     release: str  # what was deployed last; "": releases have no names
-    bad: set[str]  # releases that answer with errors, or do not boot
+    bad: dict[str, str]  # releases that are, with what is wrong with them
     good: str  # the last one that is not
 
     def rps_in(self, minute: int) -> float:

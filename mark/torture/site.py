@@ -12,7 +12,7 @@ import numpy as np
 from mark.control.views import Limits
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Forecast, Load
-from mark.domain.offer import Catalog, Delay, Market, Offer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
@@ -33,12 +33,22 @@ OFFERS = (
     Offer("c5.large", Market.ON_DEMAND, 0.085, boot=_BOOT, vcpu=2.0),
     Offer("m5.large", Market.ON_DEMAND, 0.096, boot=_BOOT, vcpu=2.0),
 )
+STANDBY = Offer(
+    "t3.large", Market.BURSTABLE, 0.0832, boot=_BOOT, vcpu=2.0, resume=Delay(27.0, 60.0),
+    credits=BurstCredits(baseline=0.3, credits_per_hour=36.0, max_credits=864.0, launch_credits=30.0),
+)  # fmt: skip
+_FOR_EACH_STANDBY = 5  # instances
 
 
-def site_service(name: str, warm_pool: int = 0) -> ResolvedService:
-    """A service that may hold `LIMITS`, is never without an instance, and keeps up to `warm_pool` of them stopped."""
+def site_service(name: str, warm_pool: int = 0, *, standbys: bool = False) -> ResolvedService:
+    """A service that may hold `LIMITS`, is never without an instance, and keeps up to `warm_pool` of them stopped.
+
+    With `standbys` it may have burstables that stand by.
+    """
+    offers = (*OFFERS, STANDBY) if standbys else OFFERS
+    markets = (Market.SPOT, Market.ON_DEMAND, Market.BURSTABLE)[: 3 if standbys else 2]
     service = ServiceConfig(
-        name, "inception-v3", Slo(0.6, 0.98), "torture", (Market.SPOT, Market.ON_DEMAND), ("*",),
+        name, "inception-v3", Slo(0.6, 0.98), "torture", markets, ("*",),
         LIMITS.max_instances, LIMITS.max_usd_per_hour, ("lambda:3008",), min_instances=1, warm_pool=warm_pool,
     )  # fmt: skip
     profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / CAPACITY_RPS),))
@@ -46,7 +56,7 @@ def site_service(name: str, warm_pool: int = 0) -> ResolvedService:
     candidate = Candidate(profile, BatchPolicy(1, 0.0), step, CAPACITY_RPS, CAPACITY_RPS)
     function = FunctionUse(FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 1000, 500.0, 900.0), 0.38, 2.86, "measured")
     return ResolvedService(
-        service, Catalog("torture", OFFERS, (function.offer,)), OFFERS, (candidate,) * len(OFFERS), function
+        service, Catalog("torture", offers, (function.offer,)), offers, (candidate,) * len(offers), function
     )
 
 
@@ -57,7 +67,7 @@ def dollars_of(instances: int) -> float:
 
 class SteadyPlanner:
     """As many instances as hold the load with a quarter to spare, within the limits: what is there, then the cheapest
-    that is to be had.
+    that is to be had. Where burstables are offered, some of them stand by.
 
     Implements `mark.planning.port.Planner`; its memory is the last number of instances.
     """
@@ -79,7 +89,11 @@ class SteadyPlanner:
         wanted = min(wanted, context.resolved.service.max_instances)
         counts: dict[str, int] = {}
         left, left_usd = wanted, context.resolved.service.max_usd_per_hour * (1.0 + 1e-9)
-        ranked = [(name, usd) for usd, name in sorted((o.usd_per_hour, o.name) for o in context.resolved.offers)]
+        offers = context.resolved.offers
+        ranked = [
+            (name, usd)
+            for usd, name in sorted((o.usd_per_hour, o.name) for o in offers if o.market is not Market.BURSTABLE)
+        ]
         live = context.fleet.live()
         for name, usd in ranked:
             counts[name] = count = max(0, min(left, live[name], int(left_usd / usd)))
@@ -90,7 +104,12 @@ class SteadyPlanner:
             counts[best[0]] += max(0, min(left, int(left_usd / best[1])))
         reason = f"{wanted} instances for {0.0 if rps is None else rps:.1f} requests/s"
         targets = tuple(Target(name, count, reason) for name, count in counts.items() if count)
-        return Plan(context.now_s, targets, warm=1, capacity_rps=wanted * CAPACITY_RPS), wanted
+        standbys = tuple(
+            Target(o.name, math.ceil(wanted / _FOR_EACH_STANDBY), f"one for each {_FOR_EACH_STANDBY} instances")
+            for o in offers
+            if o.market is Market.BURSTABLE
+        )
+        return Plan(context.now_s, targets, standbys=standbys, warm=1, capacity_rps=wanted * CAPACITY_RPS), wanted
 
 
 class LastRate(Supervised):

@@ -108,8 +108,9 @@ def told(trial: Trial) -> str:
 def _besides(schedule: Schedule) -> str:
     """What else the services have."""
     warm = f", a warm pool of {schedule.warm_pool}" if schedule.warm_pool else ""
+    standbys = ", standbys" if schedule.standbys else ""
     policy = f", policy {schedule.policy}" if schedule.policy != STAND_IN else ""
-    return f"{warm}{', releases' if schedule.releases else ''}{policy}"
+    return f"{warm}{standbys}{', releases' if schedule.releases else ''}{policy}"
 
 
 @contextmanager

@@ -26,11 +26,23 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
 from mark.torture.cloud import Conditions, TrueCloud
 from mark.torture.coverage import BOOTING, DRAINING, NO_LEADER, NONE_READY, STEADY
-from mark.torture.faults import CLOCKS, HINDERS, RELEASES, SPOILS, STIRS, STRIKES, Fault, Schedule, clock_text, stream
+from mark.torture.faults import (
+    CLOCKS,
+    HINDERS,
+    LATE,
+    RELEASES,
+    SPOILS,
+    STIRS,
+    STRIKES,
+    Fault,
+    Schedule,
+    clock_text,
+    stream,
+)
 from mark.torture.invariants import Watch
 from mark.torture.process import ControllerProcess, ProcessParts
 from mark.torture.roles import Terms
-from mark.torture.site import CAPACITY_RPS, LIMITS, OFFERS, dollars_of, site_service
+from mark.torture.site import CAPACITY_RPS, LIMITS, OFFERS, STANDBY, dollars_of, site_service
 
 STORY_LINES = 4000  # the newest; more is of no use to a reader
 _DEEPEST = 5  # calls that wait inside of each other
@@ -39,7 +51,9 @@ _NOTICE_LATE_S = 100.0
 _SAMPLED = 1000  # requests that the SLO monitor looks back at
 _LAG_S = 1.0
 _SOON_S = 10.0  # two rounds
-_ERRORS = 0.2  # share of a bad release's answers
+_ERRORS = _LATE = 0.2  # share of a bad release's answers
+_DEAR = 2.0  # times the worker's time of a good one
+_NO_BOOT = "no boot"
 _DEPLOYED_S = 60.0  # within which every controller is back, with the new release
 _FIRST = "r0"  # the release that everything begins with
 
@@ -50,12 +64,14 @@ class ServiceTruth:
     """One service as it is: its load, its instances, what was answered, and what is kept of it."""
 
     def __init__(self, world: World, name: str, schedule: Schedule) -> None:
-        self.name, self.resolved = name, site_service(name, schedule.warm_pool)
+        self.name, self.resolved = name, site_service(name, schedule.warm_pool, standbys=schedule.standbys)
         self.repriced: Repriced | None = None
-        self.cloud = TrueCloud(name, OFFERS, schedule.seed, world.tell, lambda kind: world.meets(kind, self))
+        self.cloud = TrueCloud(
+            name, self.resolved.offers, schedule.seed, world.tell, lambda kind: world.meets(kind, self)
+        )
         self.store = MemoryStore()
         self.release = self.good = _FIRST if schedule.releases else ""
-        self.bad: set[str] = set()
+        self.bad: dict[str, str] = {}
         self.limits = LIMITS  # as an operator wants them
         self._world = world
         self._rps: list[float] = _load(schedule, name).tolist()
@@ -81,15 +97,19 @@ class ServiceTruth:
         if arrived > (room := len(ready) * CAPACITY_RPS * passed_s):
             self._missed_s, served = now_s, room
             in_time = served + _BY_FUNCTIONS * (arrived - served)
+        if self.release and ready:
+            each = served / len(ready)
+            for i in ready:
+                key = i.release, i.offer
+                self._counts[key] = self._counts.get(key, 0.0) + each
+                if self.bad.get(i.release) == LATE:
+                    self._missed_s = now_s
+                    in_time -= _LATE * each
         self._answered += arrived
         self._in_time += in_time
         self._recent.append((now_s, arrived, in_time))
         if self._recent[0][0] < now_s - RECENT_S:
             self._recent.popleft()
-        if self.release and ready:
-            for i in ready:
-                key = i.release, i.offer
-                self._counts[key] = self._counts.get(key, 0.0) + served / len(ready)
 
     def answers(self) -> RecentAnswers:
         return RecentAnswers(int(self._answered), int(self._in_time))
@@ -113,8 +133,13 @@ class ServiceTruth:
     def release_counts(self) -> dict[str, dict[str, ReleaseCounts]]:
         found: dict[str, dict[str, ReleaseCounts]] = {}
         for (release, offer), requests in self._counts.items():
-            errors = int(_ERRORS * requests) if release in self.bad else 0
-            counts = ReleaseCounts(int(requests), errors=errors, busy_s=requests / CAPACITY_RPS)
+            flaw = self.bad.get(release)
+            counts = ReleaseCounts(
+                int(requests),
+                misses=int(_LATE * requests) if flaw == LATE else 0,
+                errors=int(_ERRORS * requests) if flaw == "errors" else 0,
+                busy_s=(_DEAR if flaw == "dear" else 1.0) * requests / CAPACITY_RPS,
+            )
             found.setdefault(release, {})[offer] = counts
         return found
 
@@ -308,6 +333,8 @@ class World:
         for fault, _ in self.active("market refused"):
             markets = ((Market.SPOT,), (Market.ON_DEMAND,), (Market.SPOT, Market.ON_DEMAND))[fault.number % 3]
             refused |= {offer.name: RefusalScope.MARKET for offer in OFFERS if offer.market in markets}
+            if Market.ON_DEMAND in markets:
+                refused[STANDBY.name] = RefusalScope.MARKET
         return Conditions(
             tuple(refused.items()), 1 if self.active("launches partial") else 1000,
             most("ended at launch"), most("never boots"), most("boots and dies"), most("boots slow", 1.0),
@@ -319,7 +346,8 @@ class World:
         times = moved[-1][0].share if moved else 1.0
         for truth in self.services.values():
             offers = tuple(
-                replace(o, usd_per_hour=o.usd_per_hour * times) if o.market is Market.SPOT else o for o in OFFERS
+                replace(now, usd_per_hour=first.usd_per_hour * times) if first.market is Market.SPOT else now
+                for now, first in zip(truth.resolved.offers, (*OFFERS, STANDBY), strict=False)
             )
             if offers != truth.resolved.offers:
                 self.meets("prices move", truth)
@@ -347,13 +375,15 @@ class World:
 
     def _deploy(self, fault: Fault, draw: np.random.Generator) -> None:
         """A new release is to serve, and controllers are started anew with it."""
-        release = f"r{fault.number + 1}"
+        release, flaws = f"r{fault.number + 1}", self.schedule.flaws
         boots = float(draw.random()) < 0.5
+        flaw = flaws[fault.number % len(flaws)] if boots else _NO_BOOT
         for truth in self.services.values():
             self.meets(fault.kind, truth)
             truth.release = release
             if fault.kind == "bad release":
-                truth.bad.add(release)
+                truth.bad[release] = flaw
+                self.tell(f"{truth.name}: release {release} is bad: {flaw}")
                 if not boots:
                     truth.cloud.no_boots.add(release)
             else:

@@ -158,6 +158,24 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
     assert bench.phases() == {1: f"{T2} stopped", 2: f"{A} ready"}
 
 
+@pytest.mark.parametrize(("most", "resumed"), [(3, True), (2, False)])
+def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: bool) -> None:
+    """In the next round in which EC2 would start it, within the limits; no round before asks for it in vain."""
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE, max_instances=most))
+    bench.planner.standbys = {T2: 1}
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({A: 1})
+    bench.cloud.boot()
+    bench.cloud.instances[1] = replace(bench.cloud.instances[1], stopped_s=bench.clock.t_s + 10.0)
+    bench.cloud.interrupt(2)
+    for _ in range(4):
+        bench.fast()
+        bench.clock.t_s += 5.0
+    assert [call[0] for call in bench.cloud.calls].count("resume") == resumed
+    assert bench.phases()[1] == f"{T2} {'pending' if resumed else 'stopped'}"
+
+
 def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
     """The baseline scales as it would on AWS."""
     bench = Bench(where=resolved(SAGEMAKER, max_instances=2))
@@ -316,7 +334,8 @@ def test_the_next_rescue_keeps_what_the_last_one_left(refused: bool) -> None:
     assert bench.controller.state.monitor.extra == 1
 
 
-def test_a_rescue_makes_room_for_lower_limits() -> None:
+@pytest.mark.parametrize("lower", [Limits(2, 100.0), Limits(100, 0.2)])
+def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
     """It is kept beside the plan for minutes, but not beyond what the service may have by now."""
     bench = Bench(ScriptedPlanner(monitors_slo=True, replans=True))
     bench.tick({OD: 2})
@@ -324,7 +343,7 @@ def test_a_rescue_makes_room_for_lower_limits() -> None:
     bench.fast()
     bench.cloud.boot()
     bench.telemetry.latest = RecentAnswers(1000, 1000)
-    bench.controller.use(Policy(bench.planner, limited(bench.resolved, Limits(2, 100.0)), bouncers=True))
+    bench.controller.use(Policy(bench.planner, limited(bench.resolved, lower), bouncers=True))
     bench.tick()
     assert bench.cloud.fleet().live() == {OD: 2}
 

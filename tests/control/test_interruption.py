@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -41,7 +42,7 @@ def said(commands: tuple[Command, ...]) -> list[str]:
 def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
     """Two lost, three standbys of the same capacity: the two cheapest are resumed; the doomed go on serving."""
     fleet = Fleet((doomed(1), doomed(2), standby(3, BURSTABLE.name), standby(4, SMALL.name), standby(5, SMALL.name)))
-    assert said(HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {})) == [
+    assert said(HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {}, 0.0)) == [
         "resume #4 t2.small/burstable", "resume #5 t2.small/burstable",
         "launch 2 c5.large/spot/a", "warm 8 function environments",
     ]  # fmt: skip
@@ -53,24 +54,24 @@ def test_small_standbys_bridge_a_large_instance_together() -> None:
     large = replace(of.candidates[0], capacity_rps=25.0)
     handler = InterruptionHandler(replace(of, candidates=(large, of.candidates[1])))
     fleet = Fleet((doomed(1), *(standby(n, SMALL.name) for n in range(2, 7))))
-    commands = handler.on_notices((notice(1),), fleet, {}, {})
+    commands = handler.on_notices((notice(1),), fleet, {}, {}, 0.0)
     assert [c.verb for c in commands] == ["resume", "resume", "resume", "warm"]
 
 
 def test_what_is_on_its_way_out_leaves_no_gap() -> None:
     """A draining instance that is interrupted needs nothing."""
-    assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}) == ()
+    assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}, 0.0) == ()
 
 
 def test_an_instance_that_still_boots_leaves_no_load_to_functions() -> None:
     """It is ended and replaced, but nothing has to be warmed or bridged for it."""
     fleet = Fleet((doomed(1, Phase.PENDING), standby(2, SMALL.name)))
-    assert [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {SPOT_A.name: 1}, {})] == ["drain", "launch"]
+    assert [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {SPOT_A.name: 1}, {}, 0.0)] == ["drain", "launch"]
 
 
 def test_the_replacement_of_a_stand_in_is_what_was_planned() -> None:
     """Bought for an on-demand instance, lost: the planned offer is asked for again."""
-    commands = HANDLER.on_notices((notice(1),), Fleet((doomed(1),)), {ON_DEMAND.name: 1}, {1: ON_DEMAND.name})
+    commands = HANDLER.on_notices((notice(1),), Fleet((doomed(1),)), {ON_DEMAND.name: 1}, {1: ON_DEMAND.name}, 0.0)
     assert [c.offer for c in commands if c.verb == "launch"] == [ON_DEMAND.name]
 
 
@@ -100,6 +101,37 @@ def test_standbys_bridge_until_ready_capacity_covers_plan_and_arrivals(
     fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *bridging))
     commands = HANDLER.leave(fleet, 0.0, {SPOT_A.name: planned}, arriving_rps)
     assert said(commands) == [f"drain #{n} t2.small/burstable" for n in (7, 8)][stay:]
+
+
+@pytest.mark.parametrize(
+    ("serving", "planned", "standing", "resumed"),
+    [
+        (1, 2, (), 1),
+        (1, 2, (Phase.PENDING,), 0),  # one that was resumed makes up for it
+        (2, 2, (), 0),  # what is planned is ready without the doomed
+        (0, 4, (), 1),  # no more than is lost: the rest of the plan is launched
+    ],
+)
+def test_a_standby_that_was_still_stopping_is_resumed_later(
+    serving: int, planned: int, standing: tuple[Phase, ...], resumed: int
+) -> None:
+    """At the notice it could not be started: it was being stopped after the last loss."""
+    stopping = [replace(standby(n, SMALL.name), stopped_s=15.0) for n in (7, 8)]
+    resuming = [Instance(n, SMALL.name, phase, 0.0, standby=True) for n, phase in enumerate(standing, 9)]
+    fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *stopping, *resuming))
+    assert "resume" not in [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)]
+    assert HANDLER.bridge(fleet, 10.0, {SPOT_A.name: planned}, 0.0) == []
+    assert (
+        said(tuple(HANDLER.bridge(fleet, 15.0, {SPOT_A.name: planned}, 0.0)))
+        == ["resume #7 t2.small/burstable"] * resumed
+    )
+
+
+def test_nothing_is_bridged_that_is_not_taken_back() -> None:
+    """What does not answer, or boots, is replaced by a launch."""
+    silent = ready(1, interruption_at_s=math.inf)
+    booting = doomed(2, Phase.PENDING)
+    assert HANDLER.bridge(Fleet((silent, booting, standby(7, SMALL.name))), 0.0, {SPOT_A.name: 2}, 0.0) == []
 
 
 def test_a_standby_without_credits_is_sent_back() -> None:

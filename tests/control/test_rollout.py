@@ -381,6 +381,24 @@ def test_instances_of_two_types_are_all_replaced() -> None:
     assert world.always_enough()
 
 
+def test_a_rescue_that_is_not_planned_is_replaced_too() -> None:
+    """For as long as the monitor keeps what it added, which may be an hour, the roll-out would not end."""
+    world = Rolling(wanted=0, other=12, planner=ScriptedPlanner(monitors_slo=True))
+    del world.wanted[LARGE]
+    world.telemetry.latest = RecentAnswers(1000, 900)
+    world.run(60.0)
+    world.telemetry.latest = RecentAnswers(1000, 1000)
+    world.seen.clear()
+    world.deploy("b")
+    state = world.controller.state
+    world.controller.state = replace(state, monitor=replace(state.monitor, pause_s=7200.0))
+    world.run(3600.0)
+    assert Counter(i.offer for i in world.cloud.instances.values()) == {LARGE: 1, OTHER.name: 12}
+    assert set(world.releases()) == {"b"}
+    assert world.rollout.stage is RolloutStage.DONE
+    assert world.always_enough()
+
+
 def test_what_is_not_sold_any_more_leaves_last() -> None:
     """It serves until its replacement is ready, counts for the limits, and is gone then."""
     world = Rolling()

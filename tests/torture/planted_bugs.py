@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease
-from mark.control.ports import Cloud, Launched, Lease, Store
+from mark.control.ports import Cloud, Launched, Lease, ReleaseCounts, Store
 from mark.control.views import Limits
 from mark.domain.command import Command, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.planning.port import Planner, PlanningContext
-from mark.torture.ports import ProcessCloud, ProcessStore
+from mark.torture.ports import ProcessCloud, ProcessStore, ProcessTelemetry
 from mark.torture.process import ProcessParts, SeldomPricing
 from mark.torture.site import SteadyPlanner
 
@@ -96,6 +96,35 @@ class EndsWhatServes(CloudWith):
         self.real.terminate(number)
 
 
+class NeverResumes(CloudWith):
+    def resume(self, number: int) -> None:
+        return
+
+
+class LeavesStandbysServing(CloudWith):
+    """A standby is not sent back."""
+
+    def drain(self, number: int) -> None:
+        if not any(i.number == number and i.standby for i in self.real.fleet().instances):
+            self.real.drain(number)
+
+
+class StopsWhatItCan(CloudWith):
+    """Keeps for the warm pool whatever can be stopped."""
+
+    def terminate(self, number: int) -> None:
+        there = {i.number: i for i in self.real.fleet().instances}
+        if number in there and "/on-demand" in there[number].offer and there[number].phase is Phase.DRAINING:
+            self.real.stop(number)
+        elif number not in there or there[number].phase is not Phase.STOPPED:
+            self.real.terminate(number)
+
+
+class HidesStopped(FleetWith):
+    def seen(self, instance: Instance) -> Instance | None:
+        return None if instance.phase is Phase.STOPPED else instance
+
+
 class HidesPending(FleetWith):
     def seen(self, instance: Instance) -> Instance | None:
         return None if instance.phase is Phase.PENDING else instance
@@ -135,6 +164,19 @@ class SeesGhosts(FleetWith):
         known: dict[int, Instance] = self.__dict__.setdefault("known", {})
         known.update({i.number: i for i in fleet.instances})
         return replace(fleet, instances=tuple(known[number] for number in sorted(known)))
+
+
+class BlindToReleases(ProcessTelemetry):
+    """All releases do well."""
+
+    def __init__(self, real: ProcessTelemetry) -> None:
+        self.__dict__.update(real.__dict__)
+
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        return {
+            release: {offer: ReleaseCounts(counts.requests) for offer, counts in offers.items()}
+            for release, offers in super().releases().items()
+        }
 
 
 class StoreWith:
@@ -286,13 +328,14 @@ class Planted(ProcessParts):
         cloud: Callable[[ProcessCloud], Cloud] | None = None,
         store: Callable[[ProcessStore], Store] | None = None,
         lease: Callable[[FencedLease], Lease] | None = None,
+        telemetry: Callable[[ProcessTelemetry], ProcessTelemetry] | None = None,
         planner: Callable[[], Planner] | None = None,
         controller: type[Controller] | None = None,
         limits: Limits | None = None,
         leads: bool = False,
         unfenced: bool = False,
     ) -> None:
-        self._cloud, self._store, self._lease, self._planner = cloud, store, lease, planner
+        self._cloud, self._store, self._lease, self._planner, self._telemetry = cloud, store, lease, planner, telemetry
         self._controller, self._limits, self._leads, self._unfenced = controller, limits, leads, unfenced
 
     def cloud(self, cloud: ProcessCloud) -> Cloud:
@@ -304,6 +347,9 @@ class Planted(ProcessParts):
 
     def lease(self, lease: FencedLease) -> Lease:
         return lease if self._lease is None else self._lease(lease)
+
+    def telemetry(self, telemetry: ProcessTelemetry) -> ProcessTelemetry:
+        return telemetry if self._telemetry is None else self._telemetry(telemetry)
 
     def planner(self, policy: str, resolved: ResolvedService) -> Planner:
         return super().planner(policy, resolved) if self._planner is None else self._planner()
@@ -348,4 +394,9 @@ BUGS: dict[str, tuple[Planted, set[str]]] = {
     "grows with every plan": (Planted(planner=Remembers), {"bounded"}),
     "trusts every number": (Planted(planner=TrustsEveryNumber), {"no fault of ours", "settled"}),
     "knows no limit": (Planted(limits=Limits(1000, 1000.0)), {"limits"}),
+    "never resumes": (Planted(cloud=NeverResumes), {"bridged"}),
+    "leaves standbys serving": (Planted(cloud=LeavesStandbysServing), {"stands by"}),
+    "keeps all that can be stopped": (Planted(cloud=StopsWhatItCan), {"warm pool"}),
+    "does not count what is stopped": (Planted(cloud=HidesStopped), {"one need"}),
+    "takes every release for good": (Planted(telemetry=BlindToReleases), {"released", "settled"}),
 }  # fmt: skip

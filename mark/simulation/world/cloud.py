@@ -262,7 +262,7 @@ class SimulatedCloud:
     def resume(self, number: int) -> None:
         record = self._find(number)
         if record.phase is Phase.STOPPED:
-            if not record.standby and self._now_s - record.stopped_s < STOPPING_S:
+            if self._now_s - record.stopped_s < STOPPING_S:
                 raise CloudError(f"#{number} {record.offer.name} is still stopping")
             self._room(record.offer_index, 1)
         self._go(record, Phase.PENDING)
