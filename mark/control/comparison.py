@@ -27,15 +27,15 @@ _BUSY_REQUESTS = 1000  # to either release, before what they cost is compared
 # _FEWEST have a chance of less than one to a million.
 _DUE = 30.0
 
-Counts = Mapping[str, ReleaseCounts]  # by offer
+Counts = Mapping[str, ReleaseCounts]  # by instance type
 
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
     """Totals of both releases at `since_s`: what is counted since then is compared next.
 
-    `own`: `theirs` are those of the other release with the same offer. Otherwise it has had none of that offer, and
-    they are of all that it has.
+    `own`: `theirs` are those of the other release with the same type. Otherwise it has had none of that type, and they
+    are of all that it has.
     """
 
     mine: ReleaseCounts
@@ -90,7 +90,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was seen of a new release and of the other one while both served; `strata` by offer."""
+    """What was seen of a new release and of the other one while both served; `strata` by instance type."""
 
     strata: dict[str, Stratum] = field(default_factory=dict)
     errors: Contrast = Contrast()
@@ -98,17 +98,17 @@ class Comparison:
     overflow: Contrast = Contrast()  # requests that functions answered
     busy: Contrast = Contrast()  # worker-seconds, of what instances answered themselves
 
-    def looked(self, mine: Counts, theirs: Counts, offers: Collection[str], now_s: float) -> Comparison:
-        """After a look at the totals of both; `offers` are those of which the new release has instances that serve."""
+    def looked(self, mine: Counts, theirs: Counts, types: Collection[str], now_s: float) -> Comparison:
+        """After a look at the totals of both; `types` are those of which the new release has instances that serve."""
         found, strata = self, dict(self.strata)
-        for offer in sorted({*offers, *strata}):
-            now, known = _stratum(offer, mine, theirs, strata.get(offer), now_s), strata.get(offer)
+        for name in sorted({*types, *strata}):
+            now, known = _stratum(name, mine, theirs, strata.get(name), now_s), strata.get(name)
             if known is None or known.own is not now.own or _fell(now, known):
-                strata[offer] = now  # counters that fell began anew, those of both releases
+                strata[name] = now  # counters that fell began anew, those of both releases
                 continue
             grown, other = now.mine - known.mine, now.theirs - known.theirs
             if min(grown.requests, other.requests) >= _FEWEST:
-                strata[offer] = now
+                strata[name] = now
                 found = found._plus(grown, other, own=now.own)
         return found if strata == self.strata else replace(found, strata=strata)
 
@@ -126,15 +126,15 @@ class Comparison:
     def is_unreached(self, theirs: Counts, shares: Mapping[str, float]) -> bool:
         """Did the new release get no requests, though the other one did?
 
-        `shares`: how many instances the new release has of an offer for each that the other has, of the same offer or,
+        `shares`: how many instances the new release has of a type for each that the other has, of the same type or,
         where that has none, of all.
         """
         if self.errors.requests:
             return False
         due = 0.0
-        for offer, known in self.strata.items():
-            now = _theirs(offer, theirs, own=known.own)
-            due += max(0, (now - known.theirs).requests) * shares.get(offer, 0.0)
+        for name, known in self.strata.items():
+            now = _theirs(name, theirs, own=known.own)
+            due += max(0, (now - known.theirs).requests) * shares.get(name, 0.0)
         return due >= _DUE
 
     def worse(self, slo: Slo) -> str:
@@ -163,14 +163,14 @@ class Comparison:
         return replace(self, errors=errors, misses=misses, overflow=overflow, busy=busy)
 
 
-def _stratum(offer: str, mine: Counts, theirs: Counts, known: Stratum | None, now_s: float) -> Stratum:
-    # Once the same offer is compared with, another never is: when that is replaced the comparison is over.
-    own = offer in theirs or (known is not None and known.own)
-    return Stratum(mine.get(offer, ReleaseCounts()), _theirs(offer, theirs, own=own), own, now_s)
+def _stratum(name: str, mine: Counts, theirs: Counts, known: Stratum | None, now_s: float) -> Stratum:
+    # Once the same type is compared with, another never is: when that is replaced the comparison is over.
+    own = name in theirs or (known is not None and known.own)
+    return Stratum(mine.get(name, ReleaseCounts()), _theirs(name, theirs, own=own), own, now_s)
 
 
-def _theirs(offer: str, theirs: Counts, *, own: bool) -> ReleaseCounts:
-    return theirs.get(offer, ReleaseCounts()) if own else sum(theirs.values(), ReleaseCounts())
+def _theirs(name: str, theirs: Counts, *, own: bool) -> ReleaseCounts:
+    return theirs.get(name, ReleaseCounts()) if own else sum(theirs.values(), ReleaseCounts())
 
 
 def _fell(now: Stratum, known: Stratum) -> bool:

@@ -25,6 +25,7 @@ from mark.control.health import overdue
 from mark.control.ports import ReleaseCounts
 from mark.control.views import RolloutView
 from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.offer import instance_of
 from mark.domain.service import RolloutSettings
 from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
@@ -323,11 +324,11 @@ def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: flo
     comparison, other = rollout.comparison, rollout.release if rollout.candidate else rollout.before
     if comparison is None or not other:
         return rollout
-    offers = {i.offer for i in _ready(fleet, rollout.newest)}
-    if rollout.candidate and not offers:
+    types = {instance_of(i.offer) for i in _ready(fleet, rollout.newest)}
+    if rollout.candidate and not types:
         comparison = comparison.paused()
     else:
-        comparison = comparison.looked(counts.get(rollout.newest, {}), counts.get(other, {}), offers, now_s)
+        comparison = comparison.looked(_by_type(counts, rollout.newest), _by_type(counts, other), types, now_s)
     return rollout if comparison is rollout.comparison else replace(rollout, comparison=comparison)
 
 
@@ -375,7 +376,7 @@ def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float
     if others and left_s > 0.0:
         minutes = math.ceil(left_s / MINUTE_S)
         return rollout if minutes == rollout.minutes else replace(rollout, minutes=minutes)
-    if others and comparison.is_unreached(counts.get(rollout.release, {}), _shares(rollout, fleet)):
+    if others and comparison.is_unreached(_by_type(counts, rollout.release), _shares(rollout, fleet)):
         why = "no requests reach its instances, though the others get them"
         if left_s <= -LOST_S:
             return stopped(rollout, why)
@@ -387,10 +388,19 @@ def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float
 
 
 def _shares(rollout: Rollout, fleet: Fleet) -> dict[str, float]:
-    """How many canaries there are of an offer for each other instance of it, or of all where it is of none."""
-    others = Counter(i.offer for i in _ready(fleet, rollout.release))
-    mine = Counter(i.offer for i in _ready(fleet, rollout.candidate))
-    return {offer: n / (others[offer] or others.total()) for offer, n in mine.items()}
+    """How many canaries there are of a type for each other instance of it, or of all where it is of none."""
+    others = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.release))
+    mine = Counter(instance_of(i.offer) for i in _ready(fleet, rollout.candidate))
+    return {name: n / (others[name] or others.total()) for name, n in mine.items()}
+
+
+def _by_type(counts: CountsByRelease, release: str) -> dict[str, ReleaseCounts]:
+    """What a request takes is a matter of the instance type, wherever and in whatever market it was bought."""
+    found: dict[str, ReleaseCounts] = {}
+    for offer, one in counts.get(release, {}).items():
+        name = instance_of(offer)
+        found[name] = found.get(name, ReleaseCounts()) + one
+    return found
 
 
 def _finished(rollout: Rollout, fleet: Fleet, planned: int | None) -> Rollout:

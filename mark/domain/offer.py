@@ -120,6 +120,11 @@ class Offer:
         return self.usd_per_hour / 3600.0
 
 
+def instance_of(offer: str) -> str:
+    """The instance type of an offer's name: `c5.large` of `c5.large/spot/us-east-1a`."""
+    return offer.partition("/")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """Everything one may buy, by name and dated."""

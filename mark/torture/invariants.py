@@ -36,7 +36,7 @@ LEADERLESS_S = 60.0
 GIVEN_UP_S = 15 * MINUTE_S  # what was replaced because it did not answer may be there beside its replacement
 ANSWERED_S = 60.0  # a notice that is known so long before the end
 LOWERED_S = 10 * MINUTE_S  # after which lower limits hold for what was there before
-MOST_LAUNCHES = 60  # asked for in ten minutes
+MOST_LAUNCHES = 80  # asked for in ten minutes: each of four offers every 30 s
 PATIENT_S = 30.0
 NEW_S = 2 * MINUTE_S  # a controller that leads for so short may not have planned
 PLANNED_S = 3 * MINUTE_S
@@ -46,7 +46,9 @@ MOST_STATE_BYTES, MOST_INTENTS = 64_000, 64
 GROWS_BYTES = 700  # in an hour of calm
 BILLS_S = 20 * MINUTE_S
 GROWN_S = 60 * MINUTE_S
-JUDGED_S = 6 * MINUTE_S  # within which a bad release is known beside a good one: a canary is tried for five
+# Seconds and requests to either within which a bad release is known beside a good one: a canary is tried for five
+# minutes, and what requests cost is compared from a thousand on.
+JUDGED = 6 * MINUTE_S, 1500.0
 
 INVARIANTS = {
     "limits": "never above max_instances or max_usd_per_hour, but for what replaces instances that do not answer",
@@ -61,7 +63,7 @@ INVARIANTS = {
     "buys elsewhere": "while something is to be had, a fleet is not short for 20 minutes",
     "planned": "while a controller leads and nothing hinders it, no plan is older than 3 minutes",
     "led": "a controller leads within a minute of one being able to",
-    "polite": "no more than 60 launches are asked for in ten minutes",
+    "polite": "no more than 80 launches are asked for in ten minutes",
     "patient": "what was refused is not asked for again within 30 s",
     "crossed out": "a launch whose outcome is known is not among those under way 10 minutes later",
     "explained": "every command that was carried out is in the journal",
@@ -122,7 +124,7 @@ class _Seen:
     limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])  # and when they held last
     unled_usd: float = 0.0  # paid while no controller led
     paid_usd: float = 0.0
-    beside_s: dict[str, float] = field(default_factory=dict)  # how long bad releases served beside a good one, by name
+    beside: dict[str, tuple[float, float]] = field(default_factory=dict)  # bad releases beside a good one: `JUDGED`
     looked_s: float = 0.0
 
 
@@ -319,10 +321,13 @@ class Watch:
         self._planned(truth, leader)
         self._crossed_out(truth, leader)
         now_s = self._world.now_s
-        serving = {i.release for i in truth.cloud.ready()} if self._unhindered(leader, MINUTE_S) else set()
-        if truth.good in serving:
-            for release in serving & truth.bad.keys():
-                seen.beside_s[release] = seen.beside_s.get(release, 0.0) + now_s - seen.looked_s
+        if truth.bad and self._unhindered(leader, MINUTE_S):
+            serving = Counter(i.release for i in truth.cloud.ready())
+            each = min(CAPACITY_RPS, truth.rps() / max(1, serving.total())) * (now_s - seen.looked_s)
+            for release in serving.keys() & truth.bad.keys() if truth.good in serving else ():
+                for_s, requests = seen.beside.get(release, (0.0, 0.0))
+                to_either = each * min(serving[release], serving[truth.good])
+                seen.beside[release] = for_s + now_s - seen.looked_s, requests + to_either
         seen.looked_s = now_s
 
     def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:
@@ -526,7 +531,7 @@ class Watch:
     def _settled(self, truth: TorturedService, leader: TorturedProcess) -> None:
         """Where a late release serves, because nothing good served beside it, the SLO monitor goes on adding to it."""
         late = {i.release for i in truth.cloud.ready() if truth.bad.get(i.release) == LATE}
-        if any(self._seen[truth.name].beside_s.get(release, 0.0) < JUDGED_S for release in late):
+        if any(not self._judged(truth, release) for release in late):
             return
         controller = leader.controllers.get(truth.name)
         plan = None if controller is None else controller.last_plan
@@ -553,8 +558,9 @@ class Watch:
         if len(serving) > 1:
             self._break("released", f"{truth.name}: {', '.join(serving)} serve, {truth.release} is deployed")
         for release in serving:
-            if release in truth.bad and (beside_s := self._seen[truth.name].beside_s.get(release, 0.0)) >= JUDGED_S:
-                text = f"{release} serves, though it is bad, as was to be seen for {beside_s:.0f} s"
+            if release in truth.bad and self._judged(truth, release):
+                for_s, requests = self._seen[truth.name].beside[release]
+                text = f"{release} serves, though it is bad, as {requests:.0f} requests of {for_s:.0f} s show"
                 self._break("released", f"{truth.name}: {text}")
         kinds = {fault.kind for fault in self._world.schedule.faults}
         misjudged = truth.good in rollout.refused
@@ -562,6 +568,11 @@ class Watch:
             self._break("released", f"{truth.name}: {', '.join(serving)} serves, {truth.release} is deployed")
         if misjudged and kinds.isdisjoint(_MISJUDGES):
             self._break("released", f"{truth.name}: {truth.good} was taken back: {rollout.reason}")
+
+    def _judged(self, truth: TorturedService, release: str) -> bool:
+        """Was there enough to see of a bad release beside a good one?"""
+        for_s, requests = self._seen[truth.name].beside.get(release, (0.0, 0.0))
+        return for_s >= JUDGED[0] and requests >= JUDGED[1]
 
     def _explained(self, truth: TorturedService) -> None:
         lines, done = truth.store.journal, self._seen[truth.name].done

@@ -15,7 +15,7 @@ from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
 from mark.domain.slo import Slo
 from mark.testing.fakes import ScriptedPlanner
-from tests.control.control_fakes import ON_DEMAND, Bench, offer, resolved
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
 
 LARGE = ON_DEMAND.name
 OTHER = offer("c5.xlarge", usd_per_hour=0.17)
@@ -48,7 +48,7 @@ class Rolling(Bench):
         super().__init__(planner, where=where or serving(), release="a")
         self.wanted = {LARGE: wanted, **({OTHER.name: other} if other else {})}
         self.ill: dict[str, str] = {}
-        self.busy_s = {LARGE: 0.02, OTHER.name: 0.02}
+        self.busy_s = {o.name: 0.02 for o in (ON_DEMAND, OTHER, SPOT_A, SPOT_B)}
         self.crowd_s = math.inf
         self.seen: list[tuple[int, int]] = []
         self.most = 0
@@ -522,6 +522,22 @@ def test_a_bad_release_makes_room_at_a_limit() -> None:
     world.run(3600.0)
     assert world.releases() == {"a": 6}
     assert world.most == 6
+
+
+def test_a_canary_in_another_zone_is_compared_all_the_same() -> None:
+    """The zone in which the fleet is has no more of its type: what a request takes is no matter of the zone."""
+    zones = resolved(SPOT_A, SPOT_B, min_instances=1)
+    world = Rolling(replace(zones, service=replace(zones.service, rollout=RolloutSettings(canary_s=300.0))), wanted=0)
+    world.planner.wanted = world.wanted = {SPOT_A.name: 4}
+    world.run(240.0)
+    world.cloud.fail, world.ill = {SPOT_A.name: CapacityError("out")}, {"b": "slow"}
+    world.deploy("b")
+    world.until(RolloutStage.CANARY)
+    world.run(120.0)
+    assert {(i.release, i.offer) for i in world.cloud.instances.values()} == {("a", SPOT_A.name), ("b", SPOT_B.name)}
+    world.run(240.0)
+    assert world.rollout.refused == ("b",)
+    assert world.rollout.reason.startswith("a request takes 2.0 times the worker time")
 
 
 @pytest.mark.parametrize("other_busy_s", [0.004, 0.001])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from mark.domain.offer import Market
+from mark.domain.offer import Market, instance_of
 from mark.ec2.spot_series import load_spot_series
 from mark.planning.policies.target_tracking import sagemaker_policy
 from mark.simulation.inputs import Inputs
@@ -129,7 +129,7 @@ def _decomposition(inputs: Inputs, sagemaker: SimulationResult, ours: Simulation
     if ours.bound_usd is None or not sagemaker.fleet.instance_hours:
         return None
     (name,) = sagemaker.fleet.instance_hours
-    instance = name.split("/")[0]
+    instance = instance_of(name)
     prices = {(o.instance, o.market): o.usd_per_hour for o in inputs.resolved.catalog.offers}
     plain = instance.removeprefix("ml.")
     ec2, listed = prices[plain, Market.ON_DEMAND], prices[instance, Market.SAGEMAKER]
