@@ -9,7 +9,6 @@ the queue is finished or goes to functions, at `drain_s` at the latest; then wor
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import math
@@ -34,6 +33,7 @@ from mark.models.call import Reply
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
 from mark.rules.admission import FUNCTION, NEVER_S
+from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
@@ -66,7 +66,6 @@ log = logging.getLogger("mark.serving")
 # The last seconds before an interruption: no request is sent to the instance any more, and those there end.
 NOTICE_MARGIN_S = 10.0
 _DESCRIPTORS = 8192
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,9 +514,17 @@ async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[i
 
 def run(main: Callable[[], Coroutine[None, None, None]]) -> None:
     """Run a coroutine function on uvloop."""
-    _keep_memory()
+    freed_memory.keep()
     _allow_descriptors()
-    uvloop.run(main())
+    uvloop.run(_beside_memory(main))
+
+
+async def _beside_memory(main: Callable[[], Coroutine[None, None, None]]) -> None:
+    looking = asyncio.create_task(freed_memory.give_back())
+    try:
+        await main()
+    finally:
+        looking.cancel()
 
 
 def _allow_descriptors() -> None:
@@ -528,11 +535,3 @@ def _allow_descriptors() -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(_DESCRIPTORS, hard)), hard))
-
-
-def _keep_memory() -> None:
-    """Tell glibc not to give freed memory back at once: bodies of 100 kB would fault their pages in again each time."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-        libc.mallopt(_M_MMAP_THRESHOLD, 16 << 20)

@@ -1,0 +1,81 @@
+"""Freed memory: kept for the next bodies while they come, and given back to the system when they do not.
+
+Bodies of 100 kB would fault their pages in again each time, so malloc is told to keep what is freed. It would keep it
+for ever, as one small object that lives on top of a crowd's bodies holds all below it. So the process looks at what it
+holds every few seconds, and has malloc give back what is free where that stays far above what it needed at rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+LOOK_S = 5.0
+SLACK_BYTES = 16 << 20  # more than was held at rest that is not worth giving back
+LEAST_LOOKS, MOST_LOOKS = 2, 24  # in a row that find more, before it is given back
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_STATM = Path("/proc/self/statm")
+
+
+class FreedMemory:
+    """Pure: what the process holds in, whether to give back what is free out.
+
+    To give back 100 MiB takes 5 ms, in which nothing else is done. So where it was in vain, as the next bodies came at
+    once, there is twice as long a wait for the next time, up to `MOST_LOOKS`.
+    """
+
+    def __init__(self, held_bytes: int) -> None:
+        self._at_rest_bytes = held_bytes
+        self._looks, self._patience = 0, LEAST_LOOKS
+        self._rested = True  # since the last time
+
+    def is_due(self, held_bytes: int) -> bool:
+        """At each look, with what is held then."""
+        self._at_rest_bytes = min(self._at_rest_bytes, held_bytes)
+        if held_bytes <= self._at_rest_bytes + SLACK_BYTES:
+            self._looks, self._patience, self._rested = 0, LEAST_LOOKS, True
+            return False
+        self._looks += 1
+        return self._looks >= self._patience
+
+    def given_back(self, held_bytes: int) -> None:
+        """What is left is in use."""
+        self._patience = LEAST_LOOKS if self._rested else min(MOST_LOOKS, 2 * self._patience)
+        self._at_rest_bytes, self._looks, self._rested = held_bytes, 0, False
+
+
+def keep() -> None:
+    """Tell glibc not to give freed memory back at once."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+        libc.mallopt(_M_MMAP_THRESHOLD, 16 << 20)
+
+
+def trim() -> Callable[[], object] | None:
+    """What gives back all that is free; None: not this C library."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "malloc_trim") or not _STATM.exists():
+        return None
+    return lambda: libc.malloc_trim(0)
+
+
+def held_bytes() -> int:
+    """Resident memory of this process."""
+    return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+
+
+async def give_back(look_s: float = LOOK_S) -> None:
+    """Go on looking, until cancelled."""
+    trimmed = trim()
+    if trimmed is None:
+        return
+    freed = FreedMemory(held_bytes())
+    while True:
+        await asyncio.sleep(look_s)
+        if freed.is_due(held_bytes()):
+            trimmed()
+            freed.given_back(held_bytes())

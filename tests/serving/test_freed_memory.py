@@ -1,0 +1,73 @@
+"""What a process keeps of freed memory: nothing for long, and without hurry while bodies come."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from mark.serving.freed_memory import LEAST_LOOKS, MOST_LOOKS, SLACK_BYTES, FreedMemory, trim
+
+REST, CROWD = 50 << 20, 120 << 20
+CROWDED = """
+import asyncio, json
+from mark.serving import freed_memory
+
+async def main():
+    freed_memory.keep()
+    looking = asyncio.create_task(freed_memory.give_back(look_s=0.02))
+    await asyncio.sleep(0.1)
+    held = [freed_memory.held_bytes()]
+    bodies, small = [], []
+    for _ in range(200):
+        bodies.append(b"x" * 400_000)
+        small.append(b"x" * 600)
+    del bodies  # `small` lies on top of them
+    held.append(freed_memory.held_bytes())
+    while freed_memory.held_bytes() > held[0] + freed_memory.SLACK_BYTES:
+        await asyncio.sleep(0.02)
+    looking.cancel()
+    print(json.dumps(held))
+
+asyncio.run(main())
+"""
+
+
+def test_little_is_kept() -> None:
+    freed = FreedMemory(REST)
+    assert not any(freed.is_due(REST + SLACK_BYTES) for _ in range(100))
+
+
+def test_what_stays_is_given_back() -> None:
+    freed = FreedMemory(REST)
+    assert [freed.is_due(CROWD) for _ in range(LEAST_LOOKS)] == [False] * (LEAST_LOOKS - 1) + [True]
+
+
+def test_what_is_in_use_is_asked_for_once() -> None:
+    """A larger model's answers are held on: that is the new rest."""
+    freed = FreedMemory(REST)
+    freed.given_back(CROWD)
+    assert not any(freed.is_due(CROWD) for _ in range(100))
+
+
+def test_while_bodies_come_it_waits_longer_each_time() -> None:
+    freed, waits = FreedMemory(REST), []
+    for _ in range(6):
+        looks = 1
+        while not freed.is_due(CROWD):
+            looks += 1
+        waits.append(looks)
+        freed.given_back(REST)
+    assert waits == [2, 2, 4, 8, 16, MOST_LOOKS]
+    freed.is_due(REST)
+    assert [freed.is_due(CROWD) for _ in range(LEAST_LOOKS)][-1]
+
+
+@pytest.mark.skipif(trim() is None, reason="this C library has no malloc_trim")
+def test_a_process_gives_back_what_a_crowd_left() -> None:
+    """200 bodies of 400 kB, each below something small that stays."""
+    done = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=60, check=True)
+    rest, crowd = json.loads(done.stdout)
+    assert crowd > rest + 2 * SLACK_BYTES
