@@ -124,7 +124,7 @@ class _Seen:
     limits: list[tuple[float, Limits]] = field(default_factory=lambda: [(0.0, LIMITS)])  # and when they held last
     unled_usd: float = 0.0  # paid while no controller led
     paid_usd: float = 0.0
-    beside: dict[str, tuple[float, float]] = field(default_factory=dict)  # bad releases beside a good one: `JUDGED`
+    beside: dict[str, tuple[float, float]] = field(default_factory=dict)  # new bad releases beside a good one: `JUDGED`
     looked_s: float = 0.0
 
 
@@ -322,12 +322,13 @@ class Watch:
         self._crossed_out(truth, leader)
         now_s = self._world.now_s
         if truth.bad and self._unhindered(leader, MINUTE_S):
-            serving = Counter(i.release for i in truth.cloud.ready())
-            each = min(CAPACITY_RPS, truth.rps() / max(1, serving.total())) * (now_s - seen.looked_s)
-            for release in serving.keys() & truth.bad.keys() if truth.good in serving else ():
-                for_s, requests = seen.beside.get(release, (0.0, 0.0))
-                to_either = each * min(serving[release], serving[truth.good])
-                seen.beside[release] = for_s + now_s - seen.looked_s, requests + to_either
+            serving, newest = Counter(i.release for i in truth.cloud.ready()), truth.release
+            if newest in truth.bad and min(serving[newest], serving[truth.good]) > 0:
+                passed_s = now_s - seen.looked_s
+                each = min(CAPACITY_RPS, truth.rps() / serving.total()) * passed_s
+                for_s, requests = seen.beside.get(newest, (0.0, 0.0))
+                requests += each * min(serving[newest], serving[truth.good])
+                seen.beside[newest] = for_s + passed_s, requests
         seen.looked_s = now_s
 
     def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:
