@@ -9,6 +9,7 @@ from mark.cli.arguments import GAPS, add_json, from_args
 from mark.cli.numbers import above_zero, port, seconds, seed, share, span, whole
 from mark.cli.output import deliver, progress, show
 from mark.launch.testbed import LoadOptions, TestbedOptions, TraceLoad, start_testbed, stop_testbed, testbed
+from mark.planning.policies.registry import policy_names
 from mark.reporting.testbed import result_page, status_page
 
 
@@ -33,7 +34,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--controllers", type=whole(1, 9), default=1, metavar="N", help="one leads, others stand by (default: 1)"
     )
     up.add_argument("--controller-port", type=port, default=0, metavar="P", help="of the live page (default: any)")
-    up.add_argument("--policy", default="mark", metavar="NAME", help="the policy that plans (default: mark)")
+    up.add_argument(
+        "--policy", choices=policy_names(live=True), default="mark", help="the policy that plans (default: mark)"
+    )
     up.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
     up.add_argument("--history", metavar="TRACE", help="load for the predictor to learn from at first")
     up.add_argument(

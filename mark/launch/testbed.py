@@ -42,7 +42,7 @@ from mark.pipelines.trace_file import open_driver
 from mark.workload.reader import open_trace
 
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
-_CONTROLLER_S = 60.0
+_CONTROLLER_S = 120.0
 _FLEET_S = 600.0
 _AGAIN_S = 0.2
 _SPOT_S = 7 * 86400.0  # control seconds that a recorded market is followed for
@@ -155,7 +155,10 @@ def start_testbed(options: TestbedOptions) -> Remote:
     daemon.returncode = 0  # it goes on without us
     remote = testbed(options.state)
     end_s = time.monotonic() + _CONTROLLER_S
-    while not all(one["url"] for one in remote.ask("/status")["controllers"]) and time.monotonic() < end_s:
+    while not all(one["url"] for one in remote.ask("/status")["controllers"]):
+        if time.monotonic() > end_s:
+            why = f"{folder}/logs has what it said, mark testbed down ends the rest"
+            raise MarkError(f"a controller did not start in {_CONTROLLER_S:.0f} s: {why}")
         time.sleep(0.1)
     return remote
 

@@ -6,6 +6,7 @@ Runs share nothing, so they need not wait for each other, and what comes out doe
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -62,7 +63,7 @@ class ProcessExecutor:
         # Spawned, because forking a process that has threads (a progress bar's) may hang.
         context = multiprocessing.get_context("spawn")
         before = set(multiprocessing.active_children())
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_on_interrupt)
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
         results: dict[int, R] = {}
         try:
             # The longest first would balance best, but which one that is is not known beforehand.
@@ -134,8 +135,17 @@ def no_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _end_on_interrupt() -> None:
-    """Ctrl-C ends a worker without a word; the parent says what there is to say."""
+def _begin() -> None:
+    """Ctrl-C ends a worker without a word; the parent says what there is to say. It ends with its parent, whatever
+    ended that: it would wait for ever for tasks, as it has both ends of the pipe that they come by."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

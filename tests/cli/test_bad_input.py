@@ -224,6 +224,12 @@ def test_absurd_options_are_bad_input(options: tuple[str, ...], said: str, capsy
     refused(["simulate", *SHORT, *SERVE, *options], said, capsys)
 
 
+@pytest.mark.parametrize("policy", ["nope", "as-is", "fixed:c5.large=2"])
+def test_a_testbed_begins_with_no_policy_that_cannot_run(policy: str, tmp_path: Path, capsys: Captured) -> None:
+    """Its controllers would refuse it, out of sight."""
+    refused(["testbed", "up", "words", "--policy", policy, "--state", str(tmp_path)], "--policy", capsys)
+
+
 def test_an_unreachable_slo_exits_3_and_names_the_closest(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[service]\nname = "x"\nmodel = "inception-v3"\nslo_ms = 1\nslo_attainment = 0.98\n')

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mark.domain.errors import BadInput, MarkError
 from mark.studies import executor
 from mark.studies.executor import HereExecutor, ProcessExecutor, Share, StudyExecutor, executor_for
 from tests.children import new_children
+
+
+STUDY = """
+import os, time
+from pathlib import Path
+from mark.studies.executor import ProcessExecutor
+
+def work(task, progress=None):
+    while task == 0 and not list(Path().glob("*.pid")):
+        time.sleep(0.01)
+    Path(f"{os.getpid()}.pid").touch()
+    time.sleep(600.0 * task)
+
+if __name__ == "__main__":
+    ProcessExecutor(2).map(work, [0, 1])
+"""
 
 
 class TwoWordsError(Exception):
@@ -101,6 +120,22 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
             assert children() == []
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_its_processes_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
+    """One is in a task of ten minutes, the other waits for its next one."""
+    script = tmp_path / "study.py"
+    script.write_text(STUDY)
+    with subprocess.Popen([sys.executable, str(script)], cwd=tmp_path) as study:
+        try:
+            while len(list(tmp_path.glob("*.pid"))) < 2:
+                assert study.poll() is None
+                time.sleep(0.01)
+            workers = [psutil.Process(int(path.stem)) for path in tmp_path.glob("*.pid")]
+        finally:
+            study.send_signal(number)
+    assert psutil.wait_procs(workers, timeout=30.0)[1] == []
 
 
 def test_an_interrupt_while_processes_start_waits_until_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
