@@ -19,7 +19,6 @@ from mark.studies import executor
 from mark.studies.executor import HereExecutor, ProcessExecutor, Share, StudyExecutor, executor_for
 from tests.children import new_children
 
-
 STUDY = """
 import os, time
 from pathlib import Path
