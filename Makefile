@@ -60,8 +60,10 @@ test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Te
 acceptance: $(VENV)/.dev .venv-ray/.done  ## an hour and more: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; bugs that torture finds; Ray
 	$(BIN)/python -m pytest -q -m acceptance
 
-torture: $(VENV)/.dev  ## two minutes on two cores: 200 fleet-days of the control plane under faults
-	$(BIN)/mark torture --seeds 400 --hours 6 --jobs $(WORKERS)
+# What failed is a line of tests/torture/failed_once.jsonl from then on: its schedule, which out/torture.json has, and why.
+torture: $(VENV)/.dev  ## two minutes on two cores: 200 fleet-days of the control plane under faults, other ones each time (SEED=S: these)
+	@mkdir -p out
+	$(BIN)/mark torture --seeds 400 --hours 6 --seed $(or $(SEED),$(shell date +%s)) --json out/torture.json
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning conductor/test_conductor \
 	conductor/test_processes frontend/test_conformance frontend/test_server \
