@@ -98,11 +98,25 @@ class Comparison:
     overflow: Contrast = Contrast()  # requests that functions answered
     busy: Contrast = Contrast()  # worker-seconds, of what instances answered themselves
 
-    def looked(self, mine: Counts, theirs: Counts, types: Collection[str], now_s: float) -> Comparison:
-        """After a look at the totals of both; `types` are those of which the new release has instances that serve."""
+    def looked(
+        self,
+        mine: Counts,
+        theirs: Counts,
+        types: Collection[str],
+        now_s: float,
+        beside: Collection[str] | None = None,
+    ) -> Comparison:
+        """After a look at the totals of both; `types` are those of which the new release has instances that serve.
+
+        `beside` are those of which the other has some, while the new one is on trial: a type of which it has none is
+        compared with all that it has. None: the other release is being replaced.
+        """
         found, strata = self, dict(self.strata)
         for name in sorted({*types, *strata}):
-            now, known = _stratum(name, mine, theirs, strata.get(name), now_s), strata.get(name)
+            known = strata.get(name)
+            # Once the same type is compared with, another never is: when that is replaced the comparison is over.
+            own = name in beside if beside is not None else name in theirs or (known is not None and known.own)
+            now = Stratum(mine.get(name, ReleaseCounts()), _theirs(name, theirs, own=own), own, now_s)
             if known is None or known.own is not now.own or _fell(now, known):
                 strata[name] = now  # counters that fell began anew, those of both releases
                 continue
@@ -161,12 +175,6 @@ class Comparison:
         overflow = self.overflow.plus(mine.by_functions, n, theirs.by_functions, m)
         busy = self.busy.plus(mine.busy_s, n - mine.by_functions, theirs.busy_s, m - theirs.by_functions)
         return replace(self, errors=errors, misses=misses, overflow=overflow, busy=busy)
-
-
-def _stratum(name: str, mine: Counts, theirs: Counts, known: Stratum | None, now_s: float) -> Stratum:
-    # Once the same type is compared with, another never is: when that is replaced the comparison is over.
-    own = name in theirs or (known is not None and known.own)
-    return Stratum(mine.get(name, ReleaseCounts()), _theirs(name, theirs, own=own), own, now_s)
 
 
 def _theirs(name: str, theirs: Counts, *, own: bool) -> ReleaseCounts:

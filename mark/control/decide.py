@@ -14,7 +14,7 @@ from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
 from mark.control.headroom import counted, headroom
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
-from mark.control.interruption import InterruptionHandler
+from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler
 from mark.control.monitor import SloMonitor, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.scheduled_events import why_due
@@ -22,7 +22,7 @@ from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
-from mark.control.warm_pool import WarmPool
+from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
 from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
 from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
@@ -286,7 +286,7 @@ class Decider:
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
         have = _have(state, fleet, plan)
         served = _served_meanwhile(state, s.fleet)
-        for target, added in self._with_rescued(s, state, plan):
+        for target, added in self._with_rescued(s, state, plan, have):
             there_now = have.get(target.offer, ())
             count, surge = target.count, 0
             if state.rollout is not None and any(map(state.rollout.is_old, there_now)):
@@ -334,6 +334,8 @@ class Decider:
             wanted = plan.counts.get(offer, 0) + rescued.get(offer, 0)
             excess = len(instances) - wanted
             if (rollout := state.rollout) is not None and any(map(rollout.is_old, instances)):
+                if offer not in plan.counts and self._is_last(state, plan, have) and not self._is_had(s, state, offer):
+                    wanted = 0  # else the roll-out would wait for it
                 # Whatever is too much, what has an old release goes first, and not before others are ready.
                 reason = f"release {rollout.release} takes the place of {{}}"
                 # Instances of the release to serve that may not be bought any more take such a place as well.
@@ -345,14 +347,35 @@ class Decider:
                 commands += [self._end(i, reason) for i in sorted(instances, key=_ending_order(offer))[:excess]]
         return commands
 
-    def _with_rescued(self, s: Snapshot, state: ControllerState, plan: Plan) -> list[tuple[Target, int]]:
-        """The plan's targets, each with how many the SLO monitor added, and one of none for an offer only that has."""
+    def _with_rescued(
+        self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
+    ) -> list[tuple[Target, int]]:
+        """The plan's targets, each with how many of its offer the SLO monitor added.
+
+        What that added of an offer that is not planned is a target of none, for a roll-out to replace it as well: last,
+        and where it can be had. How it boots says nothing of what is planned.
+        """
         rescued = self._rescued(s, state)
-        besides = [Target(offer, 0, "added by the SLO monitor") for offer in rescued if offer not in plan.counts]
-        return [(target, rescued.get(target.offer, 0)) for target in (*plan.targets, *besides)]
+        targets = [(target, rescued.get(target.offer, 0)) for target in plan.targets]
+        for offer, count in rescued.items():
+            unplanned = count > 0 and offer not in plan.counts
+            if unplanned and self._is_last(state, plan, have) and self._is_had(s, state, offer):
+                targets.append((Target(offer, 0, "added by the SLO monitor"), count))
+        return targets
+
+    def _is_last(self, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> bool:
+        """Has all that is planned the release that is to serve?"""
+        rollout = state.rollout
+        return rollout is None or not any(rollout.is_old(i) for offer in plan.counts for i in have.get(offer, ()))
+
+    def _is_had(self, s: Snapshot, state: ControllerState, offer: str) -> bool:
+        """May the offer be bought now, as far as is known, and does it boot?"""
+        known, boots = state.beliefs.get(offer), state.boots.get(offer)
+        refused = known is not None and s.now_s < known.until_s
+        return not refused and not (boots and boots.failed) and self._headroom(s.fleet, offer)[0] > 0
 
     def _rescued(self, s: Snapshot, state: ControllerState) -> dict[str, int]:
-        """What the SLO monitor added, by offer, as far as lower limits leave room for it beside the plan."""
+        """What the SLO monitor added, by offer, as far as lower limits leave room for it and all that is planned."""
         if self._monitor is None:
             return {}
         planned = {} if state.plan is None else state.plan.counts
@@ -488,12 +511,7 @@ class Decider:
         planned = state.plan.counts if state.plan is not None else {}
         arriving_rps = s.last_minute_rps or 0.0
         commands += self._handler.leave(fleet, s.now_s, planned, arriving_rps)
-        bridging = self._handler.bridge(_of_release(state, fleet), s.now_s, planned, arriving_rps)
-        commands += [
-            c
-            for c in bridging
-            if state.not_resumed.get(c.offer, s.now_s) <= s.now_s and self._headroom(s.fleet, c.offer)[0] > 0
-        ]
+        commands += self._handler.bridge(self._resumable(s, state, fleet), s.now_s, planned, arriving_rps)
         rollout = state.rollout
         old = [] if rollout is None else [i for i in fleet.instances if rollout.is_old(i)]
         commands += self._pool.drained(fleet, {*state.unfit, *(i.number for i in old)})
@@ -511,6 +529,22 @@ class Decider:
             seen=None if commands else s.fleet,
         )
         return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
+
+    def _resumable(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> Fleet:
+        """The fleet of the release that serves, without standbys that were refused a moment ago or are beyond a limit.
+
+        A notice leaves two minutes: they are asked for again sooner than what is in the warm pool, which is launched.
+        """
+        fleet = _of_release(state, fleet)
+        kept_back = [
+            i
+            for i in fleet.standbys()
+            if s.now_s < state.not_resumed.get(i.offer, -math.inf) - RETRY_RESUME_S + RETRY_BRIDGE_S
+            or self._headroom(s.fleet, i.offer)[0] == 0
+        ]
+        if not kept_back:
+            return fleet
+        return replace(fleet, instances=tuple(i for i in fleet.instances if i not in kept_back))
 
     def _end_spares(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> tuple[list[Command], ControllerState]:
         """What was to run until the rest of the plan is ready need not run until the next tick."""
@@ -633,7 +667,7 @@ class Decider:
         """The limit that allows no surge of any offer of which something is to be replaced; "" where one is allowed."""
         assert state.rollout is not None
         limit = ""
-        for target, added in self._with_rescued(s, state, plan):
+        for target, added in self._with_rescued(s, state, plan, have):
             there = have.get(target.offer, [])
             if not any(map(state.rollout.is_old, there)):
                 continue

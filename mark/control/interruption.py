@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mark.domain.command import Command, Drain, Launch, Resume, Warm
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.planning.market.spot import LEAVE_S
 
 ROUND_S = 5.0  # between two rounds of the controller
+RETRY_BRIDGE_S = 15.0  # before a standby that was refused is asked for again
 
 
 class InterruptionHandler:
     """Pure: notices, fleet and what the plan lacks in, commands out. The controller carries them out.
 
     A doomed instance serves on and leaves in time to finish what it has. Standbys bridge: they serve while more is
-    planned, or arrives, than is ready. Nothing has to be remembered for that. One that is still being stopped, after
-    the last loss that it bridged, is resumed when it can be started, while what it stands in for is there.
+    planned, or arrives, than is ready. Nothing has to be remembered for that.
     """
 
     def __init__(self, resolved: ResolvedService) -> None:
@@ -52,7 +53,7 @@ class InterruptionHandler:
             self._drain(i, "interruption notice before it served") for i in lost if i.phase is Phase.PENDING
         ]
         serving = [i for i in lost if i.phase is Phase.READY]
-        serving_rps = sum(self._capacity_rps[i.offer] for i in serving)
+        serving_rps = self._sum_rps(serving)
         commands += self._resumes(fleet, serving_rps, len(serving), now_s)
         planned = [stands_for.get(i.number, i.offer) for i in lost]
         for offer in sorted(set(planned)):
@@ -82,7 +83,7 @@ class InterruptionHandler:
             return tuple(commands)
         needed_rps = self._needed_rps(fleet, planned, arriving_rps)
         for i in bridging:
-            if i.credits is not None and i.credits < 1.0:
+            if _is_spent(i):
                 commands.append(self._drain(i, "its credits are spent"))
             elif needed_rps <= 1e-9:
                 commands.append(self._drain(i, "what is ready serves without it"))
@@ -91,7 +92,11 @@ class InterruptionHandler:
         return tuple(commands)
 
     def bridge(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> list[Resume]:
-        """Resumes of standbys that could not be started at the notice: what is doomed and needed is not made up for."""
+        """Resumes of standbys that could not be started at the notice, being stopped after the last loss, or refused.
+
+        As many as make up for the doomed instances that serve, beside the standbys that were started since their
+        notices, and no more than are needed beside all that serve or start.
+        """
         doomed = [
             i
             for i in fleet.instances
@@ -99,20 +104,20 @@ class InterruptionHandler:
         ]
         if not doomed or not fleet.standbys():
             return []
-        lost_rps = sum(self._capacity_rps[i.offer] for i in doomed)
-        standing_rps = sum(
-            self._capacity_rps[i.offer]
-            for i in fleet.instances
-            if i.standby and i.interruption_at_s is None and i.phase in (Phase.PENDING, Phase.READY)
-        )
-        left_rps = min(lost_rps, self._needed_rps(fleet, planned, arriving_rps)) - standing_rps
-        return self._resumes(fleet, left_rps, len(doomed), now_s)
+        noticed_s = min(i.interruption_at_s or 0.0 for i in doomed) - INTERRUPTION_NOTICE_S
+        standing = [i for i in fleet.instances if _stands_in(i)]
+        lost_rps = self._sum_rps(doomed) - self._sum_rps(i for i in standing if i.launched_s >= noticed_s)
+        needed_rps = self._needed_rps(fleet, planned, arriving_rps) - self._sum_rps(standing)
+        return self._resumes(fleet, min(lost_rps, needed_rps), len(doomed), now_s)
 
     def _needed_rps(self, fleet: Fleet, planned: Mapping[str, int], arriving_rps: float) -> float:
         """By how much what is planned (by offer), or arrives, exceeds what is ready without standbys and lasts."""
         needed_rps = max(arriving_rps, sum(n * self._capacity_rps[offer] for offer, n in planned.items()))
         lasts = (i for i in fleet.instances if i.phase is Phase.READY and i.interruption_at_s is None)
-        return needed_rps - sum(self._capacity_rps[i.offer] for i in lasts if not i.standby)
+        return needed_rps - self._sum_rps(i for i in lasts if not i.standby)
+
+    def _sum_rps(self, instances: Iterable[Instance]) -> float:
+        return sum(self._capacity_rps[i.offer] for i in instances)
 
     def _drain(self, instance: Instance, reason: str) -> Drain:
         return Drain(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
@@ -123,12 +128,23 @@ class InterruptionHandler:
         for standby in sorted(fleet.standbys(), key=lambda i: (self._offers[i.offer].usd_per_hour, i.number)):
             if lost_rps <= 1e-9:
                 break
-            if (standby.stopped_s or 0.0) > now_s:
+            if (standby.stopped_s or 0.0) > now_s or _is_spent(standby):
                 continue
             reason = f"bridges the loss of {lost} instances, of which {lost_rps:.1f} requests/s are not made up for"
             lost_rps -= self._capacity_rps[standby.offer]
             commands.append(Resume(reason, self._offers[standby.offer].usd_per_hour, standby.offer, standby.number))
         return commands
+
+
+def _stands_in(i: Instance) -> bool:
+    """Is it a standby that serves, or will? What boots for the first time will be stopped."""
+    starts = i.phase is Phase.PENDING and i.resumed
+    return i.standby and i.interruption_at_s is None and (starts or i.phase is Phase.READY)
+
+
+def _is_spent(standby: Instance) -> bool:
+    """Does it serve at its baseline only?"""
+    return standby.credits is not None and standby.credits < 1.0
 
 
 def instead_of(offer: Offer, resolved: ResolvedService) -> list[Offer]:

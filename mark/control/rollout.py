@@ -328,7 +328,10 @@ def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: flo
     if rollout.candidate and not types:
         comparison = comparison.paused()
     else:
-        comparison = comparison.looked(_by_type(counts, rollout.newest), _by_type(counts, other), types, now_s)
+        # What is rolled out takes the place of the other: of which type is left says nothing by then.
+        beside = {instance_of(i.offer) for i in _ready(fleet, other)} if rollout.candidate else None
+        mine, theirs = _by_type(counts, rollout.newest), _by_type(counts, other)
+        comparison = comparison.looked(mine, theirs, types, now_s, beside)
     return rollout if comparison is rollout.comparison else replace(rollout, comparison=comparison)
 
 
@@ -395,7 +398,7 @@ def _shares(rollout: Rollout, fleet: Fleet) -> dict[str, float]:
 
 
 def _by_type(counts: CountsByRelease, release: str) -> dict[str, ReleaseCounts]:
-    """What a request takes is a matter of the instance type, wherever and in whatever market it was bought."""
+    """A release's counts by instance type: what a request takes is no matter of the zone or the market."""
     found: dict[str, ReleaseCounts] = {}
     for offer, one in counts.get(release, {}).items():
         name = instance_of(offer)

@@ -120,9 +120,9 @@ class Offer:
         return self.usd_per_hour / 3600.0
 
 
-def instance_of(offer: str) -> str:
-    """The instance type of an offer's name: `c5.large` of `c5.large/spot/us-east-1a`."""
-    return offer.partition("/")[0]
+def instance_of(offer_name: str) -> str:
+    """The instance type of an offer: `c5.large` of `c5.large/spot/us-east-1a`."""
+    return offer_name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOOK_S = 5.0
-SLACK_BYTES = 16 << 20  # more than was ever held least that is not worth giving back
+SLACK_BYTES = 16 << 20  # so much above the lowest that was ever held is not worth giving back
 LEAST_LOOKS, MOST_LOOKS = 2, 6  # in a row that find more, before it is given back
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_STATM = Path("/proc/self/statm")
+STATM = Path("/proc/self/statm")
 
 
 class FreedMemory:
@@ -28,13 +28,13 @@ class FreedMemory:
     """
 
     def __init__(self, held_bytes: int) -> None:
-        self._least_bytes = held_bytes
+        self._lowest_bytes = held_bytes
         self._looks, self._patience = 0, LEAST_LOOKS
 
     def is_due(self, held_bytes: int) -> bool:
         """At each look, with what is held then."""
-        self._least_bytes = min(self._least_bytes, held_bytes)
-        if held_bytes <= self._least_bytes + SLACK_BYTES:
+        self._lowest_bytes = min(self._lowest_bytes, held_bytes)
+        if held_bytes <= self._lowest_bytes + SLACK_BYTES:
             self._looks, self._patience = 0, LEAST_LOOKS
             return False
         self._looks += 1
@@ -52,26 +52,28 @@ def keep() -> None:
         libc.mallopt(_M_MMAP_THRESHOLD, 16 << 20)
 
 
-def trim() -> Callable[[], object] | None:
-    """What gives back all that is free; None: not this C library."""
+def _trim() -> Callable[[], object] | None:
+    """What gives back all that is free; None: this C library has no such thing."""
     libc = ctypes.CDLL(None)
-    if not hasattr(libc, "malloc_trim") or not _STATM.exists():
+    if not hasattr(libc, "malloc_trim") or not STATM.exists():
         return None
     return lambda: libc.malloc_trim(0)
 
 
-def held_bytes() -> int:
-    """Resident memory of this process."""
-    return int(_STATM.read_text().split()[1]) * resource.getpagesize()
-
-
 async def give_back(look_s: float = LOOK_S) -> None:
     """Go on looking, until cancelled."""
-    trimmed = trim()
-    if trimmed is None:
+    trim = _trim()
+    if trim is None:
         return
-    freed = FreedMemory(held_bytes())
-    while True:
-        await asyncio.sleep(look_s)
-        if freed.is_due(held_bytes()):
-            trimmed()
+    page_bytes = resource.getpagesize()
+    with STATM.open("rb", buffering=0) as statm:  # kept open: where no descriptors are left there is much to give back
+
+        def held_bytes() -> int:
+            statm.seek(0)
+            return int(statm.read().split()[1]) * page_bytes
+
+        freed = FreedMemory(held_bytes())
+        while True:
+            await asyncio.sleep(look_s)
+            if freed.is_due(held_bytes()):
+                trim()

@@ -137,7 +137,7 @@ class FakeCloud:
     def resume(self, number: int) -> None:
         self._call("resume", number)
         self._find(number)
-        self._go(number, Phase.PENDING, resumed=True)
+        self._go(number, Phase.PENDING, launched_s=self.clock.t_s, resumed=True)
 
     def notices(self) -> tuple[Notice, ...]:
         found, self._notices = tuple(self._notices), []

@@ -25,7 +25,7 @@ SHOWN_S = 600.0  # what was ended at its launch is shown for so long
 LEAST_BILLED_S = 60.0
 STOPPING_S = 20.0  # before what was stopped can be started again
 RESUME = 0.3  # of a boot's time
-CREDITS_S = 900.0  # that a burstable serves before its credits are spent
+CREDITS_S = 900.0  # in which a burstable that serves spends its credits
 
 
 @dataclass(slots=True)

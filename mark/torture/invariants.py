@@ -36,7 +36,7 @@ LEADERLESS_S = 60.0
 GIVEN_UP_S = 15 * MINUTE_S  # what was replaced because it did not answer may be there beside its replacement
 ANSWERED_S = 60.0  # a notice that is known so long before the end
 LOWERED_S = 10 * MINUTE_S  # after which lower limits hold for what was there before
-MOST_LAUNCHES = 80  # asked for in ten minutes: each of four offers every 30 s
+MOST_LAUNCHES = 100  # asked for in ten minutes: each of five offers every 30 s
 PATIENT_S = 30.0
 NEW_S = 2 * MINUTE_S  # a controller that leads for so short may not have planned
 PLANNED_S = 3 * MINUTE_S
@@ -63,7 +63,7 @@ INVARIANTS = {
     "buys elsewhere": "while something is to be had, a fleet is not short for 20 minutes",
     "planned": "while a controller leads and nothing hinders it, no plan is older than 3 minutes",
     "led": "a controller leads within a minute of one being able to",
-    "polite": "no more than 80 launches are asked for in ten minutes",
+    "polite": "no more than 100 launches are asked for in ten minutes",
     "patient": "what was refused is not asked for again within 30 s",
     "crossed out": "a launch whose outcome is known is not among those under way 10 minutes later",
     "explained": "every command that was carried out is in the journal",
@@ -112,9 +112,9 @@ class _Seen:
     mute: set[int] = field(default_factory=set)
     enough_s: float = 0.0  # when there was enough, or nothing to be had
     pooled_s: float = 0.0  # when no more was stopped than may be
-    lacked_s: float = 0.0  # when standbys were needed, or none served
-    lacked_none_s: float = 0.0  # when none were needed, or one did not rest
-    none_could_s: float = 0.0  # when no standby could be resumed
+    needed_s: float = 0.0  # when standbys were needed, or none served
+    bridged_s: float = 0.0  # when no more standbys were needed than serve or start
+    unresumable_s: float = 0.0  # when no standby could be resumed
     ended: int = 0
     fence: int = 0
     asked_s: list[float] = field(default_factory=list)
@@ -219,7 +219,7 @@ class Watch:
         wanted = sum(plan.counts.values()) + extra
         rollout = controller.state.rollout
         if rollout is not None and all(rollout.on_trial(machines[number].view) for number in started):
-            self._tried(truth, rollout)
+            self._canaries_needed(truth, rollout)
             return
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
             wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
@@ -242,7 +242,7 @@ class Watch:
                 "one need", f"{truth.name}: {len(live)} instances serve or boot after a launch, {wanted} are wanted"
             )
 
-    def _tried(self, truth: TorturedService, rollout: Rollout) -> None:
+    def _canaries_needed(self, truth: TorturedService, rollout: Rollout) -> None:
         """After a launch of canaries, which are beside whatever is there: also what a surge has left."""
         on_trial = [m.view for m in self._counted(truth) if rollout.on_trial(m.view)]
         there = sum(i.phase is not Phase.DRAINING and i.interruption_at_s is None for i in on_trial)
@@ -392,7 +392,7 @@ class Watch:
             if view.phase is Phase.READY:
                 self._break("notices answered", f"{truth.name}: #{view.number} served when it was taken back")
             served = view.ready_s is not None and view.ready_s < one.machine.noticed_s < one.machine.drained_s
-            if standbys and served and one.at_s - max(seen.none_could_s, seen.lacked_none_s) > ANSWERED_S:
+            if standbys and served and one.at_s - max(seen.unresumable_s, seen.bridged_s) > ANSWERED_S:
                 self._break("bridged", f"{truth.name}: #{view.number} was taken back, and no standby was resumed")
 
     def _silent(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
@@ -446,22 +446,26 @@ class Watch:
         controller = None if leader is None else leader.controllers.get(truth.name)
         plan = None if controller is None else controller.state.plan
         needed = max(0 if plan is None else sum(plan.counts.values()), math.ceil(truth.rps() / CAPACITY_RPS))
-        if others >= needed or any(m.view.standby and m.view.phase is not Phase.STOPPED for m in machines.values()):
-            seen.lacked_none_s = now_s
+        starting = (m.view for m in machines.values() if m.view.standby and m.view.phase is Phase.PENDING)
+        standing = sum(i.standby for i in lasting) + sum(i.resumed for i in starting)
+        if others + standing >= needed:
+            seen.bridged_s = now_s
         running = [m.view.offer for m in machines.values() if m.view.phase is not Phase.STOPPED]
         limits, prices = seen.limits[-1][1], truth.cloud.offers
         usd_per_hour = sum(prices[offer].usd_per_hour for offer in (*running, STANDBY.name))
         room = len(running) < limits.max_instances and usd_per_hour <= limits.max_usd_per_hour
         refused = dict(truth.cloud.conditions.refused)
+        rollout = None if controller is None else controller.state.rollout
         stopped = any(
-            m.view.standby and m.view.phase is Phase.STOPPED and (m.view.stopped_s or 0.0) <= now_s
-            for m in machines.values()
+            i.standby and i.phase is Phase.STOPPED and (i.stopped_s or 0.0) <= now_s
+            for i in (m.view for m in machines.values())
+            if rollout is None or i.release == rollout.release
         )
         if not (room and stopped) or STANDBY.name in refused:
-            seen.none_could_s = now_s
-        if others < needed or not any(i.standby for i in lasting):
-            seen.lacked_s = now_s
-        elif self._unhindered(leader, SETTLES_S) and now_s - seen.lacked_s > SETTLES_S:
+            seen.unresumable_s = now_s
+        if others < needed or others == len(lasting):
+            seen.needed_s = now_s
+        elif self._unhindered(leader, SETTLES_S) and now_s - seen.needed_s > SETTLES_S:
             self._break("stands by", f"{truth.name}: a standby serves beside {others} for {needed} that are needed")
 
     def _planned(self, truth: TorturedService, leader: TorturedProcess | None) -> None:

@@ -16,6 +16,7 @@ from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
+from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
@@ -31,10 +32,12 @@ from tests.control.control_fakes import (
     SPOT_A,
     SPOT_B,
     Bench,
+    offer,
     resolved,
 )
 from tests.forecasting.faulty import Faulty
 
+SMALL = offer("t2.small", Market.BURSTABLE, 0.023)
 OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name
 
 
@@ -174,6 +177,37 @@ def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: b
         bench.clock.t_s += 5.0
     assert [call[0] for call in bench.cloud.calls].count("resume") == resumed
     assert bench.phases()[1] == f"{T2} {'pending' if resumed else 'stopped'}"
+
+
+def test_a_refused_standby_is_asked_for_again_within_the_notice() -> None:
+    """But not in every round."""
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE))
+    bench.planner.standbys = {T2: 1}
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({A: 1})
+    bench.cloud.boot()
+    bench.cloud.interrupt(2)
+    bench.cloud.fail = {"resume": ThrottledError("RequestLimitExceeded")}
+    for _ in range(9):  # 45 s
+        bench.fast()
+    assert [call[0] for call in bench.cloud.calls].count("resume") == 3
+    bench.cloud.fail = {}
+    bench.fast()
+    assert bench.phases()[1] == f"{T2} pending"
+
+
+def test_a_refused_standby_keeps_no_dearer_one() -> None:
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE, SMALL))
+    bench.planner.standbys = {SMALL.name: 1, T2: 1}
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({A: 1})
+    bench.cloud.boot()
+    bench.cloud.interrupt(3)
+    bench.cloud.fail = {"resume": CapacityError("out")}
+    bench.fast()
+    assert bench.cloud.calls.count(("resume", 1)) == bench.cloud.calls.count(("resume", 2)) == 1
 
 
 def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:

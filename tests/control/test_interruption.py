@@ -35,6 +35,10 @@ def standby(number: int, of: str) -> Instance:
     return Instance(number, of, Phase.STOPPED, 0.0, standby=True)
 
 
+def resumed(number: int) -> Instance:
+    return Instance(number, SMALL.name, Phase.PENDING, 0.0, standby=True, resumed=True)
+
+
 def said(commands: tuple[Command, ...]) -> list[str]:
     return [str(c).split(",")[0] for c in commands]
 
@@ -107,18 +111,20 @@ def test_standbys_bridge_until_ready_capacity_covers_plan_and_arrivals(
     ("serving", "planned", "standing", "resumed"),
     [
         (1, 2, (), 1),
-        (1, 2, (Phase.PENDING,), 0),  # one that was resumed makes up for it
+        (1, 2, (resumed(9),), 0),  # it makes up for it
+        (0, 2, (replace(resumed(9), launched_s=-1.0),), 1),  # it makes up for another one, which is gone
+        (0, 3, (resumed(9),), 0),  # the rest of the plan is launched
+        (1, 2, (replace(resumed(9), resumed=False),), 1),  # it boots for the first time, and will be stopped
         (2, 2, (), 0),  # what is planned is ready without the doomed
         (0, 4, (), 1),  # no more than is lost: the rest of the plan is launched
     ],
 )
 def test_a_standby_that_was_still_stopping_is_resumed_later(
-    serving: int, planned: int, standing: tuple[Phase, ...], resumed: int
+    serving: int, planned: int, standing: tuple[Instance, ...], resumed: int
 ) -> None:
     """At the notice it could not be started: it was being stopped after the last loss."""
     stopping = [replace(standby(n, SMALL.name), stopped_s=15.0) for n in (7, 8)]
-    resuming = [Instance(n, SMALL.name, phase, 0.0, standby=True) for n, phase in enumerate(standing, 9)]
-    fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *stopping, *resuming))
+    fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *stopping, *standing))
     assert "resume" not in [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)]
     assert HANDLER.bridge(fleet, 10.0, {SPOT_A.name: planned}, 0.0) == []
     assert (
@@ -132,6 +138,13 @@ def test_nothing_is_bridged_that_is_not_taken_back() -> None:
     silent = ready(1, interruption_at_s=math.inf)
     booting = doomed(2, Phase.PENDING)
     assert HANDLER.bridge(Fleet((silent, booting, standby(7, SMALL.name))), 0.0, {SPOT_A.name: 2}, 0.0) == []
+
+
+def test_a_standby_without_credits_is_not_resumed() -> None:
+    tired, fresh = (replace(standby(n, SMALL.name), credits=c) for n, c in ((7, 0.5), (8, 20.0)))
+    assert said(tuple(HANDLER.bridge(Fleet((doomed(1), tired, fresh)), 0.0, {SPOT_A.name: 1}, 0.0))) == [
+        "resume #8 t2.small/burstable"
+    ]
 
 
 def test_a_standby_without_credits_is_sent_back() -> None:

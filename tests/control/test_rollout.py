@@ -540,6 +540,49 @@ def test_a_canary_in_another_zone_is_compared_all_the_same() -> None:
     assert world.rollout.reason.startswith("a request takes 2.0 times the worker time")
 
 
+@pytest.mark.parametrize("ill", ["errors", "late"])
+def test_a_canary_whose_type_is_taken_away_is_compared_with_others(ill: str) -> None:
+    """The last other instance of its type is taken back while it boots: what that answered says nothing any more."""
+    types = resolved(OTHER, SPOT_A, SPOT_B, min_instances=1)
+    world = Rolling(replace(types, service=replace(types.service, rollout=RolloutSettings(canary_s=300.0))), wanted=0)
+    world.planner.wanted = world.wanted = {OTHER.name: 4, SPOT_A.name: 1}
+    world.run(240.0)
+    world.cloud.fail, world.ill = {one: CapacityError("out") for one in world.wanted}, {"b": ill}
+    world.deploy("b")
+    while not world.releases()["b"]:
+        world.run(5.0)
+    world.planner.wanted = {OTHER.name: 4}
+    world.cloud.instances = {n: i for n, i in world.cloud.instances.items() if i.offer != SPOT_A.name}
+    assert {(i.release, i.offer) for i in world.cloud.instances.values()} == {("a", OTHER.name), ("b", SPOT_B.name)}
+    world.run(600.0)
+    assert world.rollout.refused == ("b",)
+
+
+@pytest.mark.parametrize("gone", ["refused", "never boots"])
+def test_a_rescue_that_cannot_be_replaced_condemns_no_release(gone: str) -> None:
+    """Its offer is not to be had any more, or boots no more, whatever the release: it is ended after all others."""
+    world = Rolling(wanted=0, other=12, planner=ScriptedPlanner(monitors_slo=True))
+    del world.wanted[LARGE]
+    world.telemetry.latest = RecentAnswers(1000, 900)
+    world.run(180.0)
+    world.telemetry.latest = RecentAnswers(1000, 1000)
+    world.seen.clear()
+    if gone == "refused":
+        world.cloud.fail = {LARGE: CapacityError("out")}
+    world.deploy("b")
+    state = world.controller.state
+    world.controller.state = replace(state, monitor=replace(state.monitor, pause_s=7200.0))
+    for _ in range(500):
+        if gone == "never boots":
+            for n, i in list(world.cloud.instances.items()):
+                if i.phase is Phase.PENDING and i.offer == LARGE and world.clock.t_s - i.launched_s > BOOT_S / 2:
+                    del world.cloud.instances[n]
+        world.run(5.0)
+    assert world.rollout == Rollout("b", before="a")
+    assert set(world.releases()) == {"b"}
+    assert world.always_enough()
+
+
 @pytest.mark.parametrize("other_busy_s", [0.004, 0.001])
 def test_a_mix_of_types_makes_no_release_dearer(other_busy_s: float) -> None:
     world = Rolling(wanted=5, other=3)
