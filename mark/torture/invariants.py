@@ -115,6 +115,7 @@ class _Seen:
     needed_s: float = 0.0  # when standbys were needed, or none served
     bridged_s: float = 0.0  # when no more standbys were needed than serve or start
     unresumable_s: float = 0.0  # when no standby could be resumed
+    resumed_s: float = 0.0  # when one was
     ended: int = 0
     fence: int = 0
     asked_s: list[float] = field(default_factory=list)
@@ -392,7 +393,8 @@ class Watch:
             if view.phase is Phase.READY:
                 self._break("notices answered", f"{truth.name}: #{view.number} served when it was taken back")
             served = view.ready_s is not None and view.ready_s < one.machine.noticed_s < one.machine.drained_s
-            if standbys and served and one.at_s - max(seen.unresumable_s, seen.bridged_s) > ANSWERED_S:
+            resumed = seen.resumed_s >= one.machine.noticed_s
+            if standbys and served and not resumed and one.at_s - max(seen.unresumable_s, seen.bridged_s) > ANSWERED_S:
                 self._break("bridged", f"{truth.name}: #{view.number} was taken back, and no standby was resumed")
 
     def _silent(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
@@ -446,9 +448,13 @@ class Watch:
         controller = None if leader is None else leader.controllers.get(truth.name)
         plan = None if controller is None else controller.state.plan
         needed = max(0 if plan is None else sum(plan.counts.values()), math.ceil(truth.rps() / CAPACITY_RPS))
-        starting = (m.view for m in machines.values() if m.view.standby and m.view.phase is Phase.PENDING)
-        standing = sum(i.standby for i in lasting) + sum(i.resumed for i in starting)
-        if others + standing >= needed:
+        standing = [
+            m.view
+            for m in machines.values()
+            if m.view.standby and (m.view.resumed if m.view.phase is Phase.PENDING else m.view.phase is Phase.READY)
+        ]
+        seen.resumed_s = max([seen.resumed_s, *(i.launched_s for i in standing)])
+        if others + len(standing) >= needed:
             seen.bridged_s = now_s
         running = [m.view.offer for m in machines.values() if m.view.phase is not Phase.STOPPED]
         limits, prices = seen.limits[-1][1], truth.cloud.offers
