@@ -191,6 +191,7 @@ class Launcher:
             # What was made already has taught all that it can.
             put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
             numbers, refused = launched.numbers, bool(put_off)
+            self._throttled.discard(intent.token)
             yield Outcome(
                 command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release
             )  # fmt: skip
@@ -316,7 +317,6 @@ class Launcher:
     def _cross_out(self, intent: Intent, numbers: tuple[int, ...] = ()) -> None:
         """Its outcome is known: these were launched."""
         self._again_s.pop(intent.token, None)
-        self._throttled.discard(intent.token)
         # Until the cloud shows it: from the call on, which may come long after its round has begun.
         now_s = self._clock.now_s()
         made = tuple(one for one in self._made if now_s - one.at_s < SHOWN_S)
@@ -324,6 +324,7 @@ class Launcher:
             at_s = intent.at_s if intent.made else now_s
             made = (*made, replace(intent, at_s=at_s, made=True))
         self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
+        self._throttled.discard(intent.token)  # not before: what could not be crossed out is judged again
 
     def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:
         self._kept = False

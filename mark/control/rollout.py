@@ -356,7 +356,9 @@ def _worse(rollout: Rollout, fleet: Fleet, now_s: float, slo: Slo) -> str:
     for offer, failed in rollout.failed.items():
         if failed >= FAILED_BOOTS:
             return f"{failed} instances of it in a row ended before they served, of {offer}"
-    new = _ready(fleet, rollout.newest)
+    new, failed = _ready(fleet, rollout.newest), sum(rollout.failed.values())
+    if not new and failed >= FAILED_BOOTS:  # where boots fail each is of another offer
+        return f"{failed} instances of it in a row ended before they served, of {', '.join(sorted(rollout.failed))}"
     mute = bool(new) and all(i.silent_s is not None and now_s - i.silent_s >= MUTE_S for i in new)
     # Where others are silent, too, the controller's own network is the likelier cause; and one host may just die.
     others_answer = any(

@@ -323,12 +323,16 @@ class Watch:
         self._crossed_out(truth, leader)
         now_s = self._world.now_s
         if truth.bad and self._unhindered(leader, MINUTE_S):
+            controller = None if leader is None else leader.controllers.get(truth.name)
+            rollout = None if controller is None else controller.state.rollout
             serving, newest = Counter(i.release for i in truth.cloud.ready()), truth.release
-            if newest in truth.bad and min(serving[newest], serving[truth.good]) > 0:
+            # What it is compared with: not what serves of a roll-out that this one has overtaken.
+            other = "" if rollout is None else rollout.release if rollout.candidate else rollout.before
+            if newest in truth.bad and other not in truth.bad and min(serving[newest], serving[other]) > 0:
                 passed_s = now_s - seen.looked_s
                 each = min(CAPACITY_RPS, truth.rps() / serving.total()) * passed_s
                 for_s, requests = seen.beside.get(newest, (0.0, 0.0))
-                requests += each * min(serving[newest], serving[truth.good])
+                requests += each * min(serving[newest], serving[other])
                 seen.beside[newest] = for_s + passed_s, requests
         seen.looked_s = now_s
 

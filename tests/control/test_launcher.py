@@ -54,6 +54,10 @@ class Shop:
         return [call[3] for call in self.cloud.calls]
 
 
+def failing(*args: object) -> None:
+    raise StoreError("the store is down")
+
+
 def again(shop: Shop, at_s: float) -> None:
     """Another process repeats what it finds."""
     shop.again()
@@ -224,6 +228,21 @@ def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
     assert not shop.buyer.unsure(standby=False)
     assert not shop.store.get("intents")
     assert not shop.repeat(THROTTLED_S + 5.0)
+    assert len(shop.tokens()) == 1
+
+
+def test_what_is_given_up_stays_so_where_the_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is down just when it is given up: it is given up again in the next round."""
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 4)
+    shop.cloud.fail = {}
+    monkeypatch.setattr(shop.store, "put", failing)
+    with pytest.raises(StoreError):
+        shop.repeat(THROTTLED_S, lacking=0.0)
+    monkeypatch.undo()
+    assert not shop.repeat(THROTTLED_S + 5.0, lacking=0.0)
+    assert not shop.store.get("intents")
     assert len(shop.tokens()) == 1
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from mark.control.comparison import Comparison
 from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.control.rollout import STALL_S, Rollout, RolloutStage, rolled, trouble, unbought
 from mark.domain.errors import CapacityError, LimitError
@@ -473,6 +474,19 @@ def test_another_release_and_other_types_at_once() -> None:
     assert min(ready) == 2
 
 
+def test_a_release_that_boots_nowhere_is_taken_back() -> None:
+    """As where boots of all fail for a while, so that offers are tried in turn."""
+    rollout = Rollout("b", RolloutStage.ROLLING, before="a", comparison=Comparison())
+    for number, of in enumerate((LARGE, OTHER.name, SPOT_A.name), 1):
+        booting = Fleet((Instance(number, of, Phase.PENDING, 0.0, release="b"),))
+        for fleet in (booting, Fleet(())):
+            assert rollout.release == "b"
+            found = rolled(rollout, "b", fleet, {}, 60.0 * number, Slo(0.6, 0.98), RolloutSettings(), planned=4)
+            assert found is not None
+            rollout = found
+    assert (rollout.release, rollout.refused) == ("a", ("b",))
+
+
 def test_boots_that_hang_are_failed_boots() -> None:
     """The controller ends them itself, after the boot timeout."""
     world = Rolling(wanted=4)
@@ -541,7 +555,7 @@ def test_a_canary_in_another_zone_is_compared_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("ill", ["errors", "late"])
-def test_a_canary_whose_type_is_taken_away_is_compared_with_others(ill: str) -> None:
+def test_a_canary_whose_type_is_gone_is_compared_with_others(ill: str) -> None:
     """The last other instance of its type is taken back while it boots: what that answered says nothing any more."""
     types = resolved(OTHER, SPOT_A, SPOT_B, min_instances=1)
     world = Rolling(replace(types, service=replace(types.service, rollout=RolloutSettings(canary_s=300.0))), wanted=0)
