@@ -222,8 +222,10 @@ class Watch:
         if rollout is not None and all(rollout.on_trial(machines[number].view) for number in started):
             self._canaries_needed(truth, rollout)
             return
+        surge: Counter[str] = Counter()
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
             wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
+            surge.update(plan.counts)
         serving = (Phase.PENDING, Phase.READY)
         live = [
             m.view.offer
@@ -235,7 +237,7 @@ class Watch:
         lacking = {offer: count - live.count(offer) for offer, count in plan.counts.items()}
         more = any(
             -lacking.get(offer, -live.count(offer))
-            > extra + sum(max(0, count) for of_other, count in lacking.items() if of_other != offer)
+            > extra + surge[offer] + sum(max(0, count) for of_other, count in lacking.items() if of_other != offer)
             for offer in {machines[number].view.offer for number in started}
         )
         if more and len(live) > wanted:
