@@ -64,7 +64,8 @@ class FencedLease:
     """One holder's view of the lease `name`. `fence` is the number of its last term, None before the first.
 
     Used by one thread; `fence` may be read, and `lasts` asked, by others. Every holder has a name of its own, also
-    after a restart.
+    after a restart, and after its clock was set: a term by another clock has another number, so that what began by the
+    old one ends, even where it was under way all the time between the two.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class FencedLease:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.ttl_s = name, ttl_s
-        self.holder = f"{socket.gethostname()}/{uuid.uuid4()}"
+        self.holder = _new_name()
         self.fence: int | None = None
         self._terms, self._monotonic_s = terms, monotonic_s
         self._term: Term | None = None  # as it was told last
@@ -92,7 +93,8 @@ class FencedLease:
         ours = self._term is not None and self._term.holder == self.holder
         if ours and abs(wall_s - passed_s) > _SET * self.ttl_s:
             _log.warning("lease %s let go of: the wall clock was set by %.0f s", self.name, wall_s - passed_s)
-            self._term, self._lasts_until_s, self._aside_until_s = None, -math.inf, began_s + 2.0 * self.ttl_s
+            self._term, self._lasts_until_s, self._aside_until_s = None, -math.inf, began_s + self.ttl_s
+            self.holder = _new_name()  # and waits for the end of its own term, like others
         if began_s < self._aside_until_s:
             return None
         # By both clocks: one that was set proves nothing.
@@ -135,6 +137,10 @@ class FencedLease:
         else:
             self._lasts_until_s = -math.inf
             self._wait_s = min(self._wait_s, self._seen_s + self.ttl_s - self._asked_s)
+
+
+def _new_name() -> str:
+    return f"{socket.gethostname()}/{uuid.uuid4()}"
 
 
 class MemoryTerms:

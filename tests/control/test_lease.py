@@ -165,7 +165,7 @@ def test_a_new_holder_waits_for_a_term_long_over(terms: CountingTerms) -> None:
 
 @pytest.mark.parametrize("ahead_s", [-900.0, -20.0, 20.0, 900.0])
 def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s: float) -> None:
-    """At once, and for two terms, in which another one takes over; without another one it leads again."""
+    """At once, and for two terms, in which another one takes over; without another one it leads with a new number."""
     one, other = Holder(terms), Holder(terms)
     for at_s in range(100, 121):
         assert (one.hold(at_s), other.hold(at_s)) == (1, None)
@@ -176,15 +176,16 @@ def test_a_holder_whose_wall_clock_was_set_lets_go(terms: CountingTerms, ahead_s
     assert led == [(None, None)] * 13 + [(None, 2)] * 26
     other.ahead_s = ahead_s
     assert other.hold(161.0) is None
-    assert [other.hold(at_s) for at_s in (180.0, 190.9, 191.0)] == [None, None, 2], "nothing has happened meanwhile"
+    assert [other.hold(at_s) for at_s in (176.0, 190.9, 191.0)] == [None, None, 3], "none took over"
 
 
 def test_a_clock_set_during_a_long_pause_ends_the_lead(terms: CountingTerms) -> None:
-    """Else the holder would go on, under the same number, by the control time that began with the old clock."""
+    """A round that is under way all the time goes by the control time that began with the old clock: by its number
+    it can be told that it does."""
     one = Holder(terms, ahead_s=600.0)
     assert one.hold(100.0) == 1
     one.ahead_s = 0.0
-    assert [one.hold(at_s) for at_s in (3700.0, 3729.9, 3730.0)] == [None, None, 1]
+    assert [one.hold(at_s) for at_s in (3700.0, 3715.0, 3729.9, 3730.0)] == [None, None, None, 2]
 
 
 def test_a_slow_wall_clock_is_no_reason_to_let_go(terms: CountingTerms) -> None:
