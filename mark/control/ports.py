@@ -216,8 +216,8 @@ class Lease(Protocol):
         """The fencing number while this holder leads, else None. Takes the lease when it is free, and renews it.
 
         To be called about every second, and before acting; asks the store only now and then. `now_s` is Unix time,
-        never compressed; clocks of those that contend need not agree. The number rises whenever the holder changes, or its clock was set. A
-        store that does not answer is no error: this holder leads on until others may take over.
+        never compressed; clocks of those that contend need not agree. The number rises whenever the holder changes, or
+        its clock was set. A store that does not answer is no error: this holder leads on until others may take over.
         """
 
     def lasts(self) -> bool:
