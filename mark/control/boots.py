@@ -26,7 +26,7 @@ LOOKS_S = 60.0
 class Boots:
     """Of one offer: the instances with the numbers `booting` are on their way, `given_up` exceed the boot timeout.
 
-    `failed` in a row, the last at `failed_s`. Those that fail at once count as one from `IN_A_ROW` on.
+    `failed` in a row, the last at `failed_s`. From `IN_A_ROW` on those count that were tried alone.
     """
 
     booting: tuple[int, ...] = ()
@@ -44,7 +44,9 @@ class Boots:
         began_well = any(i.phase is Phase.READY and (i.ready_s or 0.0) > self.failed_s for i in instances)
         failed, failed_s = self.failed, self.failed_s
         if failures > 0:
-            failed, failed_s = max(failed + 1, min(failed + failures, IN_A_ROW)), now_s
+            # What was launched together fails of one cause, if not at one time: only what is tried alone tells more.
+            alone = len(self.booting) == 1
+            failed, failed_s = min(failed + failures, IN_A_ROW) if failed < IN_A_ROW else failed + alone, now_s
         elif began_well:
             failed = 0
         found = Boots(booting, given_up, failed, failed_s)

@@ -41,11 +41,17 @@ def test_what_is_gone_before_it_is_ready_failed() -> None:
     assert (boots.booting, boots.failed, boots.failed_s) == ((), 2, 10.0)
 
 
-def test_many_that_fail_at_once_pause_as_one() -> None:
-    """Thirteen of a bad minute are no reason for an hour without any."""
-    boots = Boots(booting=tuple(range(13))).seen([], 10.0, ())
-    assert (boots.failed, boots.until_s) == (IN_A_ROW, 10.0 + PAUSE_S)
-    assert replace(boots, booting=(14, 15)).seen([], 90.0, ()).failed == IN_A_ROW + 1
+@pytest.mark.parametrize("each_s", [0.0, 5.0])
+def test_many_that_fail_together_pause_as_one(each_s: float) -> None:
+    """Thirteen of a bad minute are no reason for an hour without any, whether at once or one after the other."""
+    boots = Boots(booting=tuple(range(13)))
+    left = range(0) if each_s == 0.0 else range(12, 0, -1)
+    for number, pending in enumerate(left):
+        boots = boots.seen(instances(*((n, PENDING) for n in range(pending))), each_s * number, ())
+    boots = boots.seen([], 60.0, ())
+    assert boots.failed <= IN_A_ROW + 1
+    assert boots.until_s <= 60.0 + 2.0 * PAUSE_S
+    assert replace(boots, booting=(14,)).seen([], 90.0, ()).failed == boots.failed + 1
 
 
 def test_one_that_became_ready_since_clears_the_count() -> None:
