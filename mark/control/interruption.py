@@ -83,7 +83,7 @@ class InterruptionHandler:
             return tuple(commands)
         needed_rps = self._needed_rps(fleet, planned, arriving_rps)
         for i in bridging:
-            if _is_spent(i):
+            if i.credits is not None and i.credits < 1.0:
                 commands.append(self._drain(i, "its credits are spent"))
             elif needed_rps <= 1e-9:
                 commands.append(self._drain(i, "what is ready serves without it"))
@@ -128,7 +128,7 @@ class InterruptionHandler:
         for standby in sorted(fleet.standbys(), key=lambda i: (self._offers[i.offer].usd_per_hour, i.number)):
             if lost_rps <= 1e-9:
                 break
-            if (standby.stopped_s or 0.0) > now_s or _is_spent(standby):
+            if (standby.stopped_s or 0.0) > now_s:
                 continue
             reason = f"bridges the loss of {lost} instances, of which {lost_rps:.1f} requests/s are not made up for"
             lost_rps -= self._capacity_rps[standby.offer]
@@ -140,11 +140,6 @@ def _stands_in(i: Instance) -> bool:
     """Is it a standby that serves, or will? What boots for the first time will be stopped."""
     starts = i.phase is Phase.PENDING and i.resumed
     return i.standby and i.interruption_at_s is None and (starts or i.phase is Phase.READY)
-
-
-def _is_spent(standby: Instance) -> bool:
-    """Does it serve at its baseline only?"""
-    return standby.credits is not None and standby.credits < 1.0
 
 
 def instead_of(offer: Offer, resolved: ResolvedService) -> list[Offer]:

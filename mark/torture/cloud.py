@@ -190,7 +190,7 @@ class TrueCloud:
             idle=False,
             silent_s=None,
             stopped_s=self.now_s + STOPPING_S,
-            credits=None,
+            credits=0.0 if machine.view.standby else None,  # what is left is lost
         )
         self._tell(f"{self.service}: #{number} is stopped")
         self._look()
@@ -220,6 +220,7 @@ class TrueCloud:
             ready_s=self.now_s + mean_s,
             resumed=True,
             stopped_s=None,
+            credits=None,
         )
         self._tell(f"{self.service}: #{number} is started again")
         self._look()

@@ -140,11 +140,10 @@ def test_nothing_is_bridged_that_is_not_taken_back() -> None:
     assert HANDLER.bridge(Fleet((silent, booting, standby(7, SMALL.name))), 0.0, {SPOT_A.name: 2}, 0.0) == []
 
 
-def test_a_standby_without_credits_is_not_resumed() -> None:
-    tired, fresh = (replace(standby(n, SMALL.name), credits=c) for n, c in ((7, 0.5), (8, 20.0)))
-    assert said(tuple(HANDLER.bridge(Fleet((doomed(1), tired, fresh)), 0.0, {SPOT_A.name: 1}, 0.0))) == [
-        "resume #8 t2.small/burstable"
-    ]
+def test_a_stopped_standby_needs_no_credits() -> None:
+    """It gets new ones at its start."""
+    spent = replace(standby(7, SMALL.name), credits=0.0)
+    assert len(HANDLER.bridge(Fleet((doomed(1), spent)), 0.0, {SPOT_A.name: 1}, 0.0)) == 1
 
 
 def test_a_standby_without_credits_is_sent_back() -> None:
