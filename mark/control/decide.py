@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -510,7 +510,8 @@ class Decider:
         commands += spares
         planned = state.plan.counts if state.plan is not None else {}
         arriving_rps = s.last_minute_rps or 0.0
-        commands += self._handler.leave(fleet, s.now_s, planned, arriving_rps)
+        leaving = self._handler.leave(fleet, s.now_s, planned, arriving_rps)
+        commands += [*leaving, *self._beyond_limits(fleet, {c.number for c in leaving})]
         commands += self._handler.bridge(self._resumable(s, state, fleet), s.now_s, planned, arriving_rps)
         rollout = state.rollout
         old = [] if rollout is None else [i for i in fleet.instances if rollout.is_old(i)]
@@ -529,6 +530,24 @@ class Decider:
             seen=None if commands else s.fleet,
         )
         return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
+
+    def _beyond_limits(self, fleet: Fleet, leaving: Collection[int]) -> list[Command]:
+        """Drains of standbys that serve, but those `leaving` anyway, beyond limits that were lowered meanwhile."""
+        bridging = [i for i in fleet.instances if i.standby and i.phase is Phase.READY and i.number not in leaving]
+        if not bridging:
+            return []
+        # What is drained goes soon: no more are sent after it.
+        gone = {i.number for i in fleet.instances if i.phase is Phase.DRAINING}.union(i.number for i in bridging)
+        running = counted(replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in gone)))
+        usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
+        commands: list[Command] = []
+        for i in bridging:
+            room, limit = headroom(limits_of(self._resolved), self._offers[i.offer], running, usd_per_hour)
+            if room == 0:
+                commands.append(Drain(limit, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
+            else:
+                running[i.offer] += 1
+        return commands
 
     def _resumable(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> Fleet:
         """The fleet of the release that serves, without standbys that were refused a moment ago or are beyond a limit.
@@ -637,7 +656,8 @@ class Decider:
         assert rollout is not None
         there = any(rollout.on_trial(i) and counts_toward_target(i) for i in fleet.instances)
         offer = self._to_try(s, state, plan)
-        if there or offer is None or s.unsure.get(offer, 0):
+        # What was launched without an answer may be the canary, of whatever offer.
+        if there or offer is None or any(s.unsure.values()):
             return [], rollout.waits if rollout.since_s < math.inf else ""
         if s.now_s < rollout.retry_s:
             return [], rollout.waits

@@ -179,6 +179,29 @@ def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: b
     assert bench.phases()[1] == f"{T2} {'pending' if resumed else 'stopped'}"
 
 
+def test_standbys_make_room_for_lower_limits() -> None:
+    """More arrives than is ready, so that they are needed; but not beyond what the service may have by now."""
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE))
+    bench.planner.standbys = {T2: 2}
+    bench.telemetry.rps = 95.0
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({A: 3})
+    bench.cloud.boot()
+    bench.cloud.interrupt(3)
+    bench.cloud.interrupt(4)
+    bench.fast()
+    bench.cloud.boot()
+    assert [bench.phases()[n] for n in (1, 2)] == [f"{T2} ready"] * 2
+    del bench.cloud.instances[3], bench.cloud.instances[4]
+    live = len(bench.cloud.instances)
+    bench.controller.use(Policy(bench.planner, limited(bench.resolved, Limits(live - 1, 100.0)), bouncers=True))
+    bench.fast()
+    assert sorted(bench.phases()[n] for n in (1, 2)) == [f"{T2} draining", f"{T2} ready"]
+    bench.fast()
+    assert sorted(bench.phases()[n] for n in (1, 2)) == [f"{T2} ready", f"{T2} stopped"]
+
+
 def test_a_refused_standby_is_asked_for_again_within_the_notice() -> None:
     """But not in every round."""
     bench = Bench(where=resolved(SPOT_A, BURSTABLE))
