@@ -180,3 +180,13 @@ def test_the_second_refusal_puts_off_all_in_its_scope() -> None:
     assert {name: known.refusals for name, known in second.beliefs.items()} == {A: 2, OD: 1}
     later = learn(first, replace(refused(Launch("", 0.0, OD, 1)), put_off=others), 600.0)
     assert later.beliefs[A].refusals == 1, "long ago"
+
+
+@pytest.mark.parametrize(("unsure", "launched"), [({}, 1), ({A: 1}, 0)])
+def test_a_canary_waits_for_the_answer_of_any_launch(unsure: dict[str, int], launched: int) -> None:
+    """That may have been one, of another offer."""
+    rollout = Rollout("a", RolloutStage.CANARY, candidate="b")
+    state = replace(ControllerState(rollout=rollout), plan=Plan(0.0, (Target(OD, 1, "wanted"),)))
+    seen = snapshot(ready(1, release="a"), agenda=(AgendaItem.ROLL_OUT,), wanted_release="b", unsure=unsure)
+    commands, _ = decider({OD: 1}, replans=True).decide(seen, state)
+    assert [c.release for c in commands if isinstance(c, Launch)] == ["b"] * launched

@@ -11,7 +11,7 @@ import pytest
 from mark.control.comparison import Comparison
 from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.control.rollout import STALL_S, Rollout, RolloutStage, rolled, trouble, unbought
-from mark.domain.errors import CapacityError, LimitError, ThrottledError
+from mark.domain.errors import CapacityError, LimitError
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
 from mark.domain.slo import Slo
@@ -134,20 +134,6 @@ def test_a_canary_is_tried_with_what_can_be_had() -> None:
     world.until(RolloutStage.ROLLING)
     assert [call[1:3] for call in world.cloud.calls if call[:2] == ("launch", OTHER.name)] == [(OTHER.name, 1)]
     assert world.always_enough()
-
-
-def test_a_throttled_canary_is_not_launched_as_another_offer_too() -> None:
-    """It is made as soon as calls are answered again."""
-    world = Rolling()
-    world.cloud.fail = {LARGE: ThrottledError("later")}
-    world.deploy("b")
-    for _ in range(6):
-        world.run(5.0)
-        world.cloud.fail = {LARGE: ThrottledError("later")} if world.releases()["b"] == 0 else {}
-        world.planner.wanted = {LARGE: 2, OTHER.name: 2}
-    world.cloud.fail = {}
-    world.run(45.0)
-    assert world.releases()["b"] == 1
 
 
 def test_the_first_release_is_simply_launched() -> None:
