@@ -164,9 +164,8 @@ class Decider:
         plan, state = self._plan(s, state, s.fleet, s.forecast, s.last_minute_rps, first=True)
         targets, notes = [], plan.notes
         counts: Counter[str] = Counter()
-        usd_per_hour = {name: offer.usd_per_hour for name, offer in self._offers.items()}
         for target in plan.targets:
-            most, limit = headroom(limits_of(self._resolved), self._offers[target.offer], counts, usd_per_hour)
+            most, limit = self._room(counts, target.offer)
             count = min(target.count, most)
             if count < target.count:
                 notes += (f"first fleet: {count} of {target.count} {target.offer}: {limit}",)
@@ -378,11 +377,8 @@ class Decider:
         """What the SLO monitor added, by offer, as far as lower limits leave room for it and all that is planned."""
         if self._monitor is None:
             return {}
-        planned = {} if state.plan is None else state.plan.counts
-        offer = self._offers[self._monitor.offer]
-        usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
-        room, _ = headroom(limits_of(self._resolved), offer, planned, usd_per_hour)
-        return {offer.name: min(state.monitor.extra_at(s.now_s), room)}
+        room, _ = self._room({} if state.plan is None else state.plan.counts, self._monitor.offer)
+        return {self._monitor.offer: min(state.monitor.extra_at(s.now_s), room)}
 
     def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
         standbys: dict[str, list[Instance]] = {}
@@ -539,10 +535,9 @@ class Decider:
         # What is drained goes soon: no more are sent after it.
         gone = {i.number for i in fleet.instances if i.phase is Phase.DRAINING}.union(i.number for i in bridging)
         running = counted(replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in gone)))
-        usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
         commands: list[Command] = []
         for i in bridging:
-            room, limit = headroom(limits_of(self._resolved), self._offers[i.offer], running, usd_per_hour)
+            room, limit = self._room(running, i.offer)
             if room == 0:
                 commands.append(Drain(limit, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
             else:
@@ -707,8 +702,12 @@ class Decider:
         return min(more, beyond + self._headroom(fleet, offer)[0])
 
     def _headroom(self, fleet: Fleet, offer: str) -> tuple[int, str]:
+        return self._room(counted(fleet), offer)
+
+    def _room(self, running: Mapping[str, int], offer: str) -> tuple[int, str]:
+        """How many more of the offer the limits allow beside what is `running`, and which limit that is."""
         usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
-        return headroom(limits_of(self._resolved), self._offers[offer], counted(fleet), usd_per_hour)
+        return headroom(limits_of(self._resolved), self._offers[offer], running, usd_per_hour)
 
     def _let_go(self, s: Snapshot, state: ControllerState) -> Decided:
         """What may not be bought any more, or has something scheduled, goes as soon as all that is planned is ready

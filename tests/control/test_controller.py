@@ -147,14 +147,20 @@ def test_draining_instances_count_towards_the_limit_stopped_do_not() -> None:
     assert sorted(bench.phases().values()) == [f"{OD} draining", f"{OD} draining", f"{T2} stopped"]
 
 
-def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
-    """While the doomed instance still runs it counts, whatever the emergency."""
-    bench = Bench(where=resolved(SPOT_A, BURSTABLE, max_instances=1))
+def with_standby(**limits: int) -> Bench:
+    """A standby, stopped, and a spot instance that serves."""
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE, **limits))
     bench.planner.standbys = {T2: 1}
     bench.tick({})
     bench.cloud.boot()
     bench.tick({A: 1})
     bench.cloud.boot()
+    return bench
+
+
+def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
+    """While the doomed instance still runs it counts, whatever the emergency."""
+    bench = with_standby(max_instances=1)
     bench.cloud.interrupt(2)
     bench.controller.fast()
     assert (f"resume #1 {T2}", "max_instances 1 is reached") in bench.journal()
@@ -164,12 +170,7 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
 @pytest.mark.parametrize(("most", "resumed"), [(3, True), (2, False)])
 def test_a_standby_that_is_still_stopping_is_resumed_later(most: int, resumed: bool) -> None:
     """In the next round in which EC2 would start it, within the limits; no round before asks for it in vain."""
-    bench = Bench(where=resolved(SPOT_A, BURSTABLE, max_instances=most))
-    bench.planner.standbys = {T2: 1}
-    bench.tick({})
-    bench.cloud.boot()
-    bench.tick({A: 1})
-    bench.cloud.boot()
+    bench = with_standby(max_instances=most)
     bench.cloud.instances[1] = replace(bench.cloud.instances[1], stopped_s=bench.clock.t_s + 10.0)
     bench.cloud.interrupt(2)
     for _ in range(4):
@@ -204,12 +205,7 @@ def test_standbys_make_room_for_lower_limits() -> None:
 
 def test_a_refused_standby_is_asked_for_again_within_the_notice() -> None:
     """But not in every round."""
-    bench = Bench(where=resolved(SPOT_A, BURSTABLE))
-    bench.planner.standbys = {T2: 1}
-    bench.tick({})
-    bench.cloud.boot()
-    bench.tick({A: 1})
-    bench.cloud.boot()
+    bench = with_standby()
     bench.cloud.interrupt(2)
     bench.cloud.fail = {"resume": ThrottledError("RequestLimitExceeded")}
     for _ in range(9):  # 45 s

@@ -382,14 +382,20 @@ def test_instances_of_two_types_are_all_replaced() -> None:
     assert world.always_enough()
 
 
-def test_a_rescue_that_is_not_planned_is_replaced_too() -> None:
-    """For as long as the monitor keeps what it added, which may be an hour, the roll-out would not end."""
+def rescued() -> Rolling:
+    """Twelve of one type are planned, and one of the other was added by the SLO monitor."""
     world = Rolling(wanted=0, other=12, planner=ScriptedPlanner(monitors_slo=True))
     del world.wanted[LARGE]
     world.telemetry.latest = RecentAnswers(1000, 900)
-    world.run(60.0)
+    world.run(180.0)
     world.telemetry.latest = RecentAnswers(1000, 1000)
     world.seen.clear()
+    return world
+
+
+def test_a_rescue_that_is_not_planned_is_replaced_too() -> None:
+    """For as long as the monitor keeps what it added, which may be an hour, the roll-out would not end."""
+    world = rescued()
     world.deploy("b")
     state = world.controller.state
     world.controller.state = replace(state, monitor=replace(state.monitor, pause_s=7200.0))
@@ -575,12 +581,7 @@ def test_a_canary_whose_type_is_gone_is_compared_with_others(ill: str) -> None:
 @pytest.mark.parametrize("gone", ["refused", "never boots"])
 def test_a_rescue_that_cannot_be_replaced_condemns_no_release(gone: str) -> None:
     """Its offer is not to be had any more, or boots no more, whatever the release: it is ended after all others."""
-    world = Rolling(wanted=0, other=12, planner=ScriptedPlanner(monitors_slo=True))
-    del world.wanted[LARGE]
-    world.telemetry.latest = RecentAnswers(1000, 900)
-    world.run(180.0)
-    world.telemetry.latest = RecentAnswers(1000, 1000)
-    world.seen.clear()
+    world = rescued()
     if gone == "refused":
         world.cloud.fail = {LARGE: CapacityError("out")}
     world.deploy("b")
