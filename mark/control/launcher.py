@@ -155,6 +155,7 @@ class Launcher:
 
         Those that were throttled, and so have started nothing as far as is known, are given up where the fleet is
         `lacking` fewer instances than they would start: the plan may have come down, after a spike of telemetry, say.
+        Standbys are in no hurry: theirs always are, and planned anew within a minute.
         """
         if not self._kept:  # it may have been written all the same, and the next controller would launch it
             self._keep(self._intents, self._made)
@@ -167,7 +168,7 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
-            if intent.token in self._throttled and not intent.standby and lacking() < intent.count:
+            if intent.token in self._throttled and (intent.standby or lacking() < intent.count):
                 # Half a minute after the call the fleet would show what it started; what is lacking is planned anew.
                 self._cross_out(intent)
                 continue

@@ -162,9 +162,9 @@ class RestingRuntime(ServiceRuntime):
             super()._between(parts)
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
-        """A view every five minutes, and of every fleet."""
+        """A view every five minutes, and in each full one that has another fleet or something new in its journal."""
         fleet = self._truth.cloud.fleet()
-        if (minute > self._minute and minute % 5 == 0) or fleet is not self._viewed or self._noted:
+        if minute > self._minute and (minute % 5 == 0 or fleet is not self._viewed or self._noted):
             super()._observe(parts, minute, conditions)
             self._viewed = fleet
         else:

@@ -41,9 +41,9 @@ class Shop:
         self.buyer = Launcher(resolved(), self.cloud, self.clock, self.store, limits or Limits(10, 100.0), 7)
         return self.buyer
 
-    def buy(self, offer: str, count: int, at_s: float = 0.0) -> bool:
+    def buy(self, offer: str, count: int, at_s: float = 0.0, *, standby: bool = False) -> bool:
         self.clock.t_s = at_s
-        outcomes = list(self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), substitute=False))
+        outcomes = list(self.buyer.launch(at_s, Launch("needed", 0.0, offer, count, standby), substitute=False))
         return outcomes[-1].done
 
     def repeat(self, at_s: float, *, lacking: float = math.inf) -> list[Outcome]:
@@ -253,6 +253,16 @@ def test_a_throttled_launch_that_is_wholly_lacking_is_made() -> None:
     shop.cloud.fail = {}
     assert [outcome.done for outcome in shop.repeat(THROTTLED_S, lacking=4.0)] == [True]
     assert len(set(shop.tokens())) == 1
+
+
+def test_a_throttled_launch_of_standbys_is_given_up() -> None:
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 2, standby=True)
+    shop.cloud.fail = {}
+    assert not shop.repeat(THROTTLED_S, lacking=4.0)
+    assert not shop.store.get("intents")
+    assert len(shop.tokens()) == 1
 
 
 def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
