@@ -44,6 +44,7 @@ SETTLES_S = 5 * MINUTE_S  # after what hinders controllers, what they do every m
 CROSSED_OUT_S = 10 * MINUTE_S
 MOST_STATE_BYTES, MOST_INTENTS = 64_000, 64
 GROWS_BYTES = 700  # in an hour of calm
+MISJUDGED_S = 30 * MINUTE_S
 BILLS_S = 20 * MINUTE_S
 GROWN_S = 60 * MINUTE_S
 # Seconds and requests to either within which a bad release is known beside a good one: a canary is tried for five
@@ -74,6 +75,7 @@ INVARIANTS = {
     "no fault of ours": "no round ends in an error that was not foreseen",
     "bill": "the controllers' bill is that of the events",
     "billed after the end": "what is gone costs nothing more: in calm both bills grow alike",
+    "misjudged": "a good release is taken back only within half an hour of what may look like its fault",
     "released": "80 minutes after the last fault one release serves, not a bad one, and the newest that is good",
     "settled": "80 minutes after the last fault the fleet is the plan, and holds the load",
 }
@@ -127,6 +129,7 @@ class _Seen:
     paid_usd: float = 0.0
     beside: dict[str, tuple[float, float]] = field(default_factory=dict)  # new bad releases beside a good one: `JUDGED`
     looked_s: float = 0.0
+    refused_releases: set[str] = field(default_factory=set)  # good ones
 
 
 class Watch:
@@ -323,6 +326,7 @@ class Watch:
         self._pooled(truth, seen, leader)
         self._planned(truth, leader)
         self._crossed_out(truth, leader)
+        self._misjudged(truth, seen, leader)
         now_s = self._world.now_s
         if truth.bad and self._unhindered(leader, MINUTE_S):
             controller = None if leader is None else leader.controllers.get(truth.name)
@@ -337,6 +341,17 @@ class Watch:
                 requests += each * min(serving[newest], serving[other])
                 seen.beside[newest] = for_s + passed_s, requests
         seen.looked_s = now_s
+
+    def _misjudged(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
+        controller = None if leader is None else leader.controllers.get(truth.name)
+        rollout = None if controller is None else controller.state.rollout
+        if rollout is None or truth.good not in rollout.refused or truth.good in seen.refused_releases:
+            return
+        seen.refused_releases.add(truth.good)
+        now_s = self._world.now_s
+        faults = self._world.schedule.faults
+        if not any(f.kind in _MISJUDGES and f.start_s <= now_s <= f.end_s + MISJUDGED_S for f in faults):
+            self._break("misjudged", f"{truth.name}: {truth.good} is taken back: {rollout.reason}")
 
     def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:
         """Has one controller led for so long, with nothing in its way?"""
@@ -579,12 +594,8 @@ class Watch:
                 for_s, requests = self._seen[truth.name].beside[release]
                 text = f"{release} serves, though it is bad, as {requests:.0f} requests of {for_s:.0f} s show"
                 self._break("released", f"{truth.name}: {text}")
-        kinds = {fault.kind for fault in self._world.schedule.faults}
-        misjudged = truth.good in rollout.refused
-        if truth.good == truth.release and serving != [truth.good] and not misjudged:
+        if truth.good == truth.release and serving != [truth.good] and truth.good not in rollout.refused:
             self._break("released", f"{truth.name}: {', '.join(serving)} serves, {truth.release} is deployed")
-        if misjudged and kinds.isdisjoint(_MISJUDGES):
-            self._break("released", f"{truth.name}: {truth.good} was taken back: {rollout.reason}")
 
     def _judged(self, truth: TorturedService, release: str) -> bool:
         """Was there enough to see of a bad release beside a good one?"""

@@ -166,15 +166,32 @@ class SeesGhosts(FleetWith):
         return replace(fleet, instances=tuple(known[number] for number in sorted(known)))
 
 
-class BlindToReleases(ProcessTelemetry):
-    """All releases do well."""
+class TelemetryWith(ProcessTelemetry):
+    """The telemetry, but for what a subclass overrides."""
 
     def __init__(self, real: ProcessTelemetry) -> None:
         self.__dict__.update(real.__dict__)
 
+
+class BlindToReleases(TelemetryWith):
+    """All releases do well."""
+
     def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
         return {
             release: {offer: ReleaseCounts(counts.requests) for offer, counts in offers.items()}
+            for release, offers in super().releases().items()
+        }
+
+
+class BlamesReleases(TelemetryWith):
+    """One in five answers of the newest release is an error."""
+
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        return {
+            release: {
+                offer: replace(counts, errors=counts.requests // 5) if release == self._truth.release else counts
+                for offer, counts in offers.items()
+            }
             for release, offers in super().releases().items()
         }
 
@@ -399,4 +416,5 @@ BUGS: dict[str, tuple[Planted, set[str]]] = {
     "keeps all that can be stopped": (Planted(cloud=StopsWhatItCan), {"warm pool"}),
     "does not count what is stopped": (Planted(cloud=HidesStopped), {"one need"}),
     "takes every release for good": (Planted(telemetry=BlindToReleases), {"released", "settled"}),
+    "takes every release for bad": (Planted(telemetry=BlamesReleases), {"misjudged"}),
 }  # fmt: skip
