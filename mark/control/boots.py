@@ -41,7 +41,11 @@ class Boots:
         given_up = tuple(i.number for i in pending if i.number in late or i.number in self.given_up)
         booting = tuple(i.number for i in pending if i.number not in given_up)
         failures = sum(n not in there for n in self.booting) + sum(n not in self.given_up for n in given_up)
-        began_well = any(i.phase is Phase.READY and (i.ready_s or 0.0) > self.failed_s for i in instances)
+        began_well = any(
+            (i.phase is Phase.READY and (i.ready_s or 0.0) > self.failed_s)
+            or (i.phase is Phase.STOPPED and i.number in self.booting)  # a standby, once it has been ready
+            for i in instances
+        )
         failed, failed_s = self.failed, self.failed_s
         if failures > 0:
             # What was launched together fails of one cause, if not at one time: only what is tried alone tells more.

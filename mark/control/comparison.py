@@ -126,6 +126,11 @@ class Comparison:
                 found = found._plus(grown, other, own=now.own)
         return found if strata == self.strata else replace(found, strata=strata)
 
+    def not_ahead(self, now_s: float) -> Comparison:
+        """Without what was counted from a time on that is still to come, by a clock that was ahead."""
+        strata = {name: one for name, one in self.strata.items() if one.since_s <= now_s}
+        return self if len(strata) == len(self.strata) else replace(self, strata=strata)
+
     def paused(self) -> Comparison:
         """Nothing of the new release serves: what is counted until it does is not compared."""
         return replace(self, strata={}) if self.strata else self

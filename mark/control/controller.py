@@ -28,6 +28,7 @@ from mark.control.state import (
     durable,
     is_stored,
     learn,
+    not_ahead,
     of_offers,
     stand_in,
 )
@@ -100,7 +101,8 @@ class Controller:
         self._remembered: Rollout | None = None  # the last one of which that is known to be in the store
         fresh = ControllerState(rollout=recalled(self._stored_rollout))
         self._kept: ControllerState | None = None  # the last one of which all is in the store
-        self.state = of_offers(self._stored or fresh, {offer.name for offer in policy.resolved.offers})
+        known = not_ahead(self._stored or fresh, clock.now_s())
+        self.state = of_offers(known, {offer.name for offer in policy.resolved.offers})
         self.predictors: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.fallbacks, self.failures = self._launcher.fallbacks, self._launcher.failures
@@ -245,13 +247,15 @@ class Controller:
         return replace(snapshot, outcomes=outcomes, agenda=(AgendaItem.SETTLE, *snapshot.agenda))
 
     def _repeat(self, now_s: float) -> None:
-        for outcome in self._launcher.repeat(now_s, lambda: self._lacking(now_s)):
+        for outcome in self._launcher.repeat(now_s, lambda release: self._lacking(release, now_s)):
             teaches = outcome.refused or outcome.whole_release
             self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)
 
-    def _lacking(self, now_s: float) -> float:
+    def _lacking(self, release: str, now_s: float) -> float:
         """Instances that are wanted and that the fleet does not show; infinity while that is not known."""
         plan, rollout = self.state.plan, self.state.rollout
+        if rollout is not None and release not in (rollout.release, rollout.candidate):
+            return 0.0  # it is not to serve any more
         if plan is None or (rollout is not None and rollout.stage is not RolloutStage.DONE):
             return math.inf
         shown = sum(map(counts_toward_target, self._fleet(now_s).instances))

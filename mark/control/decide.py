@@ -12,9 +12,9 @@ from mark.control import boots as failed_boots
 from mark.control import held_releases
 from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
-from mark.control.headroom import counted, headroom
+from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
-from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler
+from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
 from mark.control.monitor import SloMonitor, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.scheduled_events import why_due
@@ -279,6 +279,8 @@ class Decider:
         if not state.stands_for.keys() <= there:
             state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n in there})
         commands: list[Command] = []
+        launches: list[Launch] = []
+        taking: set[str] = set()  # offers whose launches take the place of an old release
         if plan.leaving:
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self._end(i, "its credits are spent") for i in spent]
@@ -296,7 +298,10 @@ class Decider:
             if missing > 0 and served > 0:
                 missing, served = missing - min(missing, served), served - min(missing, served)
             if missing > 0:
-                commands.append(self._launch_of(target, missing, standby=False))
+                launches.append(self._launch_of(target, missing, standby=False))
+                if surge > 0:
+                    taking.add(target.offer)
+        commands += self._elsewhere(s, state, launches, taking)
         deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, state, plan, fleet)]
         if plan.warm > 0:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
@@ -377,8 +382,10 @@ class Decider:
         """What the SLO monitor added, by offer, as far as lower limits leave room for it and all that is planned."""
         if self._monitor is None:
             return {}
-        room, _ = self._room({} if state.plan is None else state.plan.counts, self._monitor.offer)
-        return {self._monitor.offer: min(state.monitor.extra_at(s.now_s), room)}
+        # Prices may have moved since, and another offer be what is launched next.
+        offer = state.monitor.offer if state.monitor.offer in self._offers else self._monitor.offer
+        room, _ = self._room({} if state.plan is None else state.plan.counts, offer)
+        return {offer: min(state.monitor.extra_at(s.now_s), room)}
 
     def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
         standbys: dict[str, list[Instance]] = {}
@@ -405,6 +412,26 @@ class Decider:
         # A stopped standby costs its disk only.
         usd_per_hour = 0.0 if standby else count * self._offers[target.offer].usd_per_hour
         return Launch(target.reason, usd_per_hour, target.offer, count, standby)
+
+    def _elsewhere(
+        self, s: Snapshot, state: ControllerState, launches: Sequence[Launch], taking: Collection[str]
+    ) -> list[Launch]:
+        """The launches, but those of offers `taking` an old release's place, else it would stay: of another offer while
+        their own is put off, one that nothing else is asked of now."""
+        if not taking or not self.replans(state):
+            return list(launches)
+        put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s and known.refusals}
+        asked = put_off.union(launch.offer for launch in launches)
+        found: list[Launch] = []
+        for launch in launches:
+            if launch.offer in taking and launch.offer in put_off:
+                others = instead_of(self._offers[launch.offer], self._resolved)
+                if (other := next((o for o in others if o.name not in asked), None)) is not None:
+                    asked.add(other.name)
+                    usd_per_hour = launch.count * other.usd_per_hour
+                    launch = replace(launch, offer=other.name, usd_per_hour=usd_per_hour, planned=launch.offer)
+            found.append(launch)
+        return found
 
     def _end(self, instance: Instance, reason: str) -> Command:
         # What boots for the first time is not fit to be stopped; what was in the warm pool goes back there.
@@ -488,7 +515,8 @@ class Decider:
             if boots != state.boots:
                 state = replace(state, boots=boots)
         # Else nothing boots of which it could be missed how it went.
-        if any(one.booting or one.given_up for one in state.boots.values()):
+        trial = state.rollout is not None and bool(state.rollout.booting)
+        if trial or any(one.booting or one.given_up for one in state.boots.values()):
             state = replace(state, boots_seen_s=s.now_s)
         commands: list[Command] = [
             Terminate(
@@ -507,7 +535,9 @@ class Decider:
         planned = state.plan.counts if state.plan is not None else {}
         arriving_rps = s.last_minute_rps or 0.0
         leaving = self._handler.leave(fleet, s.now_s, planned, arriving_rps)
-        commands += [*leaving, *self._beyond_limits(fleet, {c.number for c in leaving})]
+        gone = {c.number for c in leaving}
+        bridging = [i for i in fleet.instances if i.standby and i.phase is Phase.READY and i.number not in gone]
+        commands += [*leaving, *self._beyond_limits(fleet, bridging)]
         commands += self._handler.bridge(self._resumable(s, state, fleet), s.now_s, planned, arriving_rps)
         rollout = state.rollout
         old = [] if rollout is None else [i for i in fleet.instances if rollout.is_old(i)]
@@ -527,19 +557,18 @@ class Decider:
         )
         return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
 
-    def _beyond_limits(self, fleet: Fleet, leaving: Collection[int]) -> list[Command]:
-        """Drains of standbys that serve, but those `leaving` anyway, beyond limits that were lowered meanwhile."""
-        bridging = [i for i in fleet.instances if i.standby and i.phase is Phase.READY and i.number not in leaving]
-        if not bridging:
+    def _beyond_limits(self, fleet: Fleet, these: Sequence[Instance]) -> list[Command]:
+        """Ends of `these`, as far as they are beyond limits that were lowered meanwhile."""
+        if not these:
             return []
         # What is drained goes soon: no more are sent after it.
-        gone = {i.number for i in fleet.instances if i.phase is Phase.DRAINING}.union(i.number for i in bridging)
+        gone = {i.number for i in fleet.instances if i.phase is Phase.DRAINING}.union(i.number for i in these)
         running = counted(replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in gone)))
         commands: list[Command] = []
-        for i in bridging:
+        for i in these:
             room, limit = self._room(running, i.offer)
             if room == 0:
-                commands.append(Drain(limit, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
+                commands.append(self._end(i, limit))
             else:
                 running[i.offer] += 1
         return commands
@@ -605,35 +634,66 @@ class Decider:
         settings, slo = self._resolved.service.rollout, self._resolved.slo
         plan = state.plan
         planned = None if plan is None else sum(plan.counts.values())
-        rollout = releases.rolled(
-            state.rollout, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings, planned=planned
-        )
+        known = state.rollout
+        if known is not None and known.booting and s.now_s - state.boots_seen_s > failed_boots.LOOKS_S:
+            known = replace(known, booting={})  # what booted then may have served since, and ended
+        rollout = releases.rolled(known, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings, planned=planned)
+        if rollout is not None and releases.is_rolling_out(rollout):
+            held = state.held.get(rollout.release)
+            if held is not None and held.gone and held.refusals > releases.FAILED_BOOTS:
+                # What is lost meanwhile would be replaced by nothing; of the one before it can be.
+                state = replace(state, held=held_releases.launched(state.held, rollout.release))
+                rollout = releases.stopped(rollout, f"nothing of it can be launched: {held.reason}")
+        if rollout is not None and known is not None and known.release in {*rollout.refused} - {*known.refused}:
+            # How it booted says nothing of the one before.
+            state = replace(state, boots={})
         if rollout is not state.rollout:
             state = replace(state, rollout=rollout)
         if rollout is None or rollout.stage is releases.RolloutStage.DONE or plan is None:
             return (), state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
         if rollout.stage is releases.RolloutStage.CANARY:
-            launches, waits = self._canaries(s, state, fleet, plan)
-            return launches, _waiting(state, waits), ()
+            changes, waits = self._canaries(s, state, fleet, plan)
+            if not changes and is_own_limit(waits):
+                changes = self._room_of_bad(state, fleet)
+            return changes, _waiting(state, waits), ()
         # What is stopped would serve the old release once it is started.
-        ends = [Terminate(_OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
+        ends: list[Command] = [Terminate(_OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
         old = [i for i in fleet.instances if rollout.is_old(i) and counts_toward_target(i)]
         have = _have(state, fleet, plan)
+        if sum(i.phase is Phase.READY for those in have.values() for i in those) >= sum(plan.counts.values()):
+            bridging = [i for i in fleet.instances if i.standby and i.phase is Phase.READY and rollout.is_old(i)]
+            ends += [self._end(i, _OLD) for i in bridging]
         if s.now_s < rollout.retry_s or not old:
             state = state if s.now_s < rollout.retry_s else _waiting(state, "")
             return [*ends, *self._end_excess(s, state, plan, have)], state, ()
         if limit := self._surge_limit(s, state, plan, have):
             commands: list[Command] = [*ends, *self._end_excess(s, state, plan, have)]
-            booting = any(i.phase is Phase.PENDING and not rollout.is_old(i) for i in fleet.instances)
-            if rollout.back and not booting and len(commands) == len(ends):
-                # At a limit what has proved bad makes room for what is good.
-                count = max(1, math.ceil(settings.surge_share * len(old)))
-                reason = f"makes room for release {rollout.release}, at the limit"
-                commands += [self._end(i, reason) for i in old[:count]]
+            if len(commands) == len(ends):
+                commands += self._room_of_bad(state, fleet)
             return commands, _waiting(state, limit), ()
         followed, state, first = self._follow(s, _waiting(state, ""), fleet)
         return [*ends, *followed], state, first
+
+    def _room_of_bad(self, state: ControllerState, fleet: Fleet) -> list[Command]:
+        """At a limit what has proved bad makes room for what is good: a few at a time, each once others took the place
+        of the last."""
+        rollout = state.rollout
+        assert rollout is not None
+        bad = [
+            i
+            for i in fleet.instances
+            if rollout.is_old(i) and (rollout.back or i.release in rollout.refused) and counts_toward_target(i)
+        ]
+        under_way = any(
+            i.phase is Phase.DRAINING or (i.phase is Phase.PENDING and not rollout.is_old(i))
+            for i in (*fleet.instances, *fleet.leaving)
+        )
+        if not bad or under_way:
+            return []
+        count = max(1, math.ceil(self._resolved.service.rollout.surge_share * len(bad)))
+        reason = f"makes room for release {rollout.release}, at the limit"
+        return [self._end(i, reason) for i in bad[:count]]
 
     def _switch(self, s: Snapshot, state: ControllerState) -> Decided:
         """What answers while no instance is ready has the release that serves, also after a roll-back."""
@@ -649,7 +709,9 @@ class Decider:
         """Launches of canaries where there are none, beside all that is planned; and what keeps them from it."""
         rollout = state.rollout
         assert rollout is not None
-        there = any(rollout.on_trial(i) and counts_toward_target(i) for i in fleet.instances)
+        there = [i for i in fleet.instances if rollout.on_trial(i) and counts_toward_target(i)]
+        if over := self._beyond_limits(fleet, there):
+            return over, over[0].reason
         offer = self._to_try(s, state, plan)
         # What was launched without an answer may be the canary, of whatever offer.
         if there or offer is None or any(s.unsure.values()):
@@ -675,6 +737,7 @@ class Decider:
         planned = [t.offer for t in targets]
         others = sorted(self._resolved.offers, key=lambda o: (o.usd_per_hour, o.name))
         put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s}
+        put_off.update(name for name, boots in state.boots.items() if s.now_s < boots.until_s)
         wanted = [*planned, *(o.name for o in others if o.credits is None)] if planned else []
         return next((name for name in wanted if name not in put_off), next(iter(planned), None))
 

@@ -8,7 +8,7 @@ is over, which doubles with each refusal. What is launched of another release, t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mark.domain.command import Command, Launch
 
@@ -18,21 +18,32 @@ PAUSE_S, LONGEST_PAUSE_S = 60.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class HeldRelease:
-    """Refused so often in a row, the last time for `reason`; not to be launched before `until_s`."""
+    """Refused so often in a row, the last time for `reason`; not to be launched before `until_s`.
+
+    `gone`: what it boots from is not there, which is a matter of the release, and not of the account.
+    """
 
     refusals: int
     until_s: float
     reason: str
+    gone: bool = False
 
 
-def refused(held: Mapping[str, HeldRelease], release: str, reason: str, now_s: float) -> dict[str, HeldRelease]:
+def refused(
+    held: Mapping[str, HeldRelease], release: str, reason: str, now_s: float, *, gone: bool = False
+) -> dict[str, HeldRelease]:
     """A launch of the release was refused, whatever it was of. What was under way already makes the pause no longer."""
     known = held.get(release)
     if known is not None and now_s < known.until_s:
-        return {**held, release: HeldRelease(known.refusals, known.until_s, reason)}
+        return {**held, release: HeldRelease(known.refusals, known.until_s, reason, gone)}
     refusals = 1 if known is None else known.refusals + 1
     pause_s = min(PAUSE_S * 2.0 ** (min(refusals, 16) - 1), LONGEST_PAUSE_S)
-    return {**held, release: HeldRelease(refusals, now_s + pause_s, reason)}
+    return {**held, release: HeldRelease(refusals, now_s + pause_s, reason, gone)}
+
+
+def not_ahead(held: Mapping[str, HeldRelease], now_s: float) -> dict[str, HeldRelease]:
+    """As another process kept it: by a clock that was ahead, it would hold them for as much longer."""
+    return {name: replace(one, until_s=min(one.until_s, now_s + LONGEST_PAUSE_S)) for name, one in held.items()}
 
 
 def launched(held: Mapping[str, HeldRelease], release: str) -> dict[str, HeldRelease]:

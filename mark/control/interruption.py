@@ -54,7 +54,10 @@ class InterruptionHandler:
         ]
         serving = [i for i in lost if i.phase is Phase.READY]
         serving_rps = self._sum_rps(serving)
-        commands += self._resumes(fleet, serving_rps, len(serving), now_s)
+        # What a round that failed resumed for them bridges them already.
+        since_s = min((doomed[i.number].at_s for i in serving), default=now_s)
+        made_up_rps = self._sum_rps(i for i in fleet.instances if _stands_in(i) and i.launched_s >= since_s)
+        commands += self._resumes(fleet, serving_rps - made_up_rps, len(serving), now_s)
         planned = [stands_for.get(i.number, i.offer) for i in lost]
         for offer in sorted(set(planned)):
             count = min(planned.count(offer), missing.get(offer, 0))

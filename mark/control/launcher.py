@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
+from mark.control.monitor import default_offer
 from mark.control.ports import Clock, Cloud, Launched, Store
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
@@ -49,7 +50,10 @@ _PART = re.compile(r"(?:the market had )?(\d+) of \d+\b")  # of an outcome: what
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A launch under way, begun at `at_s`, or `made` then: `count` of `offer`, to count for the offer `planned`."""
+    """A launch under way, begun at `at_s`, or `made` then: `count` of `offer`, to count for the offer `planned`.
+
+    `throttled`: every call of it was, so far, and so has started nothing.
+    """
 
     token: str
     at_s: float
@@ -61,6 +65,7 @@ class Intent:
     made: bool = False
     release: str = ""
     alternatives: tuple[str, ...] = ()  # of which some may be, counting for `planned` as well
+    throttled: bool = False
 
 
 def started_some(outcome: str) -> bool:
@@ -91,6 +96,11 @@ def _said(launched: Launched, count: int, others: str = "") -> str:
     return text if launched.refused is None else f"{text}: {launched.refused}"
 
 
+def _is_gone(why: CloudError | None) -> bool:
+    """Is it what a release boots from that is not there?"""
+    return isinstance(why, NotFoundError)
+
+
 def _why_short(launched: Launched, count: int) -> CapacityError | None:
     """Why there are fewer than `count`; None where there are not."""
     if len(launched.numbers) >= count:
@@ -114,8 +124,9 @@ class Launcher:
         self._intents = {intent.token: _not_ahead(intent, clock.now_s()) for intent in store.get("intents") or ()}
         self._made: tuple[Intent, ...] = ()  # of late, by this one
         self._kept = True  # is what the store has known to be these?
-        self._again_s: dict[str, float] = {}  # by token: when it is asked for again; by another process, at once
-        self._throttled: set[str] = set()  # by token: whatever came of it, so far, is that it was throttled
+        # By token: when it is asked for again. By another process at once, but for what may be given up: not before the
+        # fleet shows what it has started all the same (by an attempt before the one that was throttled).
+        self._again_s = {one.token: clock.now_s() + THROTTLED_S for one in self._intents.values() if one.throttled}
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
     def use(self, resolved: ResolvedService, limits: Limits) -> None:
@@ -134,7 +145,7 @@ class Launcher:
 
         Without, the planner is asked again and says itself what to launch instead.
         """
-        planned = self._offers[command.offer]
+        planned = self._offers[command.planned or command.offer]
         outcome = yield from self._launch_one(now_s, command, planned)
         if outcome.refused and not substitute:
             self.fall_back(f"planned again without {planned.instance}/{planned.market}")
@@ -150,11 +161,12 @@ class Launcher:
             if missing == 0 or not outcome.refused:
                 break
 
-    def repeat(self, now_s: float, lacking: Callable[[], float]) -> Iterator[Outcome]:
+    def repeat(self, now_s: float, lacking: Callable[[str], float]) -> Iterator[Outcome]:
         """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens.
 
         Those that were throttled, and so have started nothing as far as is known, are given up where the fleet is
-        `lacking` fewer instances than they would start: the plan may have come down, after a spike of telemetry, say.
+        `lacking` fewer instances of their release than they would start: the plan may have come down, after a spike of
+        telemetry, say.
         Standbys are in no hurry: theirs always are, and planned anew within a minute.
         """
         if not self._kept:  # it may have been written all the same, and the next controller would launch it
@@ -168,10 +180,14 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
-            if intent.token in self._throttled and (intent.standby or lacking() < intent.count):
+            throttled = intent.throttled
+            if throttled and (intent.standby or lacking(intent.release) < intent.count):
                 # Half a minute after the call the fleet would show what it started; what is lacking is planned anew.
                 self._cross_out(intent)
                 continue
+            if throttled:
+                intent = replace(intent, throttled=False)
+                self._write_down(intent)  # first: of this call nothing is known, should its answer be lost
             launched = Launched(())
             why: CloudError | None = None
             try:
@@ -179,9 +195,9 @@ class Launcher:
                 why, outcome = _why_short(launched, intent.count), _said(launched, intent.count)
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
-                    if not isinstance(error, ThrottledError):
-                        self._throttled.discard(intent.token)
                     self._put_off(intent, error, now_s)
+                    if throttled and isinstance(error, ThrottledError):
+                        self._known_throttled(intent)
                     continue
                 why, outcome = error, self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * self._usd_per_hour[intent.offer]
@@ -192,9 +208,9 @@ class Launcher:
             # What was made already has taught all that it can.
             put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
             numbers, refused = launched.numbers, bool(put_off)
-            self._throttled.discard(intent.token)
             yield Outcome(
-                command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release
+                command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release,
+                _is_gone(why),
             )  # fmt: skip
             if not intent.made:
                 self._store.record(now_s, command, outcome)
@@ -225,6 +241,8 @@ class Launcher:
         """What the limits are used for now."""
         running = self._running(now_s)
         usd_per_hour = sum(self._usd_per_hour.get(name, 0.0) * count for name, count in running.items())
+        if running.total() == 0 and (first := default_offer(self._resolved)) is not None:
+            usd_per_hour = first.usd_per_hour  # to begin with: of nothing its part would be nothing
         return Holding(sum(running.values()), usd_per_hour, self._limits)
 
     def _running(self, now_s: float) -> Counter[str]:
@@ -251,7 +269,7 @@ class Launcher:
 
         Where some were launched the release can be: the reason is one of these instances.
         """
-        if isinstance(why, NotFoundError):
+        if _is_gone(why):
             return (), True
         if not isinstance(why, CapacityError):
             return (), False
@@ -268,6 +286,10 @@ class Launcher:
     def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> Generator[Outcome, None, Outcome]:
         """Launch of one offer, or of what does as well, to count for `planned`."""
         most, text = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
+        if most == 0 and command.alternatives:
+            # The last dollars of a limit may do for what is planned, and not for what is a little dearer.
+            command = replace(command, alternatives=())
+            most, text = self.headroom(command.offer, now_s)
         limit, count = text, min(command.count, most)
         launched = Launched(())
         why: CloudError | None = None
@@ -289,14 +311,16 @@ class Launcher:
                 if not decided:
                     self._put_off(intent, error, now_s)
                     if isinstance(error, ThrottledError):
-                        self._throttled.add(token)
+                        self._known_throttled(intent)
             if decided:
                 self._cross_out(intent, launched.numbers)
         else:
             self.failures["LimitError"] += 1
         put_off, whole_release = self._refused_with(command.offer, why, launched)
         numbers, done = launched.numbers, len(launched.numbers) == command.count
-        outcome = Outcome(command, text, done, bool(put_off), numbers, planned.name, put_off, whole_release)
+        outcome = Outcome(
+            command, text, done, bool(put_off), numbers, planned.name, put_off, whole_release, _is_gone(why)
+        )
         yield outcome  # first, so that what was started is known whatever the store does
         self._store.record(now_s, command, outcome.text)
         return outcome
@@ -315,6 +339,11 @@ class Launcher:
     def _write_down(self, intent: Intent) -> None:
         self._keep({**self._intents, intent.token: intent}, self._made)
 
+    def _known_throttled(self, intent: Intent) -> None:
+        """To this process whatever the store does, and to the next one."""
+        self._intents = {**self._intents, intent.token: replace(intent, throttled=True)}
+        self._keep(self._intents, self._made)
+
     def _cross_out(self, intent: Intent, numbers: tuple[int, ...] = ()) -> None:
         """Its outcome is known: these were launched."""
         self._again_s.pop(intent.token, None)
@@ -325,7 +354,6 @@ class Launcher:
             at_s = intent.at_s if intent.made else now_s
             made = (*made, replace(intent, at_s=at_s, made=True))
         self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
-        self._throttled.discard(intent.token)  # not before: what could not be crossed out is judged again
 
     def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:
         self._kept = False

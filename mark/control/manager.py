@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future, wait
 
 from mark.control.ports import WINDOW_S, Lease
 from mark.control.service_runtime import ServiceRuntime
-from mark.control.shared_limits import next_limits
+from mark.control.shared_limits import fits, next_limits
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
 from mark.planning.promise_cost import PromiseCost
@@ -135,6 +135,7 @@ def _divide(whole: Limits, members: Sequence[ServiceRuntime]) -> None:
     holdings = [member.shared() for member in members]
     known = [holding for holding in holdings if holding is not None]
     if len(known) == len(members):
+        keeps = fits(whole, known)
         for member, holding, limits in zip(members, known, next_limits(whole, known), strict=True):
             if limits != holding.limits:
-                member.share_limits(limits)
+                member.share_limits(limits, keeps=keeps)

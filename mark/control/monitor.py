@@ -27,6 +27,7 @@ class MonitorState:
     pause_s: float = 0.0  # until it may ask again
     late: float = 1.0  # share of misses when it last asked
     enough: int = 0  # extra instances that ended the last trouble
+    offer: str = ""  # of the extra instances
 
     def extra_at(self, now_s: float) -> int:
         """Instances that the plan may not end yet."""
@@ -78,7 +79,7 @@ class SloMonitor:
         )
         launch = Launch(reason, count * self._usd_per_hour, self.offer, count)
         extra = count + (state.extra if self._backs_off else 0)
-        return (launch,), MonitorState(now_s, extra, pause_s, late)
+        return (launch,), MonitorState(now_s, extra, pause_s, late, offer=self.offer)
 
 
 def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings) -> bool:

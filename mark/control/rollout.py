@@ -157,7 +157,20 @@ def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -
     ready = sum(i.phase is Phase.READY for i in instances)
     serving = [i for i in old if i.phase is Phase.READY]
     booting = [i for i in old if i.phase is not Phase.READY]
-    return booting + sorted(serving, key=lambda i: (i.launched_s, i.number))[: max(0, ready - planned)]
+    if not rollout.back:  # what the plan lacks boots on: of the new release there may be nothing to be had
+        needed = [i for i in booting if i.release == rollout.before][: max(0, planned - ready)]
+        booting = [i for i in booting if i not in needed]
+    # What does not answer takes the place of nothing that does.
+    answering = sum(i.phase is Phase.READY and i.silent_s is None for i in instances)
+    serving.sort(key=lambda i: (i.launched_s, i.number))
+    silent = [i for i in serving if i.silent_s is not None]
+    heard = [i for i in serving if i.silent_s is None]
+    return booting + silent[: max(0, ready - planned)] + heard[: max(0, answering - planned)]
+
+
+def is_rolling_out(rollout: Rollout) -> bool:
+    """Does a new release take the place of the one before, and not that one its own again?"""
+    return rollout.stage is RolloutStage.ROLLING and rollout.comparison is not None
 
 
 def serving_on(rollout: Rollout | None, fleet: Fleet) -> int:
@@ -252,6 +265,22 @@ def recalled(kept: Any) -> Rollout | None:
     )
 
 
+def not_ahead(rollout: Rollout, now_s: float) -> Rollout:
+    """As another process kept it: by a clock that was ahead, it would wait for as much longer."""
+    return replace(
+        rollout,
+        since_s=_not_after(rollout.since_s, now_s),
+        moved_s=_not_after(rollout.moved_s, now_s),
+        retry_s=min(rollout.retry_s, now_s + RETRY_S),
+        comparison=None if rollout.comparison is None else rollout.comparison.not_ahead(now_s),
+    )
+
+
+def _not_after(at_s: float, now_s: float) -> float:
+    """Infinity says that it has not happened."""
+    return at_s if at_s == math.inf else min(at_s, now_s)
+
+
 def _all(fleet: Fleet) -> tuple[Instance, ...]:
     return (*fleet.instances, *fleet.leaving)
 
@@ -289,7 +318,7 @@ def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSetting
             comparison=Comparison(),
         )  # fmt: skip
     # On the way back it is the release that served which rolls out.
-    under_way = rollout.stage is RolloutStage.ROLLING and not rollout.back
+    under_way = is_rolling_out(rollout)
     before = rollout.before if under_way else rollout.release
     return Rollout(wanted, RolloutStage.ROLLING, before, refused=rollout.refused, comparison=Comparison())
 

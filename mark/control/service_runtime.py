@@ -86,8 +86,9 @@ class ServiceRuntime:
         self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._limits = self._configured_limits
         self._changed_limits: Limits | None = None
-        self._share: Limits | None = None  # of limits that it shares, for the next round
-        self._applied: Limits | None = None  # the part that is in force
+        # Of limits that it shares, for the next round, and whether it may keep what it has; and what is in force.
+        self._share: tuple[Limits, bool] | None = None
+        self._applied: tuple[Limits, bool] | None = None
         self._holding: Holding | None = None  # at the end of the last round
         self._paused, self._changed_pause = False, False
         self._rollout_wish = ""
@@ -160,9 +161,9 @@ class ServiceRuntime:
             raise BadInput("must be above zero", "max_usd_per_hour", limits.max_usd_per_hour)
         self._limits = self._changed_limits = limits
 
-    def share_limits(self, limits: Limits) -> None:
-        """Its part of limits that it shares, from the next round on: what it has by then is never above it."""
-        self._share = limits
+    def share_limits(self, limits: Limits, *, keeps: bool) -> None:
+        """Its part of limits that it shares, from the next round on; no less than it has by then if it `keeps` that."""
+        self._share = limits, keeps
 
     def shared(self) -> Holding | None:
         """What the limits are used for, as of the last round; None where that is not known, or they are to change."""
@@ -293,10 +294,13 @@ class ServiceRuntime:
             if self._changed_limits is limits:
                 self._changed_limits = None
         if (share := self._share) is not None:
-            held = parts.controller.holding()
-            self._limits = Limits(
-                max(share.max_instances, held.instances), max(share.max_usd_per_hour, held.usd_per_hour)
-            )
+            self._limits, keeps = share
+            if keeps:
+                held = parts.controller.holding()
+                self._limits = Limits(
+                    max(self._limits.max_instances, held.instances),
+                    max(self._limits.max_usd_per_hour, held.usd_per_hour),
+                )
             parts.store.put("limits", self._limits)  # another leader begins with them
             parts.controller.use(parts.policy(self._limits))
             self._applied = share

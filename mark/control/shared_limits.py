@@ -19,6 +19,7 @@ from mark.domain.service import ResolvedService
 
 # Of what a service holds: with less room than that, limits are divided anew.
 _TIGHT = 0.25
+_ROUNDING = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,13 @@ def next_limits(whole: Limits, holdings: Sequence[Holding]) -> list[Limits]:
     return [Limits(round(count), float(most)) for count, most in zip(counts, usd, strict=True)]
 
 
+def fits(whole: Limits, holdings: Sequence[Holding]) -> bool:
+    """Is what they hold within the whole? Else it was lowered, or prices rose, and they have to give up some."""
+    instances = sum(one.instances for one in holdings)
+    usd_per_hour = sum(one.usd_per_hour for one in holdings)
+    return instances <= max(whole.max_instances, len(holdings)) and usd_per_hour <= whole.max_usd_per_hour * _ROUNDING
+
+
 def _next(held: FloatArray, now: FloatArray, whole: float, *, whole_numbers: bool = False) -> FloatArray:
     """Of one quantity: lowered at once, raised by what is in no limit."""
     alike = np.full(len(held), 1.0 / len(held))
@@ -96,6 +104,7 @@ def _tight(one: Holding) -> bool:
 
 
 def _within(limits: Sequence[Limits], whole: Limits) -> bool:
-    return sum(one.max_instances for one in limits) <= whole.max_instances and sum(
-        one.max_usd_per_hour for one in limits
-    ) <= whole.max_usd_per_hour * (1.0 + 1e-9)
+    return (
+        sum(one.max_instances for one in limits) <= whole.max_instances
+        and sum(one.max_usd_per_hour for one in limits) <= whole.max_usd_per_hour * _ROUNDING
+    )

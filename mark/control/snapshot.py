@@ -19,7 +19,8 @@ class Outcome:
     """What came of a command; for a launch, of one attempt with one offer.
 
     `text` is the line of the journal. `refused`: there was less than was asked for, and `put_off` are the offers of
-    which none is to be had for a while. `whole_release`: nothing else of its release could be launched either.
+    which none is to be had for a while. `whole_release`: nothing else of its release could be launched either, `gone`
+    because what that boots from is not there.
     `started` are the numbers of launched instances, and `planned` is the offer that they count for.
     """
 
@@ -31,6 +32,7 @@ class Outcome:
     planned: str = ""
     put_off: tuple[str, ...] = ()
     whole_release: bool = False
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from operator import attrgetter, is_
 from typing import Any
 
 from mark.control import held_releases
+from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots, ended
 from mark.control.held_releases import HeldRelease
 from mark.control.monitor import MonitorState
-from mark.control.rollout import Rollout, unbought
-from mark.control.rollout import ended as no_failed_boot
+from mark.control.rollout import Rollout
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate
@@ -103,6 +103,27 @@ def of_offers(state: ControllerState, offers: Collection[str]) -> ControllerStat
     return state
 
 
+def not_ahead(state: ControllerState, now_s: float) -> ControllerState:
+    """As another process kept it: by a clock that was ahead, it would wait for as much longer."""
+    monitor, rollout, answered_s = state.monitor, state.rollout, state.answered_since_s
+    if monitor.launched_s is not None:
+        monitor = replace(monitor, launched_s=min(monitor.launched_s, now_s))
+    found = replace(
+        state,
+        monitor=monitor,
+        beliefs={name: one.not_ahead(now_s) for name, one in state.beliefs.items()},
+        not_resumed={name: min(until_s, now_s + RETRY_RESUME_S) for name, until_s in state.not_resumed.items()},
+        surprised_s=min(state.surprised_s, now_s),
+        gave_up_s=tuple(at_s for at_s in state.gave_up_s if at_s <= now_s),
+        answered_since_s=answered_s if answered_s == math.inf else min(answered_s, now_s),
+        boots={name: replace(one, failed_s=min(one.failed_s, now_s)) for name, one in state.boots.items()},
+        held=held_releases.not_ahead(state.held, now_s),
+        rollout=None if rollout is None else releases.not_ahead(rollout, now_s),
+        switch_at_s=min(state.switch_at_s, now_s + releases.RETRY_S),
+    )
+    return state if found == state else found
+
+
 def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> ControllerState:
     """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
     if not notices and not state.agenda and not state.deferred and state.replanning is None:
@@ -116,9 +137,9 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
         return _resumed(state, outcome.command, now_s, refused=outcome.refused)
     if isinstance(outcome.command, Stop) and not outcome.done:
         return unfit(state, outcome.command.number)
-    if isinstance(outcome.command, Drain | Terminate) and outcome.done:
+    if isinstance(outcome.command, Drain | Terminate):  # also where its answer is lost: what still boots is seen again
         boots = ended(state.boots, outcome.command.offer, outcome.command.number)
-        rollout = no_failed_boot(state.rollout, outcome.command.number)
+        rollout = releases.ended(state.rollout, outcome.command.number)
         if boots == state.boots and rollout is state.rollout:
             return state
         return replace(state, boots=boots, rollout=rollout)
@@ -127,9 +148,9 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
     if not isinstance(outcome.command, Launch):
         return state
     if not outcome.started:
-        state = replace(state, rollout=unbought(state.rollout, outcome.command.release, outcome.text, now_s))
+        state = replace(state, rollout=releases.unbought(state.rollout, outcome.command.release, outcome.text, now_s))
     if outcome.whole_release:
-        held = held_releases.refused(state.held, outcome.command.release, outcome.text, now_s)
+        held = held_releases.refused(state.held, outcome.command.release, outcome.text, now_s, gone=outcome.gone)
         return replace(state, held=held)
     if outcome.started and outcome.command.release in state.held:
         state = replace(state, held=held_releases.launched(state.held, outcome.command.release))

@@ -86,7 +86,7 @@ class WarmPool:
         commands: list[Command] = [*ended]
         holds = Counter(i.offer for i in pool)
         for i in leaving:
-            if i.interruption_at_s is None and i.standby:
+            if i.interruption_at_s is None and i.standby and i.number not in unfit:
                 commands.append(Stop("its queue is empty", 0.0, i.offer, i.number))
                 continue
             keep = self._most > 0 and i.interruption_at_s is None and is_kept(self._offers[i.offer])

@@ -30,6 +30,7 @@ class Launch(Command):
     standby: bool = False
     release: str = ""  # to boot from
     alternatives: tuple[str, ...] = ()  # offers that will do as well
+    planned: str = ""  # the offer that it counts for; "": its own
 
     def _object(self) -> str:
         of = f" of release {self.release}" if self.release else ""

@@ -7,6 +7,7 @@ Each controller is a thread of its own, which runs only while it is stepped: fro
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -285,7 +286,7 @@ class CodeController:
         parts = self.parts
         if not lasts():
             raise LostLease("the lease ended before launches were repeated")
-        for _ in parts.launcher.repeat(now_s, lambda: True):
+        for _ in parts.launcher.repeat(now_s, lambda _: math.inf):
             pass
         fleet = self.cloud.fleet()
         missing = site.needs - len(fleet.instances) - parts.launcher.unsure(standby=False).total()

@@ -60,6 +60,13 @@ def test_one_that_became_ready_since_clears_the_count() -> None:
     assert Boots(failed=5, failed_s=9.0).seen(ready, 10.0, ()).failed == 5
 
 
+def test_a_standby_that_was_stopped_has_booted() -> None:
+    """It is never ready: what is set up is stopped."""
+    boots = Boots(booting=(1,), failed=5, failed_s=9.0).seen(instances((1, Phase.STOPPED)), 10.0, ())
+    assert boots.failed == 0
+    assert replace(boots, failed=5).seen(instances((1, Phase.STOPPED)), 15.0, ()).failed == 5
+
+
 @pytest.mark.parametrize("then", [instances((1, PENDING), doomed=1), instances((1, Phase.DRAINING))])
 def test_what_leaves_for_another_reason_did_not_fail(then: list[Instance]) -> None:
     """Announced as interrupted, or ended by us."""

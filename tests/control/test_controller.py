@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.control.boots import Boots
 from mark.control.coming_calls import ComingCalls
+from mark.control.held_releases import LONGEST_PAUSE_S, HeldRelease
+from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers
+from mark.control.rollout import RETRY_S, Rollout
 from mark.control.shared_limits import limited
+from mark.control.state import ControllerState, not_ahead
 from mark.control.views import Limits
+from mark.control.warm_pool import RETRY_RESUME_S
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
@@ -22,7 +29,7 @@ from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
-from mark.planning.market.spot import UNKNOWN
+from mark.planning.market.spot import LONGEST_RETRY_S, UNKNOWN, Belief
 from mark.planning.port import PlanningContext, Policy
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import (
@@ -399,6 +406,21 @@ def test_a_rescue_makes_room_for_lower_limits(lower: Limits) -> None:
     bench.controller.use(Policy(bench.planner, limited(bench.resolved, lower), bouncers=True))
     bench.tick()
     assert bench.cloud.fleet().live() == {OD: 2}
+
+
+def test_a_rescue_stays_though_another_offer_became_cheaper() -> None:
+    """What the monitor would launch next is no reason to end what it has launched."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True), resolved(SPOT_A, SPOT_B))
+    bench.tick({B: 3})
+    bench.cloud.boot()
+    bench.telemetry.latest = RecentAnswers(1000, 500)
+    bench.fast()
+    bench.cloud.boot()
+    dearer = replace(bench.resolved, offers=(replace(SPOT_A, usd_per_hour=0.0341), SPOT_B))
+    bench.controller.use(Policy(bench.planner, dearer, bouncers=True))
+    bench.tick()
+    bench.fast()
+    assert bench.phases()[4] == f"{A} ready"
 
 
 def test_a_rescue_is_no_swap_of_equals() -> None:
@@ -1115,3 +1137,50 @@ def test_watching_takes_in_the_load_and_commands_nothing() -> None:
     bench.controller.learn()
     assert len(predictor.updates) == 1
     assert bench.cloud.calls == []
+
+
+def test_what_a_clock_ahead_gave_up_delays_nothing() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.tick({OD: 4})
+        bench.cloud.boot()
+        bench.fast()
+    bench.clock.t_s += 900.0
+    bench.controller = bench.controller_again()
+    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    for _ in range(14):
+        bench.fast()
+        bench.cloud.boot()
+    assert bench.controller.state.gave_up_s
+    bench.clock.t_s -= 900.0
+    bench.controller = bench.controller_again()
+    bench.cloud._change(2, silent_s=bench.clock.t_s)
+    for _ in range(12):
+        bench.fast()
+        bench.cloud.boot()
+    assert 2 not in bench.cloud.instances
+
+
+def test_times_to_come_are_over_by_now() -> None:
+    """By a clock that was ahead: each time of the state, as a longest wait from now on, or as over."""
+    late = 1e6
+    state = ControllerState(
+        monitor=MonitorState(launched_s=late, extra=1, pause_s=60.0),
+        beliefs={A: Belief(at_s=late, refusals=3, until_s=late, lost_s=late)},
+        not_resumed={T2: late},
+        surprised_s=late,
+        gave_up_s=(5.0, late),
+        answered_since_s=late,
+        boots={A: Boots(failed=4, failed_s=late)},
+        held={"r2": HeldRelease(2, late, "gone")},
+        rollout=Rollout("r1", since_s=late, moved_s=math.inf, retry_s=late),
+        switch_at_s=late,
+    )
+    found = not_ahead(state, 10.0)
+    assert found.monitor.launched_s == found.surprised_s == found.answered_since_s == found.boots[A].failed_s == 10.0
+    assert found.beliefs[A] == Belief(at_s=10.0, refusals=3, until_s=10.0 + LONGEST_RETRY_S, lost_s=10.0)
+    assert (found.not_resumed, found.gave_up_s) == ({T2: 10.0 + RETRY_RESUME_S}, (5.0,))
+    assert found.held["r2"].until_s == 10.0 + LONGEST_PAUSE_S
+    assert found.rollout == Rollout("r1", since_s=10.0, moved_s=math.inf, retry_s=10.0 + RETRY_S)
+    assert found.switch_at_s == 10.0 + RETRY_S
+    assert not_ahead(state, late) is state

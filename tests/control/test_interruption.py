@@ -62,6 +62,15 @@ def test_small_standbys_bridge_a_large_instance_together() -> None:
     assert [c.verb for c in commands] == ["resume", "resume", "resume", "warm"]
 
 
+def test_a_round_that_failed_has_bridged_already() -> None:
+    """The notice is answered again: the standby that was resumed at the first time is enough."""
+    since = replace(resumed(2), launched_s=5.0)
+    fleet = Fleet((doomed(1), since, standby(3, SMALL.name)))
+    assert said(HANDLER.on_notices((notice(1),), fleet, {}, {}, 10.0)) == ["warm 4 function environments"]
+    before = Fleet((doomed(1), replace(since, launched_s=-5.0), standby(3, SMALL.name)))
+    assert said(HANDLER.on_notices((notice(1),), before, {}, {}, 10.0))[0] == "resume #3 t2.small/burstable"
+
+
 def test_what_is_on_its_way_out_leaves_no_gap() -> None:
     """A draining instance that is interrupted needs nothing."""
     assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}, 0.0) == ()

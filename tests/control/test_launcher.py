@@ -11,6 +11,7 @@ import pytest
 from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher, started_nothing, started_some
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched
+from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, counted_as, stand_in
 from mark.control.views import Limits
@@ -48,7 +49,7 @@ class Shop:
 
     def repeat(self, at_s: float, *, lacking: float = math.inf) -> list[Outcome]:
         self.clock.t_s = at_s
-        return list(self.buyer.repeat(at_s, lambda: lacking))
+        return list(self.buyer.repeat(at_s, lambda _: lacking))
 
     def tokens(self) -> list[str]:
         return [call[3] for call in self.cloud.calls]
@@ -277,15 +278,75 @@ def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
 
 
 def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
-    """Its outcome belongs into the journal; so does that of another process, whatever it was told."""
+    """Its outcome belongs into the journal, also that of another process."""
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 2)
-    shop.cloud.fail = {A: ThrottledError("later")}
-    shop.buy(A, 2, 1.0)
     shop.cloud.fail = {}
     shop.again()
-    assert [outcome.done for outcome in shop.repeat(2.0, lacking=0.0)] == [True, True]
+    assert [outcome.done for outcome in shop.repeat(2.0, lacking=0.0)] == [True]
+
+
+def test_another_process_gives_up_what_was_throttled() -> None:
+    """It waits as long as the first one would: an attempt before the one that was throttled may have started some."""
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 2)
+    shop.clock.t_s, shop.cloud.fail = 10.0, {}
+    shop.again()
+    assert not shop.repeat(THROTTLED_S, lacking=0.0)
+    assert shop.buyer.unsure(standby=False) == {OD: 2}
+    assert not shop.repeat(10.0 + THROTTLED_S, lacking=0.0)
+    assert not shop.buyer.unsure(standby=False)
+    assert len(shop.tokens()) == 1
+
+
+def test_a_throttled_launch_that_was_repeated_may_have_started() -> None:
+    """The answer is lost: the next process asks again."""
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 2)
+    shop.cloud.fail = {OD: CloudError("timed out")}
+    shop.repeat(THROTTLED_S)
+    shop.cloud.fail = {}
+    shop.again()
+    assert [outcome.done for outcome in shop.repeat(THROTTLED_S + 1.0, lacking=0.0)] == [True]
+
+
+def test_what_was_throttled_is_known_whatever_the_store_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop()
+    shop.cloud.fail = {OD: ThrottledError("later")}
+    shop.buy(OD, 2)
+    put, puts = shop.store.put, iter([False, True])
+
+    def torn(key: str, value: object) -> None:
+        put(key, value)
+        if next(puts):
+            raise StoreError("the answer was lost")
+
+    monkeypatch.setattr(shop.store, "put", torn)
+    with pytest.raises(StoreError):
+        shop.repeat(THROTTLED_S)  # throttled again
+    monkeypatch.undo()
+    shop.cloud.fail = {}
+    assert not shop.repeat(3.0 * THROTTLED_S, lacking=0.0)
+    assert not shop.buyer.unsure(standby=False)
+
+
+def test_the_last_dollars_buy_what_is_planned() -> None:
+    """They do not do for an alternative that is a little dearer, which the limit would have to hold as well."""
+    shop = Shop()
+    buyer = shop.again(Limits(10, 0.07))
+    dearer = Launch("needed", 0.0, A, 2, alternatives=(OD,))
+    assert [outcome.text for outcome in buyer.launch(0.0, dearer, substitute=False)] == ["done"]
+
+
+def test_a_part_of_nothing_has_room_for_one() -> None:
+    """Of limits in dollars that are shared in proportion to what each holds."""
+    shop = Shop()
+    assert shop.buyer.holding(0.0) == Holding(0, ON_DEMAND.usd_per_hour, Limits(10, 100.0))
+    shop.buy(A, 1)
+    assert shop.buyer.holding(0.0).usd_per_hour == SPOT_A.usd_per_hour
 
 
 @pytest.mark.parametrize(

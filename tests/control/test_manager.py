@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +19,10 @@ from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutView
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Instance, Phase
+from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
-from mark.planning.port import Policy
+from mark.planning.port import PlanningContext, Policy
+from mark.testing.fakes import ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
 from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World
 
@@ -685,6 +688,55 @@ def test_another_leader_goes_on_with_limits_that_have_moved() -> None:
     assert other.manager.view("p-first").limits.max_instances == 6
     other.run(130)
     assert running(first, second) == [6, 1]
+
+
+class Capped(ScriptedPlanner):
+    """Wants that number, as far as its limits go."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
+        service = context.resolved.service
+        for_usd = math.floor(service.max_usd_per_hour / ON_DEMAND.usd_per_hour + 1e-9)
+        self.wanted = {OD: min(self._most, service.max_instances, for_usd)}
+        return super().plan(context, memory)
+
+
+def capped_stages() -> tuple[World, World]:
+    first, second = stages()
+    first.planner, second.planner = Capped(6), Capped(1)
+    return first, second
+
+
+def run_and_boot(process: Process, seconds: int, *worlds: World) -> None:
+    for _ in range(seconds):
+        process.run(1)
+        for world in worlds:
+            world.cloud.boot()
+
+
+def test_a_stage_that_loses_its_last_instance_gets_one_back() -> None:
+    """The dollars are used up: its part of what it holds would be nothing."""
+    first, second = capped_stages()
+    process = Process(first, second, together=Limits(8, 0.6))
+    run_and_boot(process, 400, first, second)
+    assert running(first, second) == [5, 1]
+    second.cloud.instances.clear()
+    run_and_boot(process, 600, first, second)
+    assert running(first, second) == [5, 1]
+
+
+def test_lower_limits_hold_for_what_stages_have() -> None:
+    """The pipeline's file was changed, and the controller started again."""
+    first, second = capped_stages()
+    process = Process(first, second, together=WHOLE)
+    run_and_boot(process, 200, first, second)
+    assert running(first, second) == [6, 1]
+    process.manager.close()
+    run_and_boot(Process(first, second, together=Limits(4, 0.8)), 400, first, second)
+    assert running(first, second) == [3, 1]
 
 
 def test_limits_of_one_stage_cannot_be_set() -> None:

@@ -89,7 +89,7 @@ def test_a_rescue_that_helped_is_kept_longer_next_time() -> None:
 def test_a_trouble_after_a_long_calm_is_a_new_one() -> None:
     """Its pause is the first one again."""
     _, state = MONITOR.check(7200.0, ALL_LATE, MonitorState(0.0, 0, 3600.0, 1.0))
-    assert state == MonitorState(7200.0, 1, 300.0, 1.0)
+    assert state == MonitorState(7200.0, 1, 300.0, 1.0, offer=ON_DEMAND.name)
 
 
 def test_the_reason_is_in_figures() -> None:

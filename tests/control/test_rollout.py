@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from mark.control.boots import Boots
 from mark.control.comparison import Comparison
-from mark.control.ports import RecentAnswers, ReleaseCounts
-from mark.control.rollout import STALL_S, Rollout, RolloutStage, rolled, trouble, unbought
-from mark.domain.errors import CapacityError, LimitError
+from mark.control.controller import Controller
+from mark.control.ports import Launched, RecentAnswers, ReleaseCounts
+from mark.control.rollout import STALL_S, Rollout, RolloutStage, replaceable, rolled, trouble, unbought
+from mark.control.shared_limits import limited
+from mark.control.views import Limits
+from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError, RefusalScope
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
 from mark.domain.slo import Slo
-from mark.testing.fakes import ScriptedPlanner
-from tests.control.control_fakes import ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
+from mark.planning.port import Policy
+from mark.testing.fakes import RampPredictor, ScriptedPlanner
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
 
 LARGE = ON_DEMAND.name
 OTHER = offer("c5.xlarge", usd_per_hour=0.17)
@@ -49,12 +55,16 @@ class Rolling(Bench):
         super().__init__(planner, where=where or serving(), release="a")
         self.wanted = {LARGE: wanted, **({OTHER.name: other} if other else {})}
         self.ill: dict[str, str] = {}
-        self.busy_s = {o.name: 0.02 for o in (ON_DEMAND, OTHER, SPOT_A, SPOT_B)}
+        self.busy_s = {o.name: 0.02 for o in (ON_DEMAND, OTHER, SPOT_A, SPOT_B, BURSTABLE)}
         self.crowd_s = math.inf
         self.seen: list[tuple[int, int]] = []
         self.most = 0
         self.planner.wanted = self.wanted
         self.run(240.0)
+
+    def controller_again(self, predictor: Any = None) -> Controller:
+        forecasts = RampPredictor() if self.planner.needs_forecast else None
+        return super().controller_again(predictor or forecasts)
 
     def deploy(self, release: str) -> None:
         """A new controller, with a new release."""
@@ -72,6 +82,12 @@ class Rolling(Bench):
             running = [i for i in self.cloud.instances.values() if i.phase is not Phase.STOPPED]
             self.most = max(self.most, len(running))
             self.seen.append((sum(self.planner.wanted.values()), sum(i.phase is Phase.READY for i in running)))
+
+    def unwatched(self, seconds: float) -> None:
+        """The world goes on without a controller."""
+        for _ in range(round(seconds / 5.0)):
+            self.clock.t_s += 5.0
+            self._world()
 
     def until(self, stage: RolloutStage) -> None:
         for _ in range(720):
@@ -93,6 +109,8 @@ class Rolling(Bench):
                     del cloud.instances[n]
                 elif ill == "hangs":
                     cloud.instances[n] = replace(i, ready_s=i.launched_s + BOOT_S)  # when it was expected to be
+                elif i.standby and not i.resumed:
+                    cloud.instances[n] = replace(i, phase=Phase.STOPPED, stopped_s=self.clock.t_s)
                 else:
                     cloud.instances[n] = replace(i, phase=Phase.READY, ready_s=self.clock.t_s)
             elif i.phase is Phase.READY:
@@ -544,6 +562,243 @@ def test_a_bad_release_makes_room_at_a_limit() -> None:
     assert world.most == 6
 
 
+def test_room_at_a_limit_is_made_share_by_share() -> None:
+    """What is drained is there for a while: another share went every five seconds, until nothing served."""
+    world = Rolling(serving(max_instances=8), wanted=6)
+    world.deploy("b")
+    world.run(2400.0)
+    world.planner.wanted = {LARGE: 8}
+    world.run(300.0)
+    world.seen.clear()
+    world.controller.roll_back()
+    world.cloud.fail["terminate"] = CloudError("not yet")
+    world.run(60.0)
+    assert sum(i.phase is Phase.DRAINING for i in world.cloud.instances.values()) == 2
+    world.cloud.fail.clear()
+    world.run(1200.0)
+    assert world.releases() == {"a": 8}
+    assert min(ready for _, ready in world.seen) == 6
+    assert world.most == 8
+
+
+def test_a_refused_release_makes_room_for_a_third_one() -> None:
+    """That is deployed at the limit before anything of the one before the refused one serves again."""
+    world = Rolling(serving(max_instances=6), wanted=4)
+    world.deploy("b")
+    world.run(1800.0)
+    world.planner.wanted = {LARGE: 6}
+    world.run(300.0)
+    world.controller.roll_back()
+    world.run(10.0)
+    assert world.releases() == {"a": 2, "b": 4}
+    world.deploy("c")
+    world.run(1800.0)
+    assert world.rollout.refused == ("b",)
+    assert world.releases() == {"a": 2, "c": 4}
+    assert world.most == 6
+
+
+def test_a_refused_release_makes_room_for_a_canary() -> None:
+    """The way back stalls, as nothing can be had, and a third release is deployed; the plan is at the limit."""
+    world = Rolling(serving(max_instances=8), wanted=6)
+    world.deploy("b")
+    world.until(RolloutStage.ROLLING)
+    world.run(250.0)
+    world.ill["b"], world.planner.wanted = "errors", {LARGE: 8}
+    world.cloud.fail = {LARGE: CapacityError("out"), OTHER.name: CapacityError("out")}
+    world.run(1100.0)
+    assert world.rollout.refused == ("b",)
+    world.deploy("c")
+    world.until(RolloutStage.CANARY)
+    assert world.releases()["b"] > 1
+    world.cloud.fail.clear()
+    world.run(3600.0)
+    assert world.releases()["b"] == 0
+    assert world.releases()["c"] > 1
+    assert world.most == 8
+
+
+def bridged(world: Rolling) -> None:
+    """An instance is taken back, and a standby serves on in its place: more arrives than the others hold."""
+    world.telemetry.rps = 60.0
+    world.cloud.interrupt(next(n for n, i in world.cloud.instances.items() if not i.standby))
+    world.run(300.0)
+    assert [i.phase for i in world.cloud.instances.values() if i.standby] == [Phase.READY]
+
+
+def with_a_standby() -> Rolling:
+    world = Rolling(replace(resolved(ON_DEMAND, BURSTABLE, min_instances=1), service=serving().service))
+    world.planner.standbys = {BURSTABLE.name: 1}
+    world.run(300.0)
+    return world
+
+
+def test_a_roll_out_ends_though_an_old_standby_bridges() -> None:
+    """What is planned is ready without it, and functions take what is more than that."""
+    world = with_a_standby()
+    bridged(world)
+    world.deploy("b")
+    world.run(2400.0)
+    assert world.rollout == Rollout("b", before="a")
+    assert world.releases() == {"b": 5}
+
+
+def test_a_standby_of_a_bad_release_bridges_no_longer() -> None:
+    world = with_a_standby()
+    world.deploy("b")
+    world.run(2400.0)
+    assert world.releases() == {"b": 5}
+    bridged(world)
+    world.controller.roll_back()
+    world.run(900.0)
+    assert world.rollout.stage is RolloutStage.DONE
+    assert world.releases() == {"a": 5}
+
+
+def test_a_roll_out_goes_on_in_another_zone() -> None:
+    """What is planned is not to be had for hours, and stays the plan: what there is of it serves well."""
+    where = replace(resolved(SPOT_A, SPOT_B, min_instances=1), service=serving().service)
+    world = Rolling(where, wanted=0, planner=ScriptedPlanner(needs_forecast=True, replans=True))
+    world.planner.wanted = {SPOT_A.name: 4}
+    world.run(240.0)
+    world.cloud.fail = {SPOT_A.name: CapacityError("out")}
+    world.seen.clear()
+    world.deploy("b")
+    world.run(3600.0)
+    assert Counter((i.release, i.offer) for i in world.cloud.instances.values()) == {("b", SPOT_B.name): 4}
+    assert world.rollout.stage is RolloutStage.DONE
+    assert world.always_enough()
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_boots_that_were_not_watched_condemn_no_release(other: bool) -> None:
+    """They served while the service was paused, or until another controller took over, and were taken back."""
+    world = Rolling(serving(settings=RolloutSettings(canary_s=60.0, surge_share=0.5)), wanted=8)
+    world.deploy("b")
+    world.until(RolloutStage.ROLLING)
+    world.run(10.0)
+    lose_ready(world, "b")
+    world.run(10.0)
+    assert len(world.rollout.booting) >= 3
+    world.unwatched(300.0)
+    lose_ready(world, "b")
+    if other:
+        world.deploy("b")
+    world.run(2400.0)
+    assert world.rollout == Rollout("b", before="a")
+    assert world.releases() == {"b": 8}
+
+
+def lose_ready(world: Rolling, release: str) -> None:
+    """The cloud takes back all of the release that serve."""
+    left = {n: i for n, i in world.cloud.instances.items() if (i.release, i.phase) != (release, Phase.READY)}
+    assert len(left) < len(world.cloud.instances)
+    world.cloud.instances = left
+
+
+def test_ends_without_an_answer_condemn_no_release() -> None:
+    """What boots is not needed any more; it is gone, though the calls that ended it failed."""
+    world = Rolling(wanted=8)
+    world.deploy("b")
+    world.until(RolloutStage.ROLLING)
+    world.planner.wanted = {LARGE: 8, OTHER.name: 3}
+    world.run(60.0)
+    world.planner.wanted = {LARGE: 8}
+    world.cloud.fail["terminate"] = CloudError("no answer in time")
+    world.cloud.calls.clear()
+    for _ in range(12):
+        world.run(5.0)
+        for number in {call[1] for call in world.cloud.calls if call[0] == "terminate"}:
+            world.cloud.instances.pop(number, None)
+    assert sum(call[0] == "terminate" for call in world.cloud.calls) >= 3
+    world.cloud.fail.clear()
+    world.run(1800.0)
+    assert world.rollout == Rollout("b", before="a")
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_release_whose_image_is_gone_is_taken_back(gone: bool) -> None:
+    """What is lost meanwhile would be replaced by nothing. Where the account refuses all, the release stays."""
+    world = Rolling(wanted=8)
+    world.deploy("b")
+    world.until(RolloutStage.ROLLING)
+    launch = world.cloud.launch
+
+    def fails(offer: str, count: int, token: str, **more: Any) -> Launched:
+        if gone and more["release"] == "b":
+            raise NotFoundError("no image")
+        if not gone:
+            raise CapacityError("not allowed", RefusalScope.EVERYTHING)
+        return launch(offer, count, token, **more)
+
+    world.cloud.launch = fails
+    for number in sorted(world.cloud.instances)[:3]:
+        del world.cloud.instances[number]
+    world.run(900.0)
+    world.cloud.launch = launch
+    world.run(1800.0)
+    served = "release b is not served, but a: nothing of it can be launched: no image" if gone else ""
+    assert trouble(world.rollout, "b") == served
+    assert world.releases() == ({"a": 8} if gone else {"b": 8})
+    if gone:  # mended
+        world.controller.roll_out_again()
+        world.run(3600.0)
+        assert world.releases() == {"b": 8}
+
+
+def test_a_canary_makes_room_for_lower_limits() -> None:
+    """It is beside the plan for as long as it is tried, but not beyond what the service may have by now."""
+    where = serving(settings=RolloutSettings(canary_s=3600.0))
+    world = Rolling(where, wanted=4)
+    world.deploy("b")
+    world.run(300.0)
+    assert world.releases() == {"a": 4, "b": 1}
+    world.resolved = limited(where, Limits(4, 100.0))
+    world.controller.use(Policy(world.planner, world.resolved, bouncers=True))
+    world.run(120.0)
+    assert world.releases() == {"a": 4}
+
+
+def test_a_bad_release_does_not_hold_back_the_one_before() -> None:
+    """All was lost, and what was deployed then boots nowhere: how it boots says nothing of what it is replaced by."""
+    world = Rolling(wanted=8)
+    world.ill["b"] = "boot"
+    world.cloud.instances.clear()
+    world.deploy("b")
+    world.run(300.0)
+    assert world.releases() == {"a": 8}
+
+
+def test_a_canary_is_tried_with_what_boots() -> None:
+    """Boots of what is planned failed in a row, and the next is tried after a pause."""
+    world = Rolling(wanted=4)
+    world.controller.state = replace(world.controller.state, boots={LARGE: Boots(failed=8, failed_s=world.clock.t_s)})
+    world.controller.keep()
+    world.deploy("b")
+    world.run(120.0)
+    assert [i.offer for i in world.cloud.instances.values() if i.release == "b"] == [OTHER.name]
+
+
+def test_what_is_silent_takes_the_place_of_nothing() -> None:
+    rolling = Rollout("b", RolloutStage.ROLLING, "a")
+    old = [Instance(n, LARGE, Phase.READY, 0.0, release="a") for n in (1, 2)]
+    new = Instance(3, LARGE, Phase.READY, 100.0, release="b")
+    assert replaceable(rolling, 2, [*old, new]) == old[:1]
+    assert replaceable(rolling, 2, [*old, replace(new, silent_s=300.0)]) == []
+    silent = replace(old[1], silent_s=300.0)
+    assert replaceable(rolling, 1, [old[0], silent, new])[:1] == [silent], "what does not answer goes first"
+
+
+def test_needed_boots_of_the_release_before_go_on() -> None:
+    """The plan has grown during the trial, and of the new release nothing may be to be had."""
+    rolling = Rollout("b", RolloutStage.ROLLING, "a")
+    ready = [Instance(n, LARGE, Phase.READY, 0.0, release="a" if n else "b") for n in range(5)]
+    booting = [Instance(n, LARGE, Phase.PENDING, 0.0, release="a") for n in range(5, 9)]
+    assert replaceable(rolling, 8, [*ready, *booting]) == booting[3:]
+    assert replaceable(replace(rolling, back=True), 8, [*ready, *booting]) == booting
+    assert replaceable(replace(rolling, before="c"), 8, [*ready, *booting]) == booting
+
+
 def test_a_canary_in_another_zone_is_compared_all_the_same() -> None:
     """The zone in which the fleet is has no more of its type: what a request takes is no matter of the zone."""
     zones = resolved(SPOT_A, SPOT_B, min_instances=1)
@@ -882,3 +1137,16 @@ def test_a_release_begun_on_the_way_back_can_be_left() -> None:
     found = rolled(back, "c", Fleet(()), {}, 5.0, Slo(0.6, 0.98), RolloutSettings(), planned=2)
     assert found is not None
     assert (found.release, found.before, found.refused) == ("c", "a", ("b",))
+
+
+def test_what_served_is_the_way_back_and_no_stray() -> None:
+    """An old one turns up long after the roll-out; then all is lost, and another release is deployed."""
+    settings, slo = RolloutSettings(), Slo(0.6, 0.98)
+    served = Instance(1, LARGE, Phase.READY, 0.0, release="b")
+    stray = Instance(2, LARGE, Phase.PENDING, 0.0, release="a")
+    found = rolled(Rollout("b", before="a"), "b", Fleet((served, stray)), {}, 5.0, slo, settings, planned=1)
+    assert found is not None
+    assert found.stage is RolloutStage.ROLLING
+    found = rolled(found, "c", Fleet(()), {}, 10.0, slo, settings, planned=1)
+    assert found is not None
+    assert (found.release, found.before) == ("c", "b")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.shared_limits import Holding, next_limits
+from mark.control.shared_limits import Holding, fits, next_limits
 from mark.control.views import Limits
 
 PRICE = 0.1
@@ -58,6 +58,16 @@ def test_limits_with_room_stay_as_they_are() -> None:
 def test_a_lower_whole_takes_from_all() -> None:
     found = settled(Limits(6, 0.6), [8, 2, 2], [Limits(8, 0.8), Limits(2, 0.2), Limits(2, 0.2)])
     assert [one.max_instances for one in found] == [4, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("whole", "keeps"),
+    [(Limits(8, 0.8), True), (Limits(7, 0.8), False), (Limits(8, 0.7), False), (Limits(2, 0.8), False)],
+)
+def test_what_is_held_fits_the_whole_or_not(whole: Limits, keeps: bool) -> None:
+    """With one instance each, more stages than instances fit nowhere else."""
+    assert fits(whole, holdings([5, 3], equal_parts(whole, 2))) is keeps
+    assert fits(Limits(1, 0.8), holdings([1, 1], equal_parts(whole, 2)))
 
 
 @given(

@@ -77,6 +77,11 @@ def test_what_is_unfit_is_ended() -> None:
     assert [type(c) for c in commands] == [Terminate, Stop]
 
 
+def test_a_standby_that_cannot_be_stopped_is_ended() -> None:
+    fleet = Fleet((replace(drained(1, BURST), standby=True), replace(drained(2, BURST), standby=True)))
+    assert [type(c) for c in WarmPool(pooling(0)).drained(fleet, {2})] == [Stop, Terminate]
+
+
 @pytest.mark.parametrize("name", [SPOT, BURST])
 def test_spot_and_burstables_are_ended(name: str) -> None:
     assert [type(c) for c in WarmPool(pooling(5)).drained(Fleet((drained(1, name),)), ())] == [Terminate]

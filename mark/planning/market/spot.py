@@ -78,6 +78,11 @@ class Belief:
         wait_s = min(RETRY_S * 2.0**self.refusals, LONGEST_RETRY_S)
         return replace(self, refusals=min(self.refusals + 1, 32), until_s=now_s + wait_s)
 
+    def not_ahead(self, now_s: float) -> Belief:
+        """As another process kept it: by a clock that was ahead, it would be put off for as much longer."""
+        until_s = min(self.until_s, now_s + LONGEST_RETRY_S)
+        return replace(self, at_s=min(self.at_s, now_s), until_s=until_s, lost_s=min(self.lost_s, now_s))
+
     def sold(self) -> Belief:
         """A launch got all that it asked for."""
         return replace(self, refusals=0, until_s=-math.inf)
