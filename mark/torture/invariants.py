@@ -121,6 +121,7 @@ class _Seen:
     ended: int = 0
     fence: int = 0
     asked_s: list[float] = field(default_factory=list)
+    began_s: dict[int, float] = field(default_factory=dict)  # by the number of a term: when it asked for a launch first
     refused: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # by offer: when, for whom, its token
     done: list[_Done] = field(default_factory=list)
     unanswered: set[str] = field(default_factory=set)  # launches, by token
@@ -156,7 +157,9 @@ class Watch:
     def asks(self, truth: TorturedService, fence: int, offers: Sequence[str], token: str) -> None:
         """A launch is about to be sent."""
         now_s, known = self._world.now_s, self._seen[truth.name].refused
-        if now_s - max(self._led_s, self._hindered_s) < NEW_S or now_s - self._clocks_s < GIVEN_UP_S:
+        # In its first round nothing has looked yet at which one leads.
+        began_s = self._seen[truth.name].began_s.setdefault(fence, now_s)
+        if now_s - max(began_s, self._led_s, self._hindered_s) < NEW_S or now_s - self._clocks_s < GIVEN_UP_S:
             return
         for offer in offers:
             at_s, whose, before = known.get(offer, (-math.inf, 0, ""))
