@@ -416,8 +416,8 @@ class Decider:
     def _elsewhere(
         self, s: Snapshot, state: ControllerState, launches: Sequence[Launch], taking: Collection[str]
     ) -> list[Launch]:
-        """The launches, but those of offers `taking` an old release's place, else it would stay: of another offer while
-        their own is put off, one that nothing else is asked of now."""
+        """The launches, but those of offers `taking` an old release's place, which would stay else: of another offer of
+        the same market while their own is put off, one that nothing else is asked of now."""
         if not taking or not self.replans(state):
             return list(launches)
         put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s and known.refusals}
@@ -425,7 +425,8 @@ class Decider:
         found: list[Launch] = []
         for launch in launches:
             if launch.offer in taking and launch.offer in put_off:
-                others = instead_of(self._offers[launch.offer], self._resolved)
+                own = self._offers[launch.offer]
+                others = (o for o in instead_of(own, self._resolved) if o.market is own.market)
                 if (other := next((o for o in others if o.name not in asked), None)) is not None:
                     asked.add(other.name)
                     usd_per_hour = launch.count * other.usd_per_hour
@@ -642,11 +643,16 @@ class Decider:
             held = state.held.get(rollout.release)
             if held is not None and held.gone and held.refusals > releases.FAILED_BOOTS:
                 # What is lost meanwhile would be replaced by nothing; of the one before it can be.
-                state = replace(state, held=held_releases.launched(state.held, rollout.release))
-                rollout = releases.stopped(rollout, f"nothing of it can be launched: {held.reason}")
+                taken = releases.stopped(rollout, f"nothing of it can be launched: {held.reason}")
+                if taken.release != rollout.release:  # else it is asked for no more often
+                    state = replace(state, held=held_releases.launched(state.held, rollout.release))
+                rollout = taken
         if rollout is not None and known is not None and known.release in {*rollout.refused} - {*known.refused}:
-            # How it booted says nothing of the one before.
-            state = replace(state, boots={})
+            # How it booted says nothing of the one before, nor does what of it is ended for that only now.
+            late: dict[str, tuple[int, ...]] = {}
+            for i in overdue(s.fleet, s.now_s):
+                late[i.offer] = (*late.get(i.offer, ()), i.number)
+            state = replace(state, boots={o: failed_boots.Boots(given_up=n) for o, n in late.items()})
         if rollout is not state.rollout:
             state = replace(state, rollout=rollout)
         if rollout is None or rollout.stage is releases.RolloutStage.DONE or plan is None:

@@ -98,7 +98,7 @@ def _said(launched: Launched, count: int, others: str = "") -> str:
 
 def _is_gone(why: CloudError | None) -> bool:
     """Is it what a release boots from that is not there?"""
-    return isinstance(why, NotFoundError)
+    return isinstance(why, NotFoundError) or (isinstance(why, CapacityError) and why.gone)
 
 
 def _why_short(launched: Launched, count: int) -> CapacityError | None:
@@ -241,8 +241,9 @@ class Launcher:
         """What the limits are used for now."""
         running = self._running(now_s)
         usd_per_hour = sum(self._usd_per_hour.get(name, 0.0) * count for name, count in running.items())
-        if running.total() == 0 and (first := default_offer(self._resolved)) is not None:
-            usd_per_hour = first.usd_per_hour  # to begin with: of nothing its part would be nothing
+        first = default_offer(self._resolved)
+        if running.total() == 0 and first is not None and self._resolved.service.min_instances > 0:
+            usd_per_hour = first.usd_per_hour  # to begin with: its part of nothing would be nothing
         return Holding(sum(running.values()), usd_per_hour, self._limits)
 
     def _running(self, now_s: float) -> Counter[str]:
@@ -269,7 +270,7 @@ class Launcher:
 
         Where some were launched the release can be: the reason is one of these instances.
         """
-        if _is_gone(why):
+        if isinstance(why, NotFoundError):
             return (), True
         if not isinstance(why, CapacityError):
             return (), False

@@ -157,7 +157,8 @@ def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -
     ready = sum(i.phase is Phase.READY for i in instances)
     serving = [i for i in old if i.phase is Phase.READY]
     booting = [i for i in old if i.phase is not Phase.READY]
-    if not rollout.back:  # what the plan lacks boots on: of the new release there may be nothing to be had
+    # What the plan lacks boots on, of a release that is seen to boot: of the new one there may be nothing to be had.
+    if not rollout.back and any(i.release == rollout.before for i in serving):
         needed = [i for i in booting if i.release == rollout.before][: max(0, planned - ready)]
         booting = [i for i in booting if i not in needed]
     # What does not answer takes the place of nothing that does.

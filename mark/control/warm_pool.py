@@ -47,9 +47,9 @@ class WarmPool:
     ) -> tuple[Command, ...]:
         """The commands with launches of what is in the pool as resumes, of the last stopped first: others grow old.
 
-        Launches of a certain release stay launches.
+        Launches of a certain release, or to count for another offer, stay launches.
         """
-        launched = {c.offer for c in commands if isinstance(c, Launch) and not c.standby and not c.release}
+        launched = {c.offer for c in commands if isinstance(c, Launch) and not (c.standby or c.release or c.planned)}
         stopped: dict[str, list[Instance]] = defaultdict(list)
         for i in sorted(fleet.pooled() if launched else (), key=_age):
             can_start = (i.stopped_s or 0.0) <= now_s and put_off_s.get(i.offer, now_s) <= now_s
@@ -59,7 +59,7 @@ class WarmPool:
             return tuple(commands)
         result: list[Command] = []
         for command in commands:
-            if not isinstance(command, Launch) or command.standby or command.release:
+            if not isinstance(command, Launch) or command.standby or command.release or command.planned:
                 result.append(command)
                 continue
             each_usd = command.usd_per_hour / command.count

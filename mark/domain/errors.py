@@ -70,11 +70,14 @@ class RefusalScope(StrEnum):
 
 
 class CapacityError(CloudError):
-    """This is not to be had, and nothing was launched; another offer may do, outside of `scope`."""
+    """This is not to be had, and nothing was launched; another offer may do, outside of `scope`.
 
-    def __init__(self, text: str, scope: RefusalScope = RefusalScope.OFFER) -> None:
+    `gone`: what the release boots from is not there, and another release may do.
+    """
+
+    def __init__(self, text: str, scope: RefusalScope = RefusalScope.OFFER, *, gone: bool = False) -> None:
         super().__init__(text)
-        self.scope = scope
+        self.scope, self.gone = scope, gone
 
 
 class LimitError(CloudError):

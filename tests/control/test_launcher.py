@@ -344,6 +344,8 @@ def test_the_last_dollars_buy_what_is_planned() -> None:
 def test_a_part_of_nothing_has_room_for_one() -> None:
     """Of limits in dollars that are shared in proportion to what each holds."""
     shop = Shop()
+    assert shop.buyer.holding(0.0) == Holding(0, 0.0, Limits(10, 100.0))  # functions alone may serve
+    shop.buyer = Launcher(resolved(min_instances=1), shop.cloud, shop.clock, shop.store, Limits(10, 100.0), 7)
     assert shop.buyer.holding(0.0) == Holding(0, ON_DEMAND.usd_per_hour, Limits(10, 100.0))
     shop.buy(A, 1)
     assert shop.buyer.holding(0.0).usd_per_hour == SPOT_A.usd_per_hour

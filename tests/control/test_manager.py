@@ -707,6 +707,8 @@ class Capped(ScriptedPlanner):
 def capped_stages() -> tuple[World, World]:
     first, second = stages()
     first.planner, second.planner = Capped(6), Capped(1)
+    for world in (first, second):
+        world.resolved = replace(world.resolved, service=replace(world.resolved.service, min_instances=1))
     return first, second
 
 

@@ -594,7 +594,7 @@ def test_a_refused_release_makes_room_for_a_third_one() -> None:
     world.deploy("c")
     world.run(1800.0)
     assert world.rollout.refused == ("b",)
-    assert world.releases() == {"a": 2, "c": 4}
+    assert world.releases() == {"c": 6}
     assert world.most == 6
 
 
@@ -767,6 +767,45 @@ def test_a_bad_release_does_not_hold_back_the_one_before() -> None:
     world.deploy("b")
     world.run(300.0)
     assert world.releases() == {"a": 8}
+
+
+def test_a_release_that_hangs_does_not_hold_back_the_one_before() -> None:
+    """It is ended only once its boot is overdue, after its verdict."""
+    world = Rolling(wanted=8)
+    world.ill["b"] = "hangs"
+    world.cloud.instances.clear()
+    world.deploy("b")
+    world.run(780.0)
+    assert world.releases() == {"a": 8}
+
+
+def test_boots_that_hang_do_not_hold_up_what_mends_them() -> None:
+    """They are needed, and of a release that was never seen to boot."""
+    world = Rolling(serving(max_instances=8), wanted=8)
+    world.cloud.instances.clear()
+    world.ill["a"] = "hangs"
+    world.run(60.0)
+    world.deploy("b")
+    world.run(240.0)
+    assert sum(i.phase is Phase.READY for i in world.cloud.instances.values()) == 8
+
+
+def test_a_first_release_that_is_gone_is_asked_for_seldom() -> None:
+    """There is none to go back to: each verdict would begin the pauses anew."""
+    world = Rolling(wanted=4)
+    world.controller.state = replace(
+        world.controller.state, rollout=Rollout("a", RolloutStage.ROLLING, comparison=Comparison())
+    )
+    world.cloud.instances.clear()
+    asked: list[float] = []
+
+    def gone(offer: str, count: int, token: str, **more: Any) -> Launched:
+        asked.append(world.clock.t_s)
+        raise NotFoundError("no image")
+
+    world.cloud.launch = gone
+    world.run(3600.0)
+    assert len(asked) <= 16
 
 
 def test_a_canary_is_tried_with_what_boots() -> None:

@@ -66,6 +66,13 @@ _EVERYTHING = (
 )  # so the codes begin; EC2 writes Id and ID, Iam and IAM
 # A profile that is gone is an InvalidParameterValue, which may be about anything (aws/karpenter-provider-aws, #3051).
 _PROFILE = "iam instance profile"
+# Of these, what is a release's own: its image, and its version of the launch template.
+_GONE = (
+    "invalidamiid.",
+    "invalidsnapshot.notfound",
+    "invalidlaunchtemplateid.versionnotfound",
+    "invalidlaunchtemplatename.versionnotfound",
+)
 _QUOTA = frozenset(("VcpuLimitExceeded", "InstanceLimitExceeded"))
 # Why an instance stops or ends, by its StateReason, that was not refused: a user ended it, or it ended itself; or it
 # was interrupted. Whatever else EC2 says of one that never ran was wrong with its launch.
@@ -146,7 +153,7 @@ def launch_refusal(error: CloudError) -> CloudError:
     code = str(cause.response.get("Error", {}).get("Code", ""))
     if code in _UNDECIDED or code in _CREDENTIALS or cause.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
         return error
-    return CapacityError(str(error), scope_of(code, str(error)))
+    return CapacityError(str(error), scope_of(code, str(error)), gone=code.lower().startswith(_GONE))
 
 
 def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> CapacityError:
@@ -159,7 +166,7 @@ def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> Capaci
         return CapacityError(otherwise)
     order = list(RefusalScope)
     code, message = max(found, key=lambda one: order.index(scope_of(*one)))
-    return CapacityError(f"{code}: {message}", scope_of(code, message))
+    return CapacityError(f"{code}: {message}", scope_of(code, message), gone=code.lower().startswith(_GONE))
 
 
 def scope_of(code: str, message: str = "") -> RefusalScope:

@@ -350,3 +350,19 @@ def test_a_missing_instance_profile_is_told_by_its_message() -> None:
     refused = fleet_refusal([{"ErrorCode": code, "ErrorMessage": message} for code, message in said], "nothing said")
     assert refused.scope is RefusalScope.EVERYTHING
     assert PROFILE in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("code", "gone"),
+    [
+        ("InvalidAMIID.NotFound", True),
+        ("InvalidLaunchTemplateId.VersionNotFound", True),
+        ("InvalidLaunchTemplateId.NotFound", False),  # all releases have that one
+        ("InvalidGroup.NotFound", False),
+        ("InsufficientInstanceCapacity", False),
+    ],
+)
+def test_an_image_that_is_gone_is_a_matter_of_its_release(code: str, gone: bool) -> None:
+    for refused in (answered(code), fleet_refusal([{"ErrorCode": code, "ErrorMessage": "no"}], "nothing said")):
+        assert isinstance(refused, CapacityError)
+        assert refused.gone is gone
