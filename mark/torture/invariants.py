@@ -121,6 +121,7 @@ class _Seen:
     ended: int = 0
     fence: int = 0
     asked_s: list[float] = field(default_factory=list)
+    sent_s: dict[int, float] = field(default_factory=dict)  # by number: when its end was asked for last
     began_s: dict[int, float] = field(default_factory=dict)  # by the number of a term: when it asked for a launch first
     refused: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # by offer: when, for whom, its token
     done: list[_Done] = field(default_factory=list)
@@ -179,6 +180,8 @@ class Watch:
         if not process.in_term():
             self._break("within its term", f"{whose} asks to {verb} {what} though its term is over")
         seen.fence = fence
+        if verb == "terminate":
+            seen.sent_s[what] = self._world.now_s
         if verb != "launch":
             return
         now_s, asked_s = self._world.now_s, seen.asked_s
@@ -193,7 +196,8 @@ class Watch:
         machine = truth.cloud.machines.get(what) if verb == "terminate" else None
         if machine is None:
             return
-        served_s = self._world.now_s - (machine.view.ready_s or 0.0)
+        # By when it was sent: a slow call cannot be taken back.
+        served_s = self._seen[truth.name].sent_s.get(what, self._world.now_s) - (machine.view.ready_s or 0.0)
         if machine.view.phase is Phase.READY and served_s > MINUTE_S:
             self._break("drained first", f"{truth.name}: #{what} serves, and is ended")
 
