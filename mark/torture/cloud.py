@@ -277,10 +277,6 @@ class TrueCloud:
         running = (m for m in self.machines.values() if m.began_s is not None)
         return self.settled_usd + sum(self._cost(m, self.now_s) for m in running)
 
-    def usd_per_s(self) -> float:
-        """What is paid a second for what runs now."""
-        return sum(self.offers[m.view.offer].usd_per_s for m in self.machines.values() if m.began_s is not None)
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _fate(self, number: int, release: str) -> tuple[str, float, float]:

@@ -226,7 +226,10 @@ class Watch:
         if any(machines[number].view.standby for number in started):
             self._standbys_needed(truth, plan, started)
             return
-        extra = controller.state.monitor.extra_at(process.clocks[truth.name].now_s())
+        monitor = controller.state.monitor
+        # Where calls are slow, what was asked for in its time may come after that.
+        slow = self._world.now_s - self._hindered_s < MINUTE_S
+        extra = monitor.extra if slow else monitor.extra_at(process.clocks[truth.name].now_s())
         wanted = sum(plan.counts.values()) + extra
         rollout = controller.state.rollout
         if rollout is not None and all(rollout.on_trial(machines[number].view) for number in started):
@@ -628,15 +631,14 @@ class Watch:
                 self._break("explained", f"{truth.name}: the end of #{one.machine.view.number} is not in the journal")
 
     def _both_bills(self) -> Iterator[tuple[str, tuple[float, float]]]:
-        """As of the same moment: the controller's is that of its last round."""
+        """As of the same moment: the controller's is that of its newest view."""
         leader = self._world.leader()
         if leader is None:
             return
-        for name, truth in self._world.services.items():
-            view = leader.runtimes[name].view()
-            late_s = self._world.now_s - view.at_s
-            paid = truth.cloud.usd() - late_s * truth.cloud.usd_per_s()
-            yield name, (view.bill.on_demand + view.bill.spot + view.bill.burstable, paid)
+        for name in self._world.services:
+            runtime = leader.runtimes[name]
+            bill = runtime.view().bill
+            yield name, (bill.on_demand + bill.spot + bill.burstable, runtime.paid_usd)
 
     def _break(self, invariant: str, text: str) -> None:
         if self.broken is None:

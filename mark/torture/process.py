@@ -135,6 +135,7 @@ class RestingRuntime(ServiceRuntime):
         self._stirred = True  # did something go wrong in the last round?
         self._went_well = False  # the one before the round under way
         self._viewed: Fleet | None = None
+        self.paid_usd = 0.0
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         if not super().due(fence, now_unix_s):
@@ -166,7 +167,7 @@ class RestingRuntime(ServiceRuntime):
         fleet = self._truth.cloud.fleet()
         if minute > self._minute and (minute % 5 == 0 or fleet is not self._viewed or self._noted):
             super()._observe(parts, minute, conditions)
-            self._viewed = fleet
+            self._viewed, self.paid_usd = fleet, self._truth.cloud.usd()
         else:
             self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
 

@@ -12,7 +12,7 @@ from mark.control.controller import Controller
 from mark.control.lease import MemoryTerms, Term
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import RecentAnswers, ReleaseCounts
-from mark.control.service_runtime import ServiceRuntime
+from mark.control.views import ServiceView
 from mark.domain.service import ResolvedService
 from mark.torture.cloud import TrueCloud
 from mark.torture.faults import Fault, Schedule
@@ -61,6 +61,15 @@ class TorturedClock(Protocol):
         """Never goes back while the process leads."""
 
 
+class TorturedRuntime(Protocol):
+    """What looks after one service in a process."""
+
+    paid_usd: float  # by the events, when the newest view was made
+
+    def view(self) -> ServiceView:
+        """What is shown of the service."""
+
+
 class TorturedProcess(Protocol):
     """One controller of several."""
 
@@ -74,7 +83,7 @@ class TorturedProcess(Protocol):
         """By service; they may differ from the world's time."""
 
     @property
-    def runtimes(self) -> Mapping[str, ServiceRuntime]:
+    def runtimes(self) -> Mapping[str, TorturedRuntime]:
         """By service."""
 
     def wall_s(self) -> float:
