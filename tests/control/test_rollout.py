@@ -769,7 +769,7 @@ def test_a_bad_release_does_not_hold_back_the_one_before() -> None:
     assert world.releases() == {"a": 8}
 
 
-def test_a_release_that_hangs_does_not_hold_back_the_one_before() -> None:
+def test_what_hangs_does_not_hold_back_the_release_before() -> None:
     """It is ended only once its boot is overdue, after its verdict."""
     world = Rolling(wanted=8)
     world.ill["b"] = "hangs"

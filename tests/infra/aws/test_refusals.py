@@ -362,7 +362,7 @@ def test_a_missing_instance_profile_is_told_by_its_message() -> None:
         ("InsufficientInstanceCapacity", False),
     ],
 )
-def test_an_image_that_is_gone_is_a_matter_of_its_release(code: str, gone: bool) -> None:
+def test_a_gone_image_is_a_matter_of_its_release(code: str, gone: bool) -> None:
     for refused in (answered(code), fleet_refusal([{"ErrorCode": code, "ErrorMessage": "no"}], "nothing said")):
         assert isinstance(refused, CapacityError)
         assert refused.gone is gone
