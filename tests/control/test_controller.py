@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from mark.control.boots import Boots
 from mark.control.coming_calls import ComingCalls
+from mark.control.comparison import Comparison, Stratum
 from mark.control.held_releases import LONGEST_PAUSE_S, HeldRelease
 from mark.control.monitor import MonitorState
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.control.rollout import RETRY_S, Rollout
 from mark.control.shared_limits import limited
 from mark.control.state import ControllerState, not_ahead
@@ -1164,6 +1165,8 @@ def test_what_a_clock_ahead_gave_up_delays_nothing() -> None:
 def test_times_to_come_are_over_by_now() -> None:
     """By a clock that was ahead: each time of the state, as a longest wait from now on, or as over."""
     late = 1e6
+    stratum = Stratum(ReleaseCounts(), ReleaseCounts(), True, 5.0)
+    seen = Comparison({"c5.large": replace(stratum, since_s=late), "m5.large": stratum})
     state = ControllerState(
         monitor=MonitorState(launched_s=late, extra=1, pause_s=60.0),
         beliefs={A: Belief(at_s=late, refusals=3, until_s=late, lost_s=late)},
@@ -1173,7 +1176,7 @@ def test_times_to_come_are_over_by_now() -> None:
         answered_since_s=late,
         boots={A: Boots(failed=4, failed_s=late)},
         held={"r2": HeldRelease(2, late, "gone")},
-        rollout=Rollout("r1", since_s=late, moved_s=math.inf, retry_s=late),
+        rollout=Rollout("r1", since_s=late, moved_s=math.inf, retry_s=late, comparison=seen),
         switch_at_s=late,
     )
     found = not_ahead(state, 10.0)
@@ -1181,6 +1184,7 @@ def test_times_to_come_are_over_by_now() -> None:
     assert found.beliefs[A] == Belief(at_s=10.0, refusals=3, until_s=10.0 + LONGEST_RETRY_S, lost_s=10.0)
     assert (found.not_resumed, found.gave_up_s) == ({T2: 10.0 + RETRY_RESUME_S}, (5.0,))
     assert found.held["r2"].until_s == 10.0 + LONGEST_PAUSE_S
-    assert found.rollout == Rollout("r1", since_s=10.0, moved_s=math.inf, retry_s=10.0 + RETRY_S)
+    seen = Comparison({"m5.large": stratum})
+    assert found.rollout == Rollout("r1", since_s=10.0, moved_s=math.inf, retry_s=10.0 + RETRY_S, comparison=seen)
     assert found.switch_at_s == 10.0 + RETRY_S
     assert not_ahead(state, late) is state

@@ -16,7 +16,7 @@ from mark.control.ports import Launched, RecentAnswers, ReleaseCounts
 from mark.control.rollout import STALL_S, Rollout, RolloutStage, replaceable, rolled, trouble, unbought
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
-from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError, RefusalScope
+from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError, RefusalScope, ThrottledError
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
 from mark.domain.slo import Slo
@@ -670,6 +670,44 @@ def test_a_roll_out_goes_on_in_another_zone() -> None:
     assert world.always_enough()
 
 
+def test_a_roll_out_waits_for_spot_and_buys_nothing_dearer() -> None:
+    """What serves loses nothing by it; on-demand that counts for spot would stay for good."""
+    where = replace(resolved(SPOT_A, ON_DEMAND, min_instances=1), service=serving().service)
+    world = Rolling(where, wanted=0, planner=ScriptedPlanner(needs_forecast=True, replans=True))
+    world.planner.wanted = {SPOT_A.name: 4}
+    world.run(240.0)
+    world.deploy("b")
+    world.until(RolloutStage.ROLLING)
+    world.cloud.fail = {SPOT_A.name: CapacityError("out")}
+    world.run(1800.0)
+    world.cloud.fail = {}
+    world.run(1800.0)
+    assert Counter((i.release, i.offer) for i in world.cloud.instances.values()) == {("b", SPOT_A.name): 4}
+
+
+def test_a_throttled_launch_of_a_refused_release_is_given_up() -> None:
+    """Else it would be made half a minute later, and ended at once."""
+    world = Rolling(serving(settings=RolloutSettings(canary_share=0.0, surge_share=0.5)), wanted=4)
+    world.deploy("b")
+    world.run(10.0)
+    world.cloud.fail = {LARGE: ThrottledError("later")}
+    world.run(110.0)
+    assert world.controller._launcher.unsure(standby=False)
+    world.controller.roll_back()
+    world.cloud.fail = {}
+    tried: list[str] = []
+    launch = world.cloud.launch
+
+    def noting(offer: str, count: int, token: str, **more: Any) -> Launched:
+        tried.append(more["release"])
+        return launch(offer, count, token, **more)
+
+    world.cloud.launch = noting
+    world.run(900.0)
+    assert set(tried) == {"a"}
+    assert world.releases() == {"a": 4}
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_boots_that_were_not_watched_condemn_no_release(other: bool) -> None:
     """They served while the service was paused, or until another controller took over, and were taken back."""
@@ -759,23 +797,14 @@ def test_a_canary_makes_room_for_lower_limits() -> None:
     assert world.releases() == {"a": 4}
 
 
-def test_a_bad_release_does_not_hold_back_the_one_before() -> None:
-    """All was lost, and what was deployed then boots nowhere: how it boots says nothing of what it is replaced by."""
+@pytest.mark.parametrize(("ill", "within_s"), [("boot", 300.0), ("hangs", 780.0)])
+def test_a_bad_release_does_not_hold_back_the_one_before(ill: str, within_s: float) -> None:
+    """All was lost, and what was deployed then boots nowhere. What hangs is ended only after its verdict."""
     world = Rolling(wanted=8)
-    world.ill["b"] = "boot"
+    world.ill["b"] = ill
     world.cloud.instances.clear()
     world.deploy("b")
-    world.run(300.0)
-    assert world.releases() == {"a": 8}
-
-
-def test_what_hangs_does_not_hold_back_the_release_before() -> None:
-    """It is ended only once its boot is overdue, after its verdict."""
-    world = Rolling(wanted=8)
-    world.ill["b"] = "hangs"
-    world.cloud.instances.clear()
-    world.deploy("b")
-    world.run(780.0)
+    world.run(within_s)
     assert world.releases() == {"a": 8}
 
 

@@ -50,6 +50,15 @@ def test_a_launch_resumes_first_and_launches_the_rest() -> None:
     assert sum(c.usd_per_hour for c in commands) == pytest.approx(3 * 0.085)
 
 
+def test_what_counts_for_another_offer_is_launched() -> None:
+    """What was resumed counts as what it is: nothing would be planned of it, and it would be ended."""
+    fleet = Fleet((stopped(1, since_s=5.0),))
+    instead = replace(launch(), planned=OTHER.name)
+    assert WarmPool(pooling(5)).resumed_first((instead,), fleet, {}, 60.0) == (instead,)
+    first, second = WarmPool(pooling(5)).resumed_first((instead, launch()), fleet, {}, 60.0)
+    assert (first, type(second)) == (instead, Resume)
+
+
 def test_standbys_bridge_and_are_no_pool() -> None:
     fleet = Fleet((stopped(1, BURST, standby=True), stopped(2)))
     assert [i.number for i in fleet.standbys()] == [1]

@@ -153,7 +153,7 @@ def launch_refusal(error: CloudError) -> CloudError:
     code = str(cause.response.get("Error", {}).get("Code", ""))
     if code in _UNDECIDED or code in _CREDENTIALS or cause.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
         return error
-    return CapacityError(str(error), scope_of(code, str(error)), gone=code.lower().startswith(_GONE))
+    return _refused(str(error), code, str(error))
 
 
 def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> CapacityError:
@@ -166,7 +166,11 @@ def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> Capaci
         return CapacityError(otherwise)
     order = list(RefusalScope)
     code, message = max(found, key=lambda one: order.index(scope_of(*one)))
-    return CapacityError(f"{code}: {message}", scope_of(code, message), gone=code.lower().startswith(_GONE))
+    return _refused(f"{code}: {message}", code, message)
+
+
+def _refused(text: str, code: str, message: str) -> CapacityError:
+    return CapacityError(text, scope_of(code, message), gone=code.lower().startswith(_GONE))
 
 
 def scope_of(code: str, message: str = "") -> RefusalScope:
