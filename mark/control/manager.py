@@ -51,6 +51,9 @@ class ControllerManager:
         if self._fence is not None:
             for whole, members in self._together:
                 _divide(whole, members)
+        self._begin_rounds(now_unix_s)
+
+    def _begin_rounds(self, now_unix_s: float) -> None:
         for service, runtime in self._runtimes.items():
             under_way = self._rounds.get(service)
             if under_way is not None:

@@ -84,8 +84,11 @@ RELEASES = ("release", "bad release")
 LATE = "late"
 FLAWS = ("errors", LATE, "dear")  # of a release that boots: what its answers are
 HINDERS = frozenset(kind.name for kind in _KINDS if not kind.market)  # keep controllers from what they should do
-# Of them, those that are met by a round that asks for nothing and writes nothing, too.
-STIRS = HINDERS - {"answers lost", "commands twice", "fleet stale", "store read-only", "store torn", "lease down"}
+# Of them, those that are met by a round that asks for nothing and writes nothing, too, and not in each one alike.
+STIRS = HINDERS - {
+    "answers lost", "commands twice", "fleet stale", "store read-only", "store torn", "lease down",
+    "telemetry gap", "telemetry zeros", "telemetry NaN",
+}  # fmt: skip
 STRIKES = frozenset(("crash", "pause", "calls slow"))  # at any call
 CLOCKS = frozenset(("clock ahead", "clock stands"))
 SPOILS = frozenset(("never boots", "boots and dies", "ended at launch", "boots slow", "launches partial"))

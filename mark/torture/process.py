@@ -115,6 +115,17 @@ class WaitingPool(Executor):
             self._waiting.pop(0)()
 
 
+class RestingManager(ControllerManager):
+    """Looks for no round to begin while another one leads, after it has looked once and found none."""
+
+    _looks = True
+
+    def _begin_rounds(self, now_unix_s: float) -> None:
+        if self._looks or self._fence is not None:
+            super()._begin_rounds(now_unix_s)
+            self._looks = self._fence is not None or bool(self._rounds)
+
+
 class RestingRuntime(ServiceRuntime):
     """Begins no round between two full minutes that would find what the last one found, and does nothing.
 
@@ -126,12 +137,13 @@ class RestingRuntime(ServiceRuntime):
         self,
         truth: TorturedService,
         world: TorturedWorld,
+        index: int,
         start: Callable[[Callable[[Store], Store]], RuntimePorts],
         *,
         rests: bool,
     ) -> None:
         super().__init__(truth.name, truth.resolved, start)
-        self._truth, self._world, self._may_rest = truth, world, rests
+        self._truth, self._world, self._index, self._may_rest = truth, world, index, rests
         self._stirred = True  # did something go wrong in the last round?
         self._went_well = False  # the one before the round under way
         self._viewed: Fleet | None = None
@@ -148,7 +160,7 @@ class RestingRuntime(ServiceRuntime):
         news = (
             minute > self._minute or self._repriced is not self._truth.repriced or now_s >= self._ledger.waits_until_s
         )
-        return news or not self._world.rests(self._truth, parts.controller)
+        return news or not self._world.rests(self._truth, parts.controller, self._index)
 
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
         self._went_well, self._stirred = not self._stirred, False
@@ -159,7 +171,7 @@ class RestingRuntime(ServiceRuntime):
     def _between(self, parts: RuntimePorts) -> None:
         """At a full minute, too."""
         rests = self._may_rest and self._went_well and not self._stirred
-        if not rests or not self._world.rests(self._truth, parts.controller, minute=True):
+        if not rests or not self._world.rests(self._truth, parts.controller, self._index, minute=True):
             super()._between(parts)
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
@@ -192,10 +204,11 @@ class ControllerProcess:
         self._pool = WaitingPool()
         self.controllers: dict[str, Controller] = {}  # of the last start
         self.runtimes = {
-            name: RestingRuntime(truth, world, self._starter(truth, truth.release), rests=rests)
+            name: RestingRuntime(truth, world, index, self._starter(truth, truth.release), rests=rests)
             for name, truth in world.services.items()
         }
-        self.manager = ControllerManager(list(self.runtimes.values()), self.lease, self._pool)
+        manager = RestingManager if rests else ControllerManager
+        self.manager = manager(list(self.runtimes.values()), self.lease, self._pool)
 
     @property
     def holder(self) -> str:

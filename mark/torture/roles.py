@@ -157,8 +157,9 @@ class TorturedWorld(Protocol):
     def active(self, kind: str, index: int | None = None) -> Sequence[tuple[Fault, np.random.Generator]]:
         """The faults of that kind now that hit this controller, each with its draws."""
 
-    def rests(self, truth: Any, controller: Controller, *, minute: bool = False) -> bool:
-        """Would a round of this service, or the part of a full one that comes first, find what the last one found?"""
+    def rests(self, truth: Any, controller: Controller, index: int, *, minute: bool = False) -> bool:
+        """Would a round of this service by the process `index`, or the part of a full one that comes first, find what
+        the last one found?"""
 
     def meets(self, kind: str, truth: Any = None) -> None:
         """A fault has met a service, or all of them."""

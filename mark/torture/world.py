@@ -74,7 +74,8 @@ class ServiceTruth:
         self.bad: dict[str, str] = {}
         self.limits = LIMITS  # as an operator wants them
         self._world = world
-        self._rps: list[float] = _load(schedule, name).tolist()
+        self._loads_rps: list[float] = _load(schedule, name).tolist()  # by minute
+        self._rps = self._loads_rps[0]
         self._answered = self._in_time = 0.0
         self._missed_s = -math.inf
         self._recent: deque[tuple[float, float, float]] = deque()
@@ -83,15 +84,16 @@ class ServiceTruth:
         self._judged: tuple[Fleet | None, str] = None, ""  # the fleet of which `state` was asked last, and its word
 
     def rps_in(self, minute: int) -> float:
-        return self._rps[min(max(minute, 0), len(self._rps) - 1)]
+        return self._loads_rps[min(max(minute, 0), len(self._loads_rps) - 1)]
 
     def rps(self) -> float:
-        return self.rps_in(int(self._world.now_s // MINUTE_S))
+        return self._rps
 
     def advance(self, now_s: float) -> None:
         passed_s = now_s - self.cloud.now_s
         self.cloud.advance(now_s)
-        served = arrived = self.rps() * passed_s
+        self._rps = self.rps_in(int(now_s // MINUTE_S))
+        served = arrived = self._rps * passed_s
         in_time = arrived
         ready = self.cloud.ready()
         if arrived > (room := len(ready) * CAPACITY_RPS * passed_s):
@@ -172,7 +174,8 @@ class World:
     def __init__(self, schedule: Schedule, parts: ProcessParts | None = None, *, rests: bool = True) -> None:
         self.schedule, self._parts, self._rests = schedule, parts or ProcessParts(), rests
         self.now_s = 0.0
-        self.hindered = self.strikes = self.clocks = self.spoiled = self._stirs = False
+        self.hindered = self.strikes = self.clocks = self.spoiled = False
+        self._stirs: list[Fault] = []
         self.story: deque[str] = deque(maxlen=STORY_LINES)
         self.met: Counter[tuple[str, str]] = Counter()
         self.spent: set[int] = set()  # faults that happen once, and have
@@ -197,12 +200,14 @@ class World:
             return ()
         return [one for one in found if one[0].target is None or one[0].target == index]
 
-    def rests(self, truth: ServiceTruth, controller: Controller, *, minute: bool = False) -> bool:
+    def rests(self, truth: ServiceTruth, controller: Controller, index: int, *, minute: bool = False) -> bool:
         """Would a round between two full minutes, or `minute`, the part of a full one that is like it, find what the
-        last one found? Not by the clock of a process where it is set, nor where a call may fail."""
+        last one found? Not by the clock of a process where it is set, nor where a call may fail. `index`: the process's."""
         state, cloud = controller.state, truth.cloud
         fleet = cloud.fleet()
-        if self._stirs or state.seen is not fleet or cloud.told or cloud.notices:
+        if state.seen is not fleet or cloud.told or cloud.notices:
+            return False
+        if self._stirs and any(one.target in (None, index) and one.number not in self.spent for one in self._stirs):
             return False
         if len(state.ended_at_launch) != len(fleet.refused):  # of what has been refused by now, the last round saw less
             return False
@@ -314,7 +319,8 @@ class World:
         if names & HINDERS != before & HINDERS:
             self._changed_s = self.now_s
         self.hindered, self.clocks = not HINDERS.isdisjoint(names), not CLOCKS.isdisjoint(names)
-        self.spoiled, self._stirs = not SPOILS.isdisjoint(names), not STIRS.isdisjoint(names)
+        self.spoiled = not SPOILS.isdisjoint(names)
+        self._stirs = [fault for kind in names & STIRS for fault, _ in self.kinds[kind]]
         self.strikes = not STRIKES.isdisjoint(names)
         conditions = self._conditions()
         for truth in self.services.values():
