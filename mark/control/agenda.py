@@ -15,6 +15,7 @@ class AgendaItem(StrEnum):
     NOTICES = "answer interruption notices"
     NOTICES_ANSWERED = "forget the answered notices"
     MONITOR = "check the SLO monitor"
+    RESCUE_ELSEWHERE = "launch what the market lacked of a rescue as another offer"
     SURGE = "compare arrivals with the plan"
     UPKEEP = "end what is overdue, spare, leaving or drained"
     REPLACE_SILENT = "launch what replaces silent instances"

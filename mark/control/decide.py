@@ -15,7 +15,7 @@ from mark.control.agenda import AgendaItem
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
 from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
-from mark.control.monitor import SloMonitor, default_offer
+from mark.control.monitor import SloMonitor, default_offer, rescue_offers
 from mark.control.ports import WINDOW_S
 from mark.control.scheduled_events import why_due
 from mark.control.snapshot import Snapshot
@@ -23,7 +23,7 @@ from mark.control.state import ControllerState, Replanning, belief, counted_as, 
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
-from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
+from mark.domain.command import Command, Drain, Launch, Resume, Switch, Terminate, Warm
 from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
@@ -64,7 +64,7 @@ class Decider:
         self._handler = InterruptionHandler(policy.resolved)
         self._pool = WarmPool(policy.resolved)
         offer = default_offer(policy.resolved) if policy.planner.monitors_slo else None
-        self._monitor = None
+        self._monitor, self._rescue_offers = None, rescue_offers(policy.resolved)
         if offer is not None:
             self._monitor = SloMonitor(
                 policy.resolved.slo,
@@ -81,6 +81,7 @@ class Decider:
             AgendaItem.NOTICES: self._answer_notices,
             AgendaItem.NOTICES_ANSWERED: self._forget_notices,
             AgendaItem.MONITOR: self._check_slo,
+            AgendaItem.RESCUE_ELSEWHERE: self._rescue_elsewhere,
             AgendaItem.SURGE: self._watch_surge,
             AgendaItem.UPKEEP: self._upkeep,
             AgendaItem.REPLACE_SILENT: self._replace_silent,
@@ -472,7 +473,48 @@ class Decider:
         launches, monitor = self._monitor.check(s.now_s, s.recent, state.monitor)
         if launches and self._planner.replans:
             launches = tuple(c for one in launches if (c := self._beside_what_is_left(one, s, state)) is not None)
+        if launches and self.replans(state):
+            launches = tuple(c for one in launches if (c := self._to_be_had(one, s, state)) is not None)
+            if not launches:
+                return (), state, ()  # in the next round something may be
+            return launches, replace(state, monitor=monitor, unrescued=state.monitor), (AgendaItem.RESCUE_ELSEWHERE,)
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
+
+    def _rescue_elsewhere(self, s: Snapshot, state: ControllerState) -> Decided:
+        """What the market lacked is asked for as another offer; what none has is no rescue, and asked for again.
+
+        The plan, which was made from the belief that failed, does not replace it.
+        """
+        before = state.unrescued
+        state = replace(state, unrescued=None)
+        refused = [o for o in s.outcomes if o.refused and isinstance(o.command, Launch | Resume)]
+        if before is None or not refused or self._monitor is None:
+            return (), state, ()
+        lacking = sum(o.command.count - len(o.started) if isinstance(o.command, Launch) else 1 for o in refused)
+        own = self._offers[self._monitor.offer]
+        rescue = Launch(refused[0].command.reason, lacking * own.usd_per_hour, own.name, lacking)
+        other = self._to_be_had(rescue, s, state)
+        if other is not None:
+            return (other,), replace(state, unrescued=before), (AgendaItem.RESCUE_ELSEWHERE,)
+        extra = state.monitor.extra - lacking
+        monitor = before if extra <= before.extra else replace(state.monitor, extra=extra)
+        return (), replace(state, monitor=monitor), ()
+
+    def _to_be_had(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
+        """The rescue, or, while its offer is put off, one that counts for it. A burstable would spend its credits."""
+        known, boots = state.beliefs.get(rescue.offer), state.boots.get(rescue.offer)
+        refused = known is not None and known.refusals > 0 and s.now_s < known.until_s
+        if not refused and not (boots and s.now_s < boots.until_s):
+            return rescue
+        why = f"; {rescue.offer} is not to be had"
+        others = (o for o in self._rescue_offers if o.market is not Market.BURSTABLE and o.name != rescue.offer)
+        other = next((o for o in others if self._is_had(s, state, o.name)), None)
+        if other is None:
+            return None
+        return replace(
+            rescue, reason=rescue.reason.removesuffix(why) + why, usd_per_hour=rescue.count * other.usd_per_hour,
+            offer=other.name, planned=rescue.offer,
+        )  # fmt: skip
 
     def _beside_what_is_left(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
         """Without what the last rescue left there: its drain is due, or was refused, and from now on it is kept.

@@ -96,9 +96,13 @@ def default_offer(resolved: ResolvedService) -> Offer | None:
 
     Of one type on-demand comes first: what is to end an emergency should not be taken away again. None without offers.
     """
+    return next(iter(rescue_offers(resolved)), None)
+
+
+def rescue_offers(resolved: ResolvedService) -> list[Offer]:
+    """What the monitor launches, and what instead where that is not to be had, in order of trial."""
     wanted = resolved.service.slo_monitor.instance or DEFAULT_TYPE
-    return min(
+    return sorted(
         resolved.offers,
         key=lambda o: (o.instance != wanted, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
-        default=None,
     )

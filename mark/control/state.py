@@ -73,10 +73,11 @@ class ControllerState:
     agenda: tuple[AgendaItem, ...] = ()  # what is left of the current round's
     deferred: tuple[Command, ...] = ()  # to be done once the market sold what was asked for
     replanning: Replanning | None = None
+    unrescued: MonitorState | None = None  # the monitor's before the rescue that is under way
 
 
 # Not stored: a new process observes them again, and the paths of a forecast would fill an item of the store.
-_OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning")
+_OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning", "unrescued")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
 _durable_of = attrgetter(*_DURABLE)
 _FORGOTTEN: dict[str, Any] = {name: getattr(ControllerState(), name) for name in _OF_THE_PROCESS}
@@ -128,7 +129,9 @@ def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> Controll
     """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
     if not notices and not state.agenda and not state.deferred and state.replanning is None:
         return state
-    return replace(state, agenda=(), notices=state.notices + notices, deferred=(), replanning=None)
+    return replace(
+        state, agenda=(), notices=state.notices + notices, deferred=(), replanning=None, unrescued=None
+    )  # fmt: skip
 
 
 def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:

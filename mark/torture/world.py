@@ -75,7 +75,7 @@ class ServiceTruth:
         self.limits = LIMITS  # as an operator wants them
         self._world = world
         self._loads_rps: list[float] = _load(schedule, name).tolist()  # by minute
-        self._rps = self._loads_rps[0]
+        self._rps: float = self._loads_rps[0]
         self._answered = self._in_time = 0.0
         self._missed_s = -math.inf
         self._recent: deque[tuple[float, float, float]] = deque()
@@ -202,7 +202,8 @@ class World:
 
     def rests(self, truth: ServiceTruth, controller: Controller, index: int, *, minute: bool = False) -> bool:
         """Would a round between two full minutes, or `minute`, the part of a full one that is like it, find what the
-        last one found? Not by the clock of a process where it is set, nor where a call may fail. `index`: the process's."""
+        last one found? Not by the clock of a process where it is set, nor where a call may fail. `index` is the
+        process's."""
         state, cloud = controller.state, truth.cloud
         fleet = cloud.fleet()
         if state.seen is not fleet or cloud.told or cloud.notices:

@@ -1,0 +1,121 @@
+"""A rescue by the SLO monitor that the market refuses, where the policy plans again: the plan does not replace it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mark.control.monitor import MonitorState
+from mark.control.ports import RecentAnswers
+from mark.domain.errors import CapacityError
+from mark.domain.service import SloMonitorSettings
+from mark.testing.fakes import RampPredictor, ScriptedPlanner
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
+
+OD, SPOT, OTHER_SPOT = ON_DEMAND.name, SPOT_A.name, SPOT_B.name
+BIG = offer("m5.large", usd_per_hour=0.096)
+BROKEN, KEPT = RecentAnswers(1000, 900), RecentAnswers(1000, 1000)
+REASON = "SLO monitor"
+
+
+def troubled(*refused: str, most: int = 200, count: int = 1) -> Bench:
+    """One instance serves, as planned. Then requests are late, and of `refused` there is nothing to be had.
+
+    What is as good is asked for in the same launch: those of the two zones are refused in one line.
+    """
+    where = resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, BIG, max_instances=most)
+    where = replace(where, service=replace(where.service, slo_monitor=SloMonitorSettings(count=count)))
+    planner = ScriptedPlanner(needs_forecast=True, monitors_slo=True, replans=True)
+    bench = Bench(planner, where, predictor=RampPredictor())
+    planner.capacity_rps = 1e6  # no surge
+    bench.tick({BIG.name: 1})
+    bench.cloud.boot()
+    bench.cloud.fail = {name: CapacityError(f"no {name}") for name in refused}
+    bench.telemetry.latest = BROKEN
+    return bench
+
+
+def rescues(bench: Bench) -> list[tuple[str, str]]:
+    """Offer and outcome of what the monitor launched."""
+    return [(c.offer, outcome) for _, c, outcome in bench.store.journal if c.reason.startswith(REASON)]
+
+
+def test_a_refused_rescue_is_bought_elsewhere_in_its_round() -> None:
+    bench = troubled(OD, SPOT, OTHER_SPOT)
+    bench.fast()
+    assert rescues(bench) == [(OD, f"no {OD}"), (SPOT, f"no {SPOT}"), (BIG.name, "done")]
+    assert bench.controller.state.monitor.extra == 1
+    (_, command, _) = bench.store.journal[-1]
+    assert command.reason.endswith(f"600 ms, promised 98.0%; {OD} is not to be had"), "said once"
+
+
+def test_what_stands_in_for_a_rescue_is_kept_through_its_pause() -> None:
+    bench = troubled(OD)
+    bench.fast()
+    bench.cloud.boot()
+    for _ in range(3):
+        bench.tick()
+    assert bench.cloud.fleet().live() == {BIG.name: 1, SPOT: 1}
+    bench.telemetry.latest = KEPT
+    bench.tick(at_s=bench.clock.t_s + 900.0)
+    bench.fast()
+    bench.tick()
+    assert rescues(bench) == [(OD, f"no {OD}"), (SPOT, "done")]
+    assert bench.journal()[-2:] == [(f"drain #2 {SPOT}", "done"), (f"terminate #2 {SPOT}", "done")]
+
+
+def test_a_rescue_that_nothing_is_to_be_had_for_is_none() -> None:
+    """It counts as not made: no instance is kept for it, and it is made in the first round in which it can be."""
+    bench = troubled(OD, SPOT, OTHER_SPOT, BIG.name)
+    bench.fast()
+    tried = [name for name, _ in rescues(bench)]
+    assert tried == [OD, SPOT, BIG.name]
+    assert bench.controller.state.monitor == MonitorState()
+    for _ in range(3):
+        bench.fast()
+    assert len(rescues(bench)) == 3, "none is asked for again while it is put off"
+    bench.cloud.fail.clear()
+    bench.tick(at_s=bench.clock.t_s + 300.0)
+    bench.fast()
+    assert rescues(bench)[3:] == [(OD, "done")]
+
+
+def test_what_is_put_off_is_not_asked_for_first() -> None:
+    bench = troubled(OD)
+    bench.tick({BIG.name: 1, OD: 1})
+    assert bench.journal()[-1] == (f"launch 1 {OD}", f"no {OD}")
+    bench.planner.wanted = {BIG.name: 1}
+    bench.fast()
+    assert rescues(bench) == [(SPOT, "done")]
+
+
+def test_of_a_rescue_of_two_only_what_is_lacking_is_bought_elsewhere() -> None:
+    bench = troubled(SPOT, OTHER_SPOT, count=2)
+    bench.cloud.left = {OD: 1, BIG.name: 1}
+    bench.fast()
+    assert [(c.offer, c.count) for _, c, _ in bench.store.journal[1:]] == [(OD, 2), (SPOT, 1), (BIG.name, 1)]
+    assert bench.controller.state.monitor.extra == 2
+
+
+def test_what_is_lacking_of_a_rescue_is_not_counted_on() -> None:
+    bench = troubled(SPOT, OTHER_SPOT, BIG.name, count=2)
+    bench.cloud.left = {OD: 1}
+    bench.fast()
+    assert bench.controller.state.monitor.extra == 1
+    bench.fast()
+    assert len(rescues(bench)) == 3, "until its pause is over"
+
+
+def test_a_rescue_that_the_own_limit_forbids_waits_out_its_pause() -> None:
+    """Another offer is not to be had either, and each round would say so in the journal."""
+    bench = troubled(most=1)
+    for _ in range(3):
+        bench.fast()
+    assert len(rescues(bench)) == 1
+    assert bench.controller.state.monitor.extra == 1
+
+
+def test_a_burstable_does_not_rescue() -> None:
+    """It would spend its credits, and be slow from then on."""
+    bench = troubled(OD, SPOT, OTHER_SPOT, BIG.name)
+    bench.fast()
+    assert BURSTABLE.name not in [name for name, _ in rescues(bench)]
