@@ -48,7 +48,7 @@ def test_a_refused_rescue_is_bought_elsewhere_in_its_round() -> None:
     assert command.reason.endswith(f"600 ms, promised 98.0%; {OD} is not to be had"), "said once"
 
 
-def test_what_stands_in_for_a_rescue_is_kept_through_its_pause() -> None:
+def test_a_stand_in_is_kept_through_the_pause() -> None:
     bench = troubled(OD)
     bench.fast()
     bench.cloud.boot()
@@ -63,7 +63,7 @@ def test_what_stands_in_for_a_rescue_is_kept_through_its_pause() -> None:
     assert bench.journal()[-2:] == [(f"drain #2 {SPOT}", "done"), (f"terminate #2 {SPOT}", "done")]
 
 
-def test_a_rescue_that_nothing_is_to_be_had_for_is_none() -> None:
+def test_without_anything_to_be_had_there_is_no_rescue() -> None:
     """It counts as not made: no instance is kept for it, and it is made in the first round in which it can be."""
     bench = troubled(OD, SPOT, OTHER_SPOT, BIG.name)
     bench.fast()
@@ -88,7 +88,7 @@ def test_what_is_put_off_is_not_asked_for_first() -> None:
     assert rescues(bench) == [(SPOT, "done")]
 
 
-def test_of_a_rescue_of_two_only_what_is_lacking_is_bought_elsewhere() -> None:
+def test_only_what_is_lacking_of_two_is_bought_elsewhere() -> None:
     bench = troubled(SPOT, OTHER_SPOT, count=2)
     bench.cloud.left = {OD: 1, BIG.name: 1}
     bench.fast()
@@ -105,7 +105,7 @@ def test_what_is_lacking_of_a_rescue_is_not_counted_on() -> None:
     assert len(rescues(bench)) == 3, "until its pause is over"
 
 
-def test_a_rescue_that_the_own_limit_forbids_waits_out_its_pause() -> None:
+def test_what_the_own_limit_forbids_waits_out_its_pause() -> None:
     """Another offer is not to be had either, and each round would say so in the journal."""
     bench = troubled(most=1)
     for _ in range(3):
