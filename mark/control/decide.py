@@ -487,7 +487,14 @@ class Decider:
         """
         before = state.unrescued
         state = replace(state, unrescued=None)
-        refused = [o for o in s.outcomes if o.refused and isinstance(o.command, Launch | Resume)]
+        # A start whose answer was lost may have been made: the fleet shows it.
+        stopped = {i.number for i in s.fleet.instances if i.phase is Phase.STOPPED}
+        refused = [
+            o
+            for o in s.outcomes
+            if o.refused
+            and (isinstance(o.command, Launch) or (isinstance(o.command, Resume) and o.command.number in stopped))
+        ]
         if before is None or not refused or self._monitor is None:
             return (), state, ()
         lacking = sum(o.command.count - len(o.started) if isinstance(o.command, Launch) else 1 for o in refused)

@@ -170,6 +170,7 @@ class Launcher:
         Standbys are in no hurry: theirs always are, and planned anew within a minute.
         """
         if not self._kept:  # it may have been written all the same, and the next controller would launch it
+            self._made = self._not_shown()
             self._keep(self._intents, self._made)
         for intent in tuple(self._intents.values()):
             # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
@@ -208,13 +209,14 @@ class Launcher:
             # What was made already has taught all that it can.
             put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
             numbers, refused = launched.numbers, bool(put_off)
+            self._known(intent, numbers)
             yield Outcome(
                 command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release,
                 _is_gone(why),
             )  # fmt: skip
             if not intent.made:
                 self._store.record(now_s, command, outcome)
-            self._cross_out(intent, launched.numbers)
+            self._keep(self._intents, self._made)
 
     @property
     def repeats(self) -> bool:
@@ -314,7 +316,7 @@ class Launcher:
                     if isinstance(error, ThrottledError):
                         self._known_throttled(intent)
             if decided:
-                self._cross_out(intent, launched.numbers)
+                self._known(intent, launched.numbers)
         else:
             self.failures["LimitError"] += 1
         put_off, whole_release = self._refused_with(command.offer, why, launched)
@@ -324,6 +326,8 @@ class Launcher:
         )
         yield outcome  # first, so that what was started is known whatever the store does
         self._store.record(now_s, command, outcome.text)
+        if not self._kept:
+            self._keep(self._intents, self._made)
         return outcome
 
     def _others(self, command: Launch, numbers: Sequence[int]) -> str:
@@ -345,16 +349,26 @@ class Launcher:
         self._intents = {**self._intents, intent.token: replace(intent, throttled=True)}
         self._keep(self._intents, self._made)
 
-    def _cross_out(self, intent: Intent, numbers: tuple[int, ...] = ()) -> None:
-        """Its outcome is known: these were launched."""
+    def _cross_out(self, intent: Intent) -> None:
+        """It has ended, and nothing was launched."""
+        self._known(intent, ())
+        self._keep(self._intents, self._made)
+
+    def _known(self, intent: Intent, numbers: tuple[int, ...]) -> None:
+        """Its outcome is known: these were launched. Whatever the store does, this process asks for it no more."""
         self._again_s.pop(intent.token, None)
-        # Until the cloud shows it: from the call on, which may come long after its round has begun.
-        now_s = self._clock.now_s()
-        made = tuple(one for one in self._made if now_s - one.at_s < SHOWN_S)
+        made = self._not_shown()
         if numbers:
-            at_s = intent.at_s if intent.made else now_s
+            # Until the cloud shows it: from the call on, which may come long after its round has begun.
+            at_s = intent.at_s if intent.made else self._clock.now_s()
             made = (*made, replace(intent, at_s=at_s, made=True))
-        self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
+        self._intents = {token: one for token, one in self._intents.items() if token != intent.token}
+        self._made, self._kept = made, False
+
+    def _not_shown(self) -> tuple[Intent, ...]:
+        """What was made, and the cloud may not show to others yet."""
+        now_s = self._clock.now_s()
+        return tuple(one for one in self._made if now_s - one.at_s < SHOWN_S)
 
     def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:
         self._kept = False

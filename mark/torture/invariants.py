@@ -239,6 +239,7 @@ class Watch:
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
             wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
             surge.update(plan.counts)
+            surge[monitor.offer] += extra  # what was added is replaced as well
         serving = (Phase.PENDING, Phase.READY)
         live = [
             m.view.offer
@@ -288,6 +289,16 @@ class Watch:
 
     # -- every step ----------------------------------------------------------------------------------------------------
 
+    def excuses(self) -> None:
+        """At the beginning of a step, which may be within a call: what hinders now."""
+        world, now_s = self._world, self._world.now_s
+        if world.hindered:
+            self._hindered_s = now_s
+        if world.clocks:
+            self._clocks_s = now_s
+        if world.spoiled:
+            self._spoiled_s = now_s
+
     def look(self) -> None:
         world, now_s = self._world, self._world.now_s
         if self.broken is not None:
@@ -298,14 +309,8 @@ class Watch:
             self._leader, self._led_s = leader, now_s
         if leader is not None or not any(not p.dead and not p.paused for p in world.processes):
             self._leaderless_s = now_s
-        if world.hindered:
-            self._hindered_s = now_s
         if leader is None or self._hindered_s == now_s:
             self.hindered_for_s += passed_s
-        if world.clocks:
-            self._clocks_s = now_s
-        if world.spoiled:
-            self._spoiled_s = now_s
         if now_s - max(self._leaderless_s, self._hindered_s) > LEADERLESS_S and now_s - self._clocks_s > GIVEN_UP_S:
             self._break("led", f"no controller leads for {LEADERLESS_S:.0f} s, though one could")
         for name, truth in world.services.items():
@@ -389,11 +394,13 @@ class Watch:
             self._break("limits", f"{truth.name}: {len(counted)} instances at {usd_per_hour:.3f} usd/h")
 
     def _counted(self, truth: TorturedService) -> Iterator[TrueInstance]:
-        """What runs, without what others may have replaced."""
+        """What runs, without what others may have replaced. The time that is given to end one too many does not run
+        while controllers are hindered."""
         now_s = self._world.now_s
+        hindered = self._leader is None or self._hindered_s == now_s
         for m in truth.cloud.machines.values():
             late = m.view.phase is Phase.PENDING and now_s - m.view.launched_s >= BOOT_S
-            if late or m.view.silent_s is not None:
+            if late or m.view.silent_s is not None or (hindered and now_s - m.given_up_s <= GIVEN_UP_S):
                 m.given_up_s = now_s
             if now_s - m.given_up_s > GIVEN_UP_S and m.view.phase is not Phase.STOPPED:
                 yield m

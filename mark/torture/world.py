@@ -297,6 +297,7 @@ class World:
         if now_s >= self._next_change_s:
             self._change()
         if self.kinds:
+            self.watch.excuses()
             self._afflict()
         if self._operated:
             self._operate()

@@ -165,6 +165,12 @@ def is_late(world: ModelWorld, c: ModelController) -> bool:
     refused = any(
         one.at == CROSS and one.got < 0 and one.intent is not None and one.intent.token == intent.token
         for one in world.controllers
+    ) or any(
+        # The store may not know it yet.
+        not one.kept
+        and one.parts > c.parts
+        and intent.token not in {known.token for known in (*one.pending, *one.made)}
+        for one in world.controllers
     )
     return not there or refused or (not intent.made and world.now - intent.at >= UNSURE_MINUTES)
 
@@ -246,7 +252,9 @@ def _round(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
         )
     put_off = c.put_off if c.now == world.now else frozenset[int]()
     c = c._replace(now=world.now, put_off=put_off, todo=tuple(one.token for one in c.pending))
-    return _looked_again(world, i, c, rules) if c.kept else _with(world, i, c._replace(at=CROSS))
+    return (
+        _looked_again(world, i, c, rules) if c.kept else _with(world, i, c._replace(at=CROSS, stays=_hidden(world, c)))
+    )
 
 
 def _asked(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
@@ -336,7 +344,7 @@ def _call(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
         world = world._replace(cloud=_launched(world, token, frozenset([i]) if outcome == DONE else frozenset()))
     if outcome in (DONE, REFUSED) or not (c.again or rules.keeps_unsure):
         c = c._replace(at=CROSS, got=world.now if outcome == DONE else -1, stays=_hidden(world, c))
-        if c.again and not c.intent.made and rules.fenced and c.parts != world.fence:
+        if not c.intent.made and rules.fenced and c.parts != world.fence:
             return _dropped(world, i, c)  # when it is recorded
         return _with(world, i, c)
     c = c._replace(put_off=c.put_off | {c.intent.token})
@@ -365,18 +373,20 @@ def _hidden(world: ModelWorld, c: ModelController) -> tuple[ModelIntent, ...]:
 def _cross(world: ModelWorld, i: int, outcome: str, rules: Rules) -> ModelWorld:
     c = world.controllers[i]
     if c.intent is None:  # out of the store, which may have one that it does not have
-        world, known = _put(world, i, outcome, rules, (*c.pending, *c.made))
+        c = c._replace(made=c.stays, stays=())
+        world, known = _put(_with(world, i, c), i, outcome, rules, (*c.pending, *c.made))
         return _looked_again(world, i, c._replace(kept=True), rules) if known else world
     intent, token = c.intent, c.intent.token
-    made, c = c.stays, c._replace(put_off=c.put_off - {token}, stays=())
+    made = c.stays
     if c.got >= 0 and rules.keeps_made:
         at = c.got if rules.dated_by_call and not intent.made else intent.at
         made = (*made, ModelIntent(token, at, made=True))
     pending = tuple(one for one in c.pending if one.token != token)
+    # It knows the outcome, whatever the store does: what is known is not asked for again.
+    c = c._replace(put_off=c.put_off - {token}, stays=(), pending=pending, made=made)
     world, known = _put(_with(world, i, c), i, outcome, rules, (*pending, *made))
     if not known:
         return world
-    c = c._replace(pending=pending, made=made)
     if c.again:
         return _looked_again(world, i, c._replace(todo=c.todo[1:]), rules)
     return _next(world, i, c, rules)

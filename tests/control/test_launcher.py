@@ -138,7 +138,7 @@ def test_launches_of_long_ago_are_not_kept() -> None:
 
 
 def test_a_late_crossing_out_keeps_nothing_older() -> None:
-    """The store failed when the answer came: by the time it takes the outcome, the launch before has long shown."""
+    """The store failed when the answer came: by the time it takes the outcome, the launch before has shown."""
     shop = Shop()
     shop.buy(OD, 1, 0.0)
     put = shop.store.put
@@ -152,8 +152,31 @@ def test_a_late_crossing_out_keeps_nothing_older() -> None:
     with pytest.raises(StoreError):
         shop.buy(A, 1, SHOWN_S - 5.0)
     shop.store.put = put  # type: ignore[method-assign]
-    shop.repeat(2.0 * SHOWN_S)
+    assert [intent.made for intent in shop.store.get("intents")] == [False, True], "for the next controller"
+    shop.repeat(SHOWN_S + 5.0)
     assert [intent.offer for intent in shop.store.get("intents")] == [A]
+
+
+def test_what_is_known_to_be_refused_is_not_asked_again() -> None:
+    """Though the store did not take that it is known: the plan may be another one when the market sells again."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CapacityError("none left")}
+    put, puts = shop.store.put, []
+
+    def torn(key: str, value: Any) -> None:
+        puts.append(value)
+        if len(puts) == 2:  # of the outcome
+            raise StoreError("the answer was lost")
+        put(key, value)
+
+    shop.store.put = torn  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        shop.buy(OD, 2)
+    assert [outcome for _, _, outcome in shop.store.journal] == ["none left"], "it is recorded first"
+    shop.cloud.fail = {}
+    shop.repeat(60.0)
+    assert len(shop.cloud.instances) == 0
+    assert shop.store.get("intents") == ()
 
 
 def test_nothing_is_launched_that_could_not_be_written_down() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers
-from mark.domain.errors import CapacityError
+from mark.domain.errors import CapacityError, CloudError
+from mark.domain.fleet import Instance, Phase
 from mark.domain.service import SloMonitorSettings
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
@@ -17,13 +18,15 @@ BROKEN, KEPT = RecentAnswers(1000, 900), RecentAnswers(1000, 1000)
 REASON = "SLO monitor"
 
 
-def troubled(*refused: str, most: int = 200, count: int = 1) -> Bench:
+def troubled(*refused: str, most: int = 200, count: int = 1, warm_pool: int = 0) -> Bench:
     """One instance serves, as planned. Then requests are late, and of `refused` there is nothing to be had.
 
     What is as good is asked for in the same launch: those of the two zones are refused in one line.
     """
     where = resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, BIG, max_instances=most)
-    where = replace(where, service=replace(where.service, slo_monitor=SloMonitorSettings(count=count)))
+    where = replace(
+        where, service=replace(where.service, warm_pool=warm_pool, slo_monitor=SloMonitorSettings(count=count))
+    )
     planner = ScriptedPlanner(needs_forecast=True, monitors_slo=True, replans=True)
     bench = Bench(planner, where, predictor=RampPredictor())
     planner.capacity_rps = 1e6  # no surge
@@ -119,3 +122,33 @@ def test_a_burstable_does_not_rescue() -> None:
     bench = troubled(OD, SPOT, OTHER_SPOT, BIG.name)
     bench.fast()
     assert BURSTABLE.name not in [name for name, _ in rescues(bench)]
+
+
+def pooled(bench: Bench) -> None:
+    """One of what the monitor launches is stopped, in the warm pool."""
+    bench.cloud.instances[9] = Instance(9, OD, Phase.STOPPED, 0.0, stopped_s=0.0)
+
+
+def test_a_start_whose_answer_was_lost_is_the_rescue() -> None:
+    """The fleet shows that it was made."""
+    bench = troubled(warm_pool=1)
+    pooled(bench)
+    resume = bench.cloud.resume
+
+    def lost(number: int) -> None:
+        resume(number)
+        raise CloudError("the answer was lost")
+
+    bench.cloud.resume = lost  # type: ignore[method-assign]
+    bench.fast()
+    assert bench.journal()[1:] == [(f"resume #9 {OD}", "the answer was lost")]
+    assert bench.controller.state.monitor.extra == 1
+
+
+def test_a_start_that_was_refused_is_replaced_by_a_launch() -> None:
+    bench = troubled(warm_pool=1)
+    pooled(bench)
+    bench.cloud.fail = {"resume": CapacityError("no host has room")}
+    bench.fast()
+    assert bench.journal()[1:] == [(f"resume #9 {OD}", "no host has room"), (f"launch 1 {OD}", "done")]
+    assert bench.controller.state.monitor.extra == 1
