@@ -17,13 +17,14 @@ from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, 
 from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
 from mark.control.monitor import SloMonitor, default_offer, rescue_offers
 from mark.control.ports import WINDOW_S
+from mark.control.rescue import Rescue, in_vain
 from mark.control.scheduled_events import why_due
 from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
-from mark.domain.command import Command, Drain, Launch, Resume, Switch, Terminate, Warm
+from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
 from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
@@ -40,6 +41,7 @@ from mark.planning.port import PlanningContext, Policy
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
 _OLD = "it would serve an old release"
+_ADDED = "added by the SLO monitor"
 _UNSOLD = "the service may not buy it any more, and what replaces it is ready"
 
 # Commands, the new state, and what of the agenda comes next because of them.
@@ -299,7 +301,10 @@ class Decider:
             if missing > 0 and served > 0:
                 missing, served = missing - min(missing, served), served - min(missing, served)
             if missing > 0:
-                launches.append(self._launch_of(target, missing, standby=False))
+                launch = self._launch_of(target, missing, standby=False)
+                if target.reason == _ADDED:
+                    launch = self._added_as(s, state, target.offer, missing) or launch
+                launches.append(launch)
                 if surge > 0:
                     taking.add(target.offer)
         commands += self._elsewhere(s, state, launches, taking)
@@ -339,7 +344,8 @@ class Decider:
             wanted = plan.counts.get(offer, 0) + rescued.get(offer, 0)
             excess = len(instances) - wanted
             if (rollout := state.rollout) is not None and any(map(rollout.is_old, instances)):
-                if offer not in plan.counts and self._is_last(state, plan, have) and not self._is_had(s, state, offer):
+                unplanned = offer not in plan.counts and self._is_last(state, plan, have)
+                if unplanned and self._added_as(s, state, offer, 1) is None:
                     wanted = 0  # else the roll-out would wait for it
                 # Whatever is too much, what has an old release goes first, and not before others are ready.
                 reason = f"release {rollout.release} takes the place of {{}}"
@@ -364,9 +370,14 @@ class Decider:
         targets = [(target, rescued.get(target.offer, 0)) for target in plan.targets]
         for offer, count in rescued.items():
             unplanned = count > 0 and offer not in plan.counts
-            if unplanned and self._is_last(state, plan, have) and self._is_had(s, state, offer):
-                targets.append((Target(offer, 0, "added by the SLO monitor"), count))
+            if unplanned and self._is_last(state, plan, have) and self._added_as(s, state, offer, count) is not None:
+                targets.append((Target(offer, 0, _ADDED), count))
         return targets
+
+    def _added_as(self, s: Snapshot, state: ControllerState, offer: str, count: int) -> Launch | None:
+        """The launch that replaces what the SLO monitor added of an unplanned offer; None: nothing is to be had."""
+        launch = self._launch_of(Target(offer, 0, _ADDED), count, standby=False)
+        return launch if self._is_had(s, state, offer) else self._as_stand_in(launch, s, state)
 
     def _is_last(self, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> bool:
         """Has all that is planned the release that is to serve?"""
@@ -385,7 +396,10 @@ class Decider:
             return {}
         # Prices may have moved since, and another offer be what is launched next.
         offer = state.monitor.offer if state.monitor.offer in self._offers else self._monitor.offer
-        room, _ = self._room({} if state.plan is None else state.plan.counts, offer)
+        # At the price of the cheapest that is there for it.
+        standing = {i.offer for i in s.fleet.instances if state.stands_for.get(i.number) == offer}
+        cheapest = min((offer, *standing & self._offers.keys()), key=lambda name: self._offers[name].usd_per_hour)
+        room, _ = self._room({} if state.plan is None else state.plan.counts, cheapest)
         return {offer: min(state.monitor.extra_at(s.now_s), room)}
 
     def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
@@ -474,10 +488,12 @@ class Decider:
         if launches and self._planner.replans:
             launches = tuple(c for one in launches if (c := self._beside_what_is_left(one, s, state)) is not None)
         if launches and self.replans(state):
-            launches = tuple(c for one in launches if (c := self._to_be_had(one, s, state)) is not None)
-            if not launches:
-                return (), state, ()  # in the next round something may be
-            return launches, replace(state, monitor=monitor, unrescued=state.monitor), (AgendaItem.RESCUE_ELSEWHERE,)
+            (rescue,) = launches
+            found = self._to_be_had(rescue, s, state)
+            if found is not None:
+                under_way = Rescue(state.monitor, rescue.count)
+                return (found,), replace(state, monitor=monitor, rescue=under_way), (AgendaItem.RESCUE_ELSEWHERE,)
+            launches, monitor = (), in_vain(state.monitor, s.now_s)
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
 
     def _rescue_elsewhere(self, s: Snapshot, state: ControllerState) -> Decided:
@@ -485,34 +501,35 @@ class Decider:
 
         The plan, which was made from the belief that failed, does not replace it.
         """
-        before = state.unrescued
-        state = replace(state, unrescued=None)
-        # A start whose answer was lost may have been made: the fleet shows it.
+        rescue, state = state.rescue, replace(state, rescue=None)
         stopped = {i.number for i in s.fleet.instances if i.phase is Phase.STOPPED}
-        refused = [
-            o
-            for o in s.outcomes
-            if o.refused
-            and (isinstance(o.command, Launch) or (isinstance(o.command, Resume) and o.command.number in stopped))
-        ]
-        if before is None or not refused or self._monitor is None:
+        left = None if rescue is None else rescue.after(s.outcomes, stopped)
+        if left is None or self._monitor is None:
             return (), state, ()
-        lacking = sum(o.command.count - len(o.started) if isinstance(o.command, Launch) else 1 for o in refused)
         own = self._offers[self._monitor.offer]
-        rescue = Launch(refused[0].command.reason, lacking * own.usd_per_hour, own.name, lacking)
-        other = self._to_be_had(rescue, s, state)
+        reason, usd_per_hour = s.outcomes[0].command.reason, left.lacking * own.usd_per_hour
+        other = self._to_be_had(Launch(reason, usd_per_hour, own.name, left.lacking), s, state)
         if other is not None:
-            return (other,), replace(state, unrescued=before), (AgendaItem.RESCUE_ELSEWHERE,)
-        extra = state.monitor.extra - lacking
-        monitor = before if extra <= before.extra else replace(state.monitor, extra=extra)
+            return (other,), replace(state, rescue=left), (AgendaItem.RESCUE_ELSEWHERE,)
+        extra = state.monitor.extra - left.lacking
+        some = extra > left.before.extra
+        monitor = replace(state.monitor, extra=extra) if some else in_vain(left.before, s.now_s)
         return (), replace(state, monitor=monitor), ()
 
     def _to_be_had(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
-        """The rescue, or, while its offer is put off, one that counts for it. A burstable would spend its credits."""
+        """The rescue, or, while its offer is put off and none is in the warm pool, one that counts for it."""
         known, boots = state.beliefs.get(rescue.offer), state.boots.get(rescue.offer)
         refused = known is not None and known.refusals > 0 and s.now_s < known.until_s
         if not refused and not (boots and s.now_s < boots.until_s):
             return rescue
+        pooled = _of_release(state, s.fleet).pooled()
+        starts = any(i.offer == rescue.offer and (i.stopped_s or 0.0) <= s.now_s for i in pooled)
+        if starts and state.not_resumed.get(rescue.offer, s.now_s) <= s.now_s:
+            return rescue
+        return self._as_stand_in(rescue, s, state)
+
+    def _as_stand_in(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
+        """Another offer that may be had, to count for the rescue's. A burstable would spend its credits."""
         why = f"; {rescue.offer} is not to be had"
         others = (o for o in self._rescue_offers if o.market is not Market.BURSTABLE and o.name != rescue.offer)
         other = next((o for o in others if self._is_had(s, state, o.name)), None)

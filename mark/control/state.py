@@ -18,6 +18,7 @@ from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots, ended
 from mark.control.held_releases import HeldRelease
 from mark.control.monitor import MonitorState
+from mark.control.rescue import Rescue
 from mark.control.rollout import Rollout
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
@@ -73,11 +74,11 @@ class ControllerState:
     agenda: tuple[AgendaItem, ...] = ()  # what is left of the current round's
     deferred: tuple[Command, ...] = ()  # to be done once the market sold what was asked for
     replanning: Replanning | None = None
-    unrescued: MonitorState | None = None  # the monitor's before the rescue that is under way
+    rescue: Rescue | None = None
 
 
 # Not stored: a new process observes them again, and the paths of a forecast would fill an item of the store.
-_OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning", "unrescued")
+_OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning", "rescue")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
 _durable_of = attrgetter(*_DURABLE)
 _FORGOTTEN: dict[str, Any] = {name: getattr(ControllerState(), name) for name in _OF_THE_PROCESS}
@@ -130,7 +131,7 @@ def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> Controll
     if not notices and not state.agenda and not state.deferred and state.replanning is None:
         return state
     return replace(
-        state, agenda=(), notices=state.notices + notices, deferred=(), replanning=None, unrescued=None
+        state, agenda=(), notices=state.notices + notices, deferred=(), replanning=None, rescue=None
     )  # fmt: skip
 
 

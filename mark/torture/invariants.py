@@ -239,7 +239,8 @@ class Watch:
         if rollout is not None and rollout.stage is not RolloutStage.DONE:
             wanted += wanted + 1  # on the way back as many as are planned are launched beside them, and one canary
             surge.update(plan.counts)
-            surge[monitor.offer] += extra  # what was added is replaced as well
+            for offer in {monitor.offer, *(machines[number].view.offer for number in started)}:
+                surge[offer] += extra  # what was added is replaced as well, by whatever can be had
         serving = (Phase.PENDING, Phase.READY)
         live = [
             m.view.offer
@@ -377,7 +378,7 @@ class Watch:
         if kept != seen.limits[-1][1]:
             seen.limits.append((now_s, kept))
         seen.limits[-1] = now_s, kept
-        while now_s - max(seen.limits[0][0], self._hindered_s, self._led_s) > LOWERED_S:
+        while self._leader is not None and now_s - max(seen.limits[0][0], self._hindered_s, self._led_s) > LOWERED_S:
             del seen.limits[0]
 
     def _limits(self, truth: TorturedService) -> None:

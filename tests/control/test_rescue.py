@@ -8,30 +8,34 @@ from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers
 from mark.domain.errors import CapacityError, CloudError
 from mark.domain.fleet import Instance, Phase
-from mark.domain.service import SloMonitorSettings
+from mark.domain.service import RolloutSettings, SloMonitorSettings
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
 
 OD, SPOT, OTHER_SPOT = ON_DEMAND.name, SPOT_A.name, SPOT_B.name
 BIG = offer("m5.large", usd_per_hour=0.096)
-BROKEN, KEPT = RecentAnswers(1000, 900), RecentAnswers(1000, 1000)
+BROKEN, BETTER, KEPT = RecentAnswers(1000, 900), RecentAnswers(1000, 950), RecentAnswers(1000, 1000)
+ALL = (OD, SPOT, OTHER_SPOT, BIG.name)
 REASON = "SLO monitor"
 
 
-def troubled(*refused: str, most: int = 200, count: int = 1, warm_pool: int = 0) -> Bench:
+def troubled(
+    *refused: str, most: int = 200, usd: float = 100.0, count: int = 1, warm_pool: int = 0, release: str = ""
+) -> Bench:
     """One instance serves, as planned. Then requests are late, and of `refused` there is nothing to be had.
 
     What is as good is asked for in the same launch: those of the two zones are refused in one line.
     """
-    where = resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, BIG, max_instances=most)
-    where = replace(
-        where, service=replace(where.service, warm_pool=warm_pool, slo_monitor=SloMonitorSettings(count=count))
-    )
+    where = resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, BIG, max_instances=most, max_usd_per_hour=usd)
+    settings, rollout = SloMonitorSettings(count=count), RolloutSettings(canary_share=0.0)
+    where = replace(where, service=replace(where.service, warm_pool=warm_pool, slo_monitor=settings, rollout=rollout))
     planner = ScriptedPlanner(needs_forecast=True, monitors_slo=True, replans=True)
-    bench = Bench(planner, where, predictor=RampPredictor())
+    bench = Bench(planner, where, predictor=RampPredictor(), release=release)
     planner.capacity_rps = 1e6  # no surge
+    bench.fast()
     bench.tick({BIG.name: 1})
     bench.cloud.boot()
+    bench.fast()
     bench.cloud.fail = {name: CapacityError(f"no {name}") for name in refused}
     bench.telemetry.latest = BROKEN
     return bench
@@ -152,3 +156,66 @@ def test_a_start_that_was_refused_is_replaced_by_a_launch() -> None:
     bench.fast()
     assert bench.journal()[1:] == [(f"resume #9 {OD}", "no host has room"), (f"launch 1 {OD}", "done")]
     assert bench.controller.state.monitor.extra == 1
+
+
+def test_what_is_pooled_starts_while_its_offer_is_put_off() -> None:
+    """That an offer was refused says nothing of what is stopped."""
+    bench = troubled(OD, warm_pool=1)
+    bench.tick({BIG.name: 1, OD: 1})
+    bench.planner.wanted = {BIG.name: 1}
+    pooled(bench)
+    bench.fast()
+    assert bench.journal()[-1] == (f"resume #9 {OD}", "done")
+
+
+def test_an_earlier_rescue_stays_while_no_other_can_be_had() -> None:
+    """It helped: with less there would be more trouble. In a minute and a half the next one is asked for again."""
+    bench = troubled()
+    bench.fast()
+    bench.cloud.boot()
+    bench.telemetry.latest = BETTER
+    bench.clock.t_s += 300.0
+    bench.cloud.fail = {name: CapacityError(f"no {name}") for name in ALL}
+    bench.fast()
+    assert [name for name, _ in rescues(bench)] == [OD, OD, SPOT, BIG.name]
+    bench.tick()
+    assert bench.cloud.fleet().live() == {BIG.name: 1, OD: 1}
+    for _ in range(7):
+        bench.fast()
+    bench.tick()
+    assert bench.controller.state.monitor.extra == 1, "put off all the time, and kept"
+    bench.cloud.fail = {}
+    bench.clock.t_s += 90.0
+    bench.fast()
+    assert rescues(bench)[-1] == (OD, "done")
+    assert bench.controller.state.monitor.extra == 2
+
+
+def test_a_stand_in_has_room_by_its_own_price() -> None:
+    """$0.226 an hour is within the limit; with what it stands in for it would be $0.277."""
+    bench = troubled(OD, usd=0.26)
+    bench.fast()
+    bench.cloud.boot()
+    bench.tick({BIG.name: 2})
+    bench.cloud.boot()
+    bench.fast()
+    bench.tick()
+    assert bench.cloud.fleet().live() == {BIG.name: 2, SPOT: 1}
+
+
+def test_a_new_release_replaces_a_stand_in_by_another() -> None:
+    """What it stands in for is not to be had still."""
+    bench = troubled(OD, release="r1")
+    bench.fast()
+    bench.cloud.boot()
+    assert bench.cloud.fleet().live() == {BIG.name: 1, SPOT: 1}
+    bench.release = "r2"
+    bench.controller = bench.controller_again(RampPredictor())
+    for _ in range(3):  # within the pause
+        bench.tick()
+        answering = bench.cloud.fleet().ready()
+        assert answering.keys() >= {SPOT}, "until the other one is ready"
+        bench.cloud.boot()
+        bench.fast()
+    releases = {i.offer: i.release for i in bench.cloud.fleet().instances}
+    assert releases == {BIG.name: "r2", SPOT: "r2"}
