@@ -256,10 +256,13 @@ class Controller:
         plan, rollout = self.state.plan, self.state.rollout
         if rollout is not None and release not in (rollout.release, rollout.candidate):
             return 0.0  # it is not to serve any more
-        if plan is None or (rollout is not None and rollout.stage is not RolloutStage.DONE):
+        if plan is None:
             return math.inf
         shown = sum(map(counts_toward_target, self._fleet(now_s).instances))
-        return sum(plan.counts.values()) + self.state.monitor.extra_at(now_s) - shown
+        wanted = sum(plan.counts.values()) + self.state.monitor.extra_at(now_s)
+        if rollout is not None and rollout.stage is not RolloutStage.DONE:
+            wanted += wanted + 1  # at most: on the way back as many beside them, and a canary
+        return wanted - shown
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""

@@ -451,7 +451,13 @@ class Watch:
         """Below what the load needs, though something is to be had and nothing hinders the controllers."""
         now_s = self._world.now_s
         serving = (Phase.PENDING, Phase.READY)
-        there = sum(m.view.phase in serving and not m.view.standby for m in truth.cloud.machines.values())
+        running = [m.view for m in truth.cloud.machines.values() if m.view.phase is not Phase.STOPPED]
+        limits = seen.limits[-1][1]
+        usd_per_hour = sum(truth.cloud.offers[i.offer].usd_per_hour for i in running)
+        dearest = max(truth.cloud.offers[offer.name].usd_per_hour for offer in OFFERS)
+        full = len(running) >= limits.max_instances or usd_per_hour + dearest > limits.max_usd_per_hour
+        # At a limit a standby that serves is in the place of another one, until its credits are spent.
+        there = sum(i.phase in serving and (full or not i.standby) for i in running)
         refused = dict(truth.cloud.conditions.refused)
         sold = any(offer.name not in refused for offer in OFFERS)
         needed = self._needed(truth)

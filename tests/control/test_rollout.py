@@ -708,6 +708,26 @@ def test_a_throttled_launch_of_a_refused_release_is_given_up() -> None:
     assert world.releases() == {"a": 4}
 
 
+def test_a_throttled_spike_is_over_in_a_roll_out() -> None:
+    """More than a roll-out may have at most is launched for nothing."""
+    world = Rolling(serving(), wanted=2)
+    world.deploy("b")
+    world.until(RolloutStage.CANARY)
+    world.run(120.0)
+    world.cloud.fail = {LARGE: ThrottledError("later")}
+    world.planner.wanted = {LARGE: 12}
+    world.run(60.0)
+    assert world.controller._launcher.unsure(standby=False)[LARGE] > 2
+    world.planner.wanted = {LARGE: 2}
+    world.run(60.0)
+    world.cloud.fail = {}
+    most = 0
+    for _ in range(60):
+        world.run(5.0)
+        most = max(most, len(world.cloud.instances))
+    assert most == 3, "one more than wanted"
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_boots_that_were_not_watched_condemn_no_release(other: bool) -> None:
     """They served while the service was paused, or until another controller took over, and were taken back."""
