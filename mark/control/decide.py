@@ -302,7 +302,7 @@ class Decider:
                 missing, served = missing - min(missing, served), served - min(missing, served)
             if missing > 0:
                 launch = self._launch_of(target, missing, standby=False)
-                if target.reason == _ADDED:
+                if target.offer not in plan.counts:
                     launch = self._added_as(s, state, target.offer, missing) or launch
                 launches.append(launch)
                 if surge > 0:

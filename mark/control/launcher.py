@@ -350,7 +350,7 @@ class Launcher:
         self._keep(self._intents, self._made)
 
     def _cross_out(self, intent: Intent) -> None:
-        """It has ended, and nothing was launched."""
+        """It has ended, and is not repeated."""
         self._known(intent, ())
         self._keep(self._intents, self._made)
 
