@@ -19,7 +19,7 @@ from mark.control.monitor import SloMonitor, default_offer, rescue_offers
 from mark.control.ports import WINDOW_S
 from mark.control.rescue import Rescue, in_vain
 from mark.control.scheduled_events import why_due
-from mark.control.snapshot import Snapshot
+from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
@@ -307,8 +307,12 @@ class Decider:
                 launches.append(launch)
                 if surge > 0:
                     taking.add(target.offer)
-        commands += self._elsewhere(s, state, launches, taking)
-        deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, state, plan, fleet)]
+        ends = self._end_excess(s, state, plan, have)
+        launches = self._elsewhere(s, state, launches, taking)
+        if not self.replans(state):
+            launches, ends = self._beside_what_ends(launches, ends, state)
+        commands += launches
+        deferred = [*ends, *self._follow_standbys(s, state, plan, fleet)]
         if plan.warm > 0:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
         return commands, replace(state, deferred=tuple(deferred)), (AgendaItem.SETTLE,)
@@ -329,8 +333,38 @@ class Decider:
             if state.replanning.left > 0:
                 return (), state, (AgendaItem.REPLAN,)
         elif deferred:
+            kept = _kept(s.outcomes)
+            if kept:
+                state = replace(state, stands_for={**state.stands_for, **kept})
+                deferred = tuple(c for c in deferred if not (isinstance(c, Drain | Terminate) and c.number in kept))
             return deferred, state, (AgendaItem.SETTLE,)
         return (), _planned(state), ()
+
+    def _beside_what_ends(
+        self, launches: list[Launch], ends: list[Command], state: ControllerState
+    ) -> tuple[list[Launch], list[Command]]:
+        """Where the planner is not asked again: the launches, each with what of the `ends` may stay for it.
+
+        A plan of another process, while there is no forecast to make one by, may be of another market, and of before
+        what serves was launched: nothing is ended for that, and what does the same need not be launched.
+        """
+        if state.rollout is not None and state.rollout.stage is not releases.RolloutStage.DONE:
+            return launches, ends  # what ends has an old release
+        left = [c for c in reversed(ends) if isinstance(c, Drain | Terminate)]
+        found: list[Launch] = []
+        for launch in launches:
+            others = {other.name for other in instead_of(self._offers[launch.offer], self._resolved)}
+            kept = tuple(c.number for c in left if c.offer in others)[: launch.count]
+            left = [c for c in left if c.number not in kept]
+            found.append(replace(launch, kept=kept))
+        if not (self._planner.replans and self._planner.needs_forecast):
+            return found, ends
+        lacking = ((launch, launch.count - len(launch.kept)) for launch in found)
+        return [
+            replace(launch, count=count, usd_per_hour=count * self._offers[launch.offer].usd_per_hour, kept=())
+            for launch, count in lacking
+            if count > 0
+        ], []
 
     def _end_excess(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
@@ -978,6 +1012,16 @@ def _have(state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[In
         if i.number in counted:
             have.setdefault(counted[i.number], []).append(i)
     return have
+
+
+def _kept(outcomes: Sequence[Outcome]) -> dict[int, str]:
+    """Number -> the planned offer: what is to stay for what the market lacked of that."""
+    return {
+        number: outcome.planned
+        for outcome in outcomes
+        if isinstance(outcome.command, Launch) and outcome.refused
+        for number in outcome.command.kept[: outcome.command.count - len(outcome.started)]
+    }
 
 
 def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool, float, int]]:

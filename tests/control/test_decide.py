@@ -19,9 +19,9 @@ from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan, Target
 from mark.planning.port import Policy
-from tests.control.control_fakes import ON_DEMAND, SPOT_A, ScriptedPlanner, resolved
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, ScriptedPlanner, resolved
 
-OD, A = ON_DEMAND.name, SPOT_A.name
+OD, A, B = ON_DEMAND.name, SPOT_A.name, SPOT_B.name
 NOTHING = RecentAnswers(0, 0)
 
 
@@ -122,6 +122,44 @@ def test_what_was_launched_instead_of_an_offer_stands_for_it() -> None:
     state = learn(ControllerState(), Outcome(launch, "done", done=True, started=(4,), planned=A), 60.0)
     assert state.stands_for == {4: A}
     assert learn(state, Outcome(Drain("spare", 0.0, OD, 4), "done", done=True), 60.0) is state
+
+
+@pytest.mark.parametrize(("started", "kept"), [(0, (1, 2)), (1, (1,))])
+def test_what_the_market_lacks_ends_nothing_that_does_the_same(started: int, kept: tuple[int, ...]) -> None:
+    """Three of zone B are to be replaced by two of zone A, by a planner that is not asked again."""
+    one, seen = decider({A: 2}), snapshot(ready(1, B), ready(2, B), ready(3, B))
+    (launch,), state = one.decide(replace(seen, agenda=TICK), ControllerState())
+    assert isinstance(launch, Launch)
+    assert (launch.count, launch.kept) == (2, (1, 2))
+    outcome = replace(refused(launch), started=tuple(range(10, 10 + started)))
+    drains, state = one.decide(replace(seen, outcomes=(outcome,)), state)
+    assert {c.number for c in drains if isinstance(c, Drain)} == {1, 2, 3} - {*kept}
+    assert state.stands_for == dict.fromkeys(kept, A)
+
+
+def test_nothing_ends_for_the_plan_of_another_process() -> None:
+    """It may be of another market, and of before what serves was launched. One of two does the same."""
+    planner = ScriptedPlanner(needs_forecast=True, replans=True)
+    one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
+    state = ControllerState(plan=Plan(0.0, (Target(A, 2, "planned an hour ago"),)))
+    seen = snapshot(ready(1, B), ready(2, BURSTABLE.name), gap=True)
+    (launch,), state = one.decide(replace(seen, agenda=TICK), state)
+    assert isinstance(launch, Launch)
+    assert (launch.offer, launch.count, launch.kept) == (A, 1, ())
+    done = Outcome(launch, "done", done=True, started=(3,), planned=A)
+    assert one.decide(replace(seen, outcomes=(done,)), state)[0] == ()
+    planner.wanted = {B: 1}
+    drains, _ = one.decide(replace(seen, agenda=TICK, gap=False, forecast=forecast()), state)
+    assert [c.number for c in drains if isinstance(c, Drain)] == [2]
+
+
+def test_a_plan_of_another_process_still_ends_an_old_release() -> None:
+    planner = ScriptedPlanner(needs_forecast=True, replans=True)
+    one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
+    rollout = Rollout("b", RolloutStage.ROLLING, before="a")
+    state = ControllerState(plan=Plan(0.0, (Target(A, 1, "planned an hour ago"),)), rollout=rollout)
+    drains, _ = one.decide(snapshot(ready(1, A, release="a"), ready(2, A, release="b"), gap=True, agenda=TICK), state)
+    assert [c.number for c in drains if isinstance(c, Drain)] == [1]
 
 
 @pytest.mark.parametrize("drained", [True, False])
