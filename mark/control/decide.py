@@ -19,7 +19,7 @@ from mark.control.monitor import SloMonitor, default_offer, rescue_offers
 from mark.control.ports import WINDOW_S
 from mark.control.rescue import Rescue, in_vain
 from mark.control.scheduled_events import why_due
-from mark.control.snapshot import Outcome, Snapshot
+from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
@@ -219,7 +219,7 @@ class Decider:
         context = PlanningContext(
             s.now_s,
             self._resolved,
-            _without_surge(state, fleet),
+            self._without_surge(state, fleet),
             forecast,
             rps,
             {} if first else s.utilization,
@@ -232,6 +232,19 @@ class Decider:
         plan = self._not_empty(plan, fleet)
         plan = plan if forecast is None else replace(plan, predictor=forecast.predictor)
         return plan, replace(state, window=window, memory=memory)
+
+    def _without_surge(self, state: ControllerState, fleet: Fleet) -> Fleet:
+        """As the planner is to see it: what is there for the time of a roll-out is no fleet to plan with."""
+        rollout = state.rollout
+        if rollout is None or rollout.stage is releases.RolloutStage.DONE or state.plan is None:
+            return fleet
+        fleet = _without_canaries(state, fleet)
+        hidden: set[int] = set()
+        for offer, instances in self._have(state, fleet, state.plan).items():
+            if any(map(rollout.is_old, instances)):
+                last = sorted(instances, key=lambda i: (i.phase is not Phase.READY, i.launched_s, i.number))
+                hidden |= {i.number for i in last[state.plan.counts.get(offer, 0) :]}
+        return replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in hidden))
 
     def _beliefs(self, state: ControllerState, now_s: float) -> dict[str, Belief]:
         """What the market was seen to do; what does not boot is not to be had either."""
@@ -284,11 +297,11 @@ class Decider:
         commands: list[Command] = []
         launches: list[Launch] = []
         taking: set[str] = set()  # offers whose launches take the place of an old release
-        if plan.leaving:
+        if plan.leaving and not self._follows_blindly(state):  # else they may have credits again
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self._end(i, "its credits are spent") for i in spent]
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
-        have = _have(state, fleet, plan)
+        have = self._have(state, fleet, plan)
         served = _served_meanwhile(state, s.fleet)
         for target, added in self._with_rescued(s, state, plan, have):
             there_now = have.get(target.offer, ())
@@ -307,12 +320,8 @@ class Decider:
                 launches.append(launch)
                 if surge > 0:
                     taking.add(target.offer)
-        ends = self._end_excess(s, state, plan, have)
-        launches = self._elsewhere(s, state, launches, taking)
-        if not self.replans(state):
-            launches, ends = self._beside_what_ends(launches, ends, state)
-        commands += launches
-        deferred = [*ends, *self._follow_standbys(s, state, plan, fleet)]
+        commands += self._elsewhere(s, state, launches, taking)
+        deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, state, plan, fleet)]
         if plan.warm > 0:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
         return commands, replace(state, deferred=tuple(deferred)), (AgendaItem.SETTLE,)
@@ -333,38 +342,36 @@ class Decider:
             if state.replanning.left > 0:
                 return (), state, (AgendaItem.REPLAN,)
         elif deferred:
-            kept = _kept(s.outcomes)
-            if kept:
-                state = replace(state, stands_for={**state.stands_for, **kept})
-                deferred = tuple(c for c in deferred if not (isinstance(c, Drain | Terminate) and c.number in kept))
             return deferred, state, (AgendaItem.SETTLE,)
         return (), _planned(state), ()
 
-    def _beside_what_ends(
-        self, launches: list[Launch], ends: list[Command], state: ControllerState
-    ) -> tuple[list[Launch], list[Command]]:
-        """Where the planner is not asked again: the launches, each with what of the `ends` may stay for it.
+    def _have(self, state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
+        """Instances by the planned offer that they count for.
 
-        A plan of another process, while there is no forecast to make one by, may be of another market, and of before
-        what serves was launched: nothing is ended for that, and what does the same need not be launched.
+        The plan of another process may be of another market, and of before what serves was launched: for what it lacks
+        of one offer counts what is too much of another one that does the same.
         """
-        if state.rollout is not None and state.rollout.stage is not releases.RolloutStage.DONE:
-            return launches, ends  # what ends has an old release
-        left = [c for c in reversed(ends) if isinstance(c, Drain | Terminate)]
-        found: list[Launch] = []
-        for launch in launches:
-            others = {other.name for other in instead_of(self._offers[launch.offer], self._resolved)}
-            kept = tuple(c.number for c in left if c.offer in others)[: launch.count]
-            left = [c for c in left if c.number not in kept]
-            found.append(replace(launch, kept=kept))
-        if not (self._planner.replans and self._planner.needs_forecast):
-            return found, ends
-        lacking = ((launch, launch.count - len(launch.kept)) for launch in found)
-        return [
-            replace(launch, count=count, usd_per_hour=count * self._offers[launch.offer].usd_per_hour, kept=())
-            for launch, count in lacking
-            if count > 0
-        ], []
+        have: dict[str, list[Instance]] = {}
+        counted = counted_as(state.stands_for, fleet, plan.counts)
+        for i in fleet.instances:
+            if i.number in counted:
+                have.setdefault(counted[i.number], []).append(i)
+        if self._follows_blindly(state):
+            for offer, count in plan.counts.items():
+                for other in instead_of(self._offers[offer], self._resolved):
+                    those = have.get(other.name, [])
+                    added = state.monitor.extra if other.name == state.monitor.offer else 0
+                    more = len(those) - plan.counts.get(other.name, 0) - added
+                    spare = min(more, count - len(have.get(offer, ())))
+                    if spare > 0:
+                        those.sort(key=lambda i: (i.phase is not Phase.READY, i.launched_s, i.number))
+                        have.setdefault(offer, []).extend(those[:spare])
+                        del those[:spare]
+        return have
+
+    def _follows_blindly(self, state: ControllerState) -> bool:
+        """Is the plan another process's, as there is no forecast yet to make one by?"""
+        return self._planner.needs_forecast and state.believed is None
 
     def _end_excess(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
@@ -389,7 +396,11 @@ class Decider:
                 commands += [self._end(i, reason.format(i.release or "one without a name")) for i in ending]
             elif excess > 0:
                 reason = reasons.get(offer, "the plan needs none of it any more")
-                commands += [self._end(i, reason) for i in sorted(instances, key=_ending_order(offer))[:excess]]
+                ending = sorted(instances, key=_ending_order(offer))[:excess]
+                if self._follows_blindly(state):  # it may have been made for less than what arrives now
+                    commands += self._beyond_limits(s.fleet, ending)
+                else:
+                    commands += [self._end(i, reason) for i in ending]
         return commands
 
     def _with_rescued(
@@ -504,8 +515,8 @@ class Decider:
         state = replace(state, beliefs=beliefs, counted_notices=len(notices))
         replans = self.replans(state)
         planned = state.plan.counts if state.plan is not None and not replans else {}
-        live = Counter(counted_as(state.stands_for, _without_canaries(state, fleet), planned).values())
-        missing = {offer: count - live[offer] for offer, count in planned.items()}
+        have = self._have(state, _without_canaries(state, fleet), state.plan) if state.plan is not None else {}
+        missing = {offer: count - len(have.get(offer, ())) for offer, count in planned.items()}
         commands = self._handler.on_notices(notices, _of_release(state, fleet), missing, state.stands_for, s.now_s)
         again: tuple[AgendaItem, ...] = ()
         if replans:
@@ -582,7 +593,7 @@ class Decider:
         plan, rollout = state.plan, state.rollout
         if plan is None or (rollout is not None and rollout.stage is not releases.RolloutStage.DONE):
             return rescue
-        have = _have(state, mark_unhealthy(s.fleet, s.now_s), plan).get(rescue.offer, [])
+        have = self._have(state, mark_unhealthy(s.fleet, s.now_s), plan).get(rescue.offer, [])
         left = max(0, len(have) - plan.counts.get(rescue.offer, 0) - state.monitor.extra)
         if left == 0:
             return rescue
@@ -694,7 +705,7 @@ class Decider:
         """What was to run until the rest of the plan is ready need not run until the next tick."""
         if state.plan is None or not any(target.spare for target in state.plan.targets):
             return [], state
-        have = _have(state, _without_canaries(state, fleet), state.plan)
+        have = self._have(state, _without_canaries(state, fleet), state.plan)
         ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
         plan = without_spares(state.plan, ready, self._capacity_rps)
         if plan.counts == state.plan.counts:
@@ -766,7 +777,7 @@ class Decider:
         # What is stopped would serve the old release once it is started.
         ends: list[Command] = [Terminate(_OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
         old = [i for i in fleet.instances if rollout.is_old(i) and counts_toward_target(i)]
-        have = _have(state, fleet, plan)
+        have = self._have(state, fleet, plan)
         if sum(i.phase is Phase.READY for those in have.values() for i in those) >= sum(plan.counts.values()):
             bridging = [i for i in fleet.instances if i.standby and i.phase is Phase.READY and rollout.is_old(i)]
             ends += [self._end(i, _OLD) for i in bridging]
@@ -891,7 +902,7 @@ class Decider:
             return commands, state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
         booting = any(i.phase is Phase.PENDING and counts_toward_target(i) for i in fleet.instances)
-        have = _have(state, _without_bad(state, _without_canaries(state, fleet)), state.plan)
+        have = self._have(state, _without_bad(state, _without_canaries(state, fleet)), state.plan)
         ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
         counts = state.plan.counts
         serving = [i for i in s.fleet.leaving if i.phase is Phase.READY]
@@ -957,20 +968,6 @@ def _served_meanwhile(state: ControllerState, fleet: Fleet) -> int:
     return releases.serving_on(rollout, fleet)
 
 
-def _without_surge(state: ControllerState, fleet: Fleet) -> Fleet:
-    """As the planner is to see it: what is there for the time of a roll-out is no fleet to plan with."""
-    rollout = state.rollout
-    if rollout is None or rollout.stage is releases.RolloutStage.DONE or state.plan is None:
-        return fleet
-    fleet = _without_canaries(state, fleet)
-    hidden: set[int] = set()
-    for offer, instances in _have(state, fleet, state.plan).items():
-        if any(map(rollout.is_old, instances)):
-            last = sorted(instances, key=lambda i: (i.phase is not Phase.READY, i.launched_s, i.number))
-            hidden |= {i.number for i in last[state.plan.counts.get(offer, 0) :]}
-    return replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in hidden))
-
-
 def _of_release(state: ControllerState, fleet: Fleet) -> Fleet:
     """Without what is stopped and would serve another release once it is started."""
     rollout = state.rollout
@@ -1002,26 +999,6 @@ def from_now(forecast: Forecast, now_s: float) -> Forecast:
         forecast.predictor,
         None if forecast.paths_rps is None else forecast.paths_rps[:, span],
     )
-
-
-def _have(state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
-    """Instances by the planned offer that they count for."""
-    have: dict[str, list[Instance]] = {}
-    counted = counted_as(state.stands_for, fleet, plan.counts)
-    for i in fleet.instances:
-        if i.number in counted:
-            have.setdefault(counted[i.number], []).append(i)
-    return have
-
-
-def _kept(outcomes: Sequence[Outcome]) -> dict[int, str]:
-    """Number -> the planned offer: what is to stay for what the market lacked of that."""
-    return {
-        number: outcome.planned
-        for outcome in outcomes
-        if isinstance(outcome.command, Launch) and outcome.refused
-        for number in outcome.command.kept[: outcome.command.count - len(outcome.started)]
-    }
 
 
 def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool, float, int]]:

@@ -141,8 +141,7 @@ class Launcher:
         return self._resolved.offers
 
     def launch(self, now_s: float, command: Launch, *, substitute: bool) -> Iterator[Outcome]:
-        """Launch within the limits; with `substitute`, what the market lacks in other zones, then on demand, but for
-        what of that is `kept`.
+        """Launch within the limits; with `substitute`, what the market lacks in other zones, then on demand.
 
         Without, the planner is asked again and says itself what to launch instead.
         """
@@ -151,8 +150,8 @@ class Launcher:
         if outcome.refused and not substitute:
             self.fall_back(f"planned again without {planned.instance}/{planned.market}")
             return
-        missing, why_not = command.count - len(outcome.started) - len(command.kept), outcome.text
-        for other in instead_of(planned, self._resolved) if outcome.refused and missing > 0 else ():
+        missing, why_not = command.count - len(outcome.started), outcome.text
+        for other in instead_of(planned, self._resolved) if outcome.refused else ():
             reason = f"instead of {planned.name} ({why_not}): {command.reason}"
             retry = Launch(reason, missing * other.usd_per_hour, other.name, missing, command.standby, command.release)
             outcome = yield from self._launch_one(now_s, retry, planned)

@@ -31,7 +31,6 @@ class Launch(Command):
     release: str = ""  # to boot from
     alternatives: tuple[str, ...] = ()  # offers that will do as well
     planned: str = ""  # the offer that it counts for; "": its own
-    kept: tuple[int, ...] = ()  # numbers of instances to stay for what the market lacks of it: they do the same
 
     def _object(self) -> str:
         of = f" of release {self.release}" if self.release else ""

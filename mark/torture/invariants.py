@@ -131,6 +131,7 @@ class _Seen:
     paid_usd: float = 0.0
     beside: dict[str, tuple[float, float]] = field(default_factory=dict)  # new bad releases beside a good one: `JUDGED`
     looked_s: float = 0.0
+    judged_s: float = 0.0  # when it was seen last which releases a leader has taken back
     refused_releases: set[str] = field(default_factory=set)  # good ones
 
 
@@ -361,12 +362,16 @@ class Watch:
     def _misjudged(self, truth: TorturedService, seen: _Seen, leader: TorturedProcess | None) -> None:
         controller = None if leader is None else leader.controllers.get(truth.name)
         rollout = None if controller is None else controller.state.rollout
-        if rollout is None or truth.good not in rollout.refused or truth.good in seen.refused_releases:
+        if rollout is None:
+            return
+        # The verdict may be of the last round of a controller that stood still then, for an hour.
+        now_s, since_s = self._world.now_s, seen.judged_s
+        seen.judged_s = now_s
+        if truth.good not in rollout.refused or truth.good in seen.refused_releases:
             return
         seen.refused_releases.add(truth.good)
-        now_s = self._world.now_s
         faults = self._world.schedule.faults
-        if not any(f.kind in _MISJUDGES and f.start_s <= now_s <= f.end_s + MISJUDGED_S for f in faults):
+        if not any(f.kind in _MISJUDGES and f.start_s <= now_s and since_s <= f.end_s + MISJUDGED_S for f in faults):
             self._break("misjudged", f"{truth.name}: {truth.good} is taken back: {rollout.reason}")
 
     def _unhindered(self, leader: TorturedProcess | None, for_s: float) -> bool:

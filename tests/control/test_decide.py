@@ -10,6 +10,7 @@ import pytest
 
 from mark.control.agenda import FAST, TICK, AgendaItem
 from mark.control.decide import Decider
+from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.snapshot import Outcome, Snapshot
@@ -124,42 +125,85 @@ def test_what_was_launched_instead_of_an_offer_stands_for_it() -> None:
     assert learn(state, Outcome(Drain("spare", 0.0, OD, 4), "done", done=True), 60.0) is state
 
 
-@pytest.mark.parametrize(("started", "kept"), [(0, (1, 2)), (1, (1,))])
-def test_what_the_market_lacks_ends_nothing_that_does_the_same(started: int, kept: tuple[int, ...]) -> None:
-    """Three of zone B are to be replaced by two of zone A, by a planner that is not asked again."""
-    one, seen = decider({A: 2}), snapshot(ready(1, B), ready(2, B), ready(3, B))
-    (launch,), state = one.decide(replace(seen, agenda=TICK), ControllerState())
-    assert isinstance(launch, Launch)
-    assert (launch.count, launch.kept) == (2, (1, 2))
-    outcome = replace(refused(launch), started=tuple(range(10, 10 + started)))
-    drains, state = one.decide(replace(seen, outcomes=(outcome,)), state)
-    assert {c.number for c in drains if isinstance(c, Drain)} == {1, 2, 3} - {*kept}
-    assert state.stands_for == dict.fromkeys(kept, A)
-
-
-def test_nothing_ends_for_the_plan_of_another_process() -> None:
-    """It may be of another market, and of before what serves was launched. One of two does the same."""
-    planner = ScriptedPlanner(needs_forecast=True, replans=True)
+def blind(wanted: dict[str, int], *, replans: bool = True, **more: Any) -> tuple[Decider, ControllerState]:
+    """A controller that has just begun to lead, with the plan of another one, before there is a forecast."""
+    planner = ScriptedPlanner(needs_forecast=True, replans=replans)
+    targets = tuple(Target(offer, count, "planned an hour ago") for offer, count in wanted.items())
     one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
-    state = ControllerState(plan=Plan(0.0, (Target(A, 2, "planned an hour ago"),)))
+    return one, ControllerState(plan=Plan(0.0, targets), **more)
+
+
+@pytest.mark.parametrize("replans", [True, False])
+def test_nothing_ends_for_the_plan_of_another_process(replans: bool) -> None:
+    """It may be of another market, and of before what serves was launched. One of two does the same."""
+    one, state = blind({A: 2}, replans=replans)
     seen = snapshot(ready(1, B), ready(2, BURSTABLE.name), gap=True)
     (launch,), state = one.decide(replace(seen, agenda=TICK), state)
     assert isinstance(launch, Launch)
-    assert (launch.offer, launch.count, launch.kept) == (A, 1, ())
-    done = Outcome(launch, "done", done=True, started=(3,), planned=A)
-    assert one.decide(replace(seen, outcomes=(done,)), state)[0] == ()
+    assert (launch.offer, launch.count) == (A, 1)
+    again, state = one.decide(replace(seen, outcomes=(refused(launch),)), state)
+    assert (again, state.agenda) == ((), ())
+
+
+def test_lowered_limits_end_what_such_a_plan_has_too_much() -> None:
+    planner = ScriptedPlanner(needs_forecast=True, replans=True)
+    one = Decider(Policy(planner, resolved(max_instances=2), bouncers=True), foresees=False)
+    _, state = blind({A: 2})
+    drains, _ = one.decide(snapshot(*(ready(number, B) for number in range(1, 6)), gap=True, agenda=TICK), state)
+    assert len([c for c in drains if isinstance(c, Drain)]) == 3
+
+
+def test_credits_that_were_spent_may_be_there_again() -> None:
+    one, state = blind({A: 1})
+    assert state.plan is not None
+    state = replace(state, plan=replace(state.plan, leaving=(2,)))
+    full = ready(2, BURSTABLE.name, credits=500.0)
+    assert one.decide(snapshot(ready(1, A), full, gap=True, agenda=TICK), state)[0] == ()
+
+
+def test_its_own_first_plan_ends_what_is_too_much() -> None:
+    planner = ScriptedPlanner(needs_forecast=True, replans=True)
     planner.wanted = {B: 1}
-    drains, _ = one.decide(replace(seen, agenda=TICK, gap=False, forecast=forecast()), state)
+    one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
+    _, state = blind({A: 2})
+    seen = snapshot(ready(1, B), ready(2, BURSTABLE.name), forecast=forecast(), agenda=TICK)
+    drains, state = one.decide(seen, state)
     assert [c.number for c in drains if isinstance(c, Drain)] == [2]
+    assert state.stands_for == {}, "for a plan that is over"
+
+
+def test_what_was_added_by_the_monitor_counts_for_nothing_else() -> None:
+    one, state = blind({A: 2}, monitor=MonitorState(0.0, 1, offer=OD))
+    (launch,), _ = one.decide(snapshot(ready(1, A), ready(2, OD), gap=True, agenda=TICK), state)
+    assert isinstance(launch, Launch)
+    assert (launch.offer, launch.count) == (A, 1)
 
 
 def test_a_plan_of_another_process_still_ends_an_old_release() -> None:
-    planner = ScriptedPlanner(needs_forecast=True, replans=True)
-    one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
     rollout = Rollout("b", RolloutStage.ROLLING, before="a")
-    state = ControllerState(plan=Plan(0.0, (Target(A, 1, "planned an hour ago"),)), rollout=rollout)
+    one, state = blind({A: 1}, rollout=rollout)
     drains, _ = one.decide(snapshot(ready(1, A, release="a"), ready(2, A, release="b"), gap=True, agenda=TICK), state)
     assert [c.number for c in drains if isinstance(c, Drain)] == [1]
+
+
+def test_a_roll_out_replaces_what_counts_for_such_a_plan() -> None:
+    """It does not go at once, as what is not planned would."""
+    rollout = Rollout("b", RolloutStage.ROLLING, before="a")
+    one, state = blind({A: 4}, rollout=rollout)
+    old = snapshot(*(ready(number, B, release="a") for number in range(1, 5)), gap=True)
+    (launch,), state = one.decide(replace(old, agenda=TICK), state)
+    assert isinstance(launch, Launch)
+    assert (launch.offer, launch.count, launch.release) == (A, 1, "b")
+    done = Outcome(launch, "done", done=True, started=(5,), planned=A)
+    there = replace(old.fleet, instances=(*old.fleet.instances, Instance(5, A, Phase.PENDING, 60.0, release="b")))
+    assert one.decide(replace(old, fleet=there, outcomes=(done,)), state)[0] == ()
+
+
+def test_at_a_notice_such_a_plan_lacks_nothing() -> None:
+    one, state = blind({A: 2}, notices=(Notice(1, A, 10.0, 130.0),))
+    doomed = ready(1, A, interruption_at_s=130.0)
+    commands, _ = one.decide(snapshot(doomed, ready(2, B), ready(3, B), gap=True, agenda=FAST), state)
+    assert not any(isinstance(command, Launch) for command in commands)
 
 
 @pytest.mark.parametrize("drained", [True, False])

@@ -493,15 +493,6 @@ def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
     assert counted_as(state.stands_for, shop.cloud.fleet(), {A: 1}) == {1: A}
 
 
-@pytest.mark.parametrize(("kept", "started"), [((7, 8), 1), ((7, 8, 9), 0)])
-def test_what_stays_for_a_refused_launch_is_not_bought_elsewhere(kept: tuple[int, ...], started: int) -> None:
-    shop = Shop()
-    shop.cloud.fail = {A: CapacityError("out")}
-    outcomes = list(shop.buyer.launch(0.0, Launch("needed", 0.0, A, 3, kept=kept), substitute=True))
-    assert sum(len(outcome.started) for outcome in outcomes) == started
-    assert len(outcomes) == 1 + started
-
-
 def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
     """Its memory goes on; the next plan and launch keep the new limits."""
     bench = Bench()
