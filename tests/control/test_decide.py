@@ -15,7 +15,7 @@ from mark.control.ports import RecentAnswers
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn
-from mark.domain.command import Drain, Launch
+from mark.domain.command import Drain, Launch, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan, Target
@@ -125,11 +125,20 @@ def test_what_was_launched_instead_of_an_offer_stands_for_it() -> None:
     assert learn(state, Outcome(Drain("spare", 0.0, OD, 4), "done", done=True), 60.0) is state
 
 
-def blind(wanted: dict[str, int], *, replans: bool = True, **more: Any) -> tuple[Decider, ControllerState]:
-    """A controller that has just begun to lead, with the plan of another one, before there is a forecast."""
+def blind(
+    wanted: dict[str, int],
+    *,
+    own: dict[str, int] | None = None,
+    replans: bool = True,
+    max_instances: int = 200,
+    **more: Any,
+) -> tuple[Decider, ControllerState]:
+    """A controller that has just begun to lead, before there is a forecast. `wanted` by another one's plan, and `own`
+    by what it will plan itself."""
     planner = ScriptedPlanner(needs_forecast=True, replans=replans)
+    planner.wanted = own or {}
     targets = tuple(Target(offer, count, "planned an hour ago") for offer, count in wanted.items())
-    one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
+    one = Decider(Policy(planner, resolved(max_instances=max_instances), bouncers=True), foresees=False)
     return one, ControllerState(plan=Plan(0.0, targets), **more)
 
 
@@ -146,11 +155,10 @@ def test_nothing_ends_for_the_plan_of_another_process(replans: bool) -> None:
 
 
 def test_lowered_limits_end_what_such_a_plan_has_too_much() -> None:
-    planner = ScriptedPlanner(needs_forecast=True, replans=True)
-    one = Decider(Policy(planner, resolved(max_instances=2), bouncers=True), foresees=False)
-    _, state = blind({A: 2})
-    drains, _ = one.decide(snapshot(*(ready(number, B) for number in range(1, 6)), gap=True, agenda=TICK), state)
-    assert len([c for c in drains if isinstance(c, Drain)]) == 3
+    one, state = blind({A: 2}, max_instances=2)
+    boots = Instance(1, B, Phase.PENDING, 0.0)
+    ends, _ = one.decide(snapshot(boots, *(ready(n, B) for n in range(2, 6)), gap=True, agenda=TICK), state)
+    assert [type(c) for c in ends] == [Terminate, Drain, Drain], "what serves not before what boots"
 
 
 def test_credits_that_were_spent_may_be_there_again() -> None:
@@ -162,10 +170,7 @@ def test_credits_that_were_spent_may_be_there_again() -> None:
 
 
 def test_its_own_first_plan_ends_what_is_too_much() -> None:
-    planner = ScriptedPlanner(needs_forecast=True, replans=True)
-    planner.wanted = {B: 1}
-    one = Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
-    _, state = blind({A: 2})
+    one, state = blind({A: 2}, own={B: 1})
     seen = snapshot(ready(1, B), ready(2, BURSTABLE.name), forecast=forecast(), agenda=TICK)
     drains, state = one.decide(seen, state)
     assert [c.number for c in drains if isinstance(c, Drain)] == [2]
