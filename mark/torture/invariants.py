@@ -309,6 +309,8 @@ class Watch:
         leader = world.leader()
         if leader is not self._leader:
             self._leader, self._led_s = leader, now_s
+        if leader is not None and world.held_up(leader):
+            self._hindered_s = now_s
         if leader is not None or not any(not p.dead and not p.paused for p in world.processes):
             self._leaderless_s = now_s
         if leader is None or self._hindered_s == now_s:
@@ -506,10 +508,6 @@ class Watch:
         seen.resumed_s = max([seen.resumed_s, *(i.launched_s for i in standing)])
         if others + len(standing) >= needed:
             seen.bridged_s = now_s
-        running = [m.view.offer for m in machines.values() if m.view.phase is not Phase.STOPPED]
-        limits, prices = seen.limits[-1][1], truth.cloud.offers
-        usd_per_hour = sum(prices[offer].usd_per_hour for offer in (*running, STANDBY.name))
-        room = len(running) < limits.max_instances and usd_per_hour <= limits.max_usd_per_hour
         refused = dict(truth.cloud.conditions.refused)
         rollout = None if controller is None else controller.state.rollout
         stopped = any(
@@ -517,12 +515,19 @@ class Watch:
             for i in (m.view for m in machines.values())
             if rollout is None or i.release == rollout.release
         )
-        if not (room and stopped) or STANDBY.name in refused:
+        if not (stopped and self._room_for_standby(truth)) or STANDBY.name in refused:
             seen.unresumable_s = now_s
         if others < needed or others == len(lasting):
             seen.needed_s = now_s
         elif self._unhindered(leader, SETTLES_S) and now_s - seen.needed_s > SETTLES_S:
             self._break("stands by", f"{truth.name}: a standby serves beside {others} for {needed} that are needed")
+
+    def _room_for_standby(self, truth: TorturedService) -> bool:
+        """May one more run within the limits, to serve or to be set up?"""
+        running = [m.view.offer for m in truth.cloud.machines.values() if m.view.phase is not Phase.STOPPED]
+        limits, prices = self._seen[truth.name].limits[-1][1], truth.cloud.offers
+        usd_per_hour = sum(prices[offer].usd_per_hour for offer in (*running, STANDBY.name))
+        return len(running) < limits.max_instances and usd_per_hour <= limits.max_usd_per_hour
 
     def _planned(self, truth: TorturedService, leader: TorturedProcess | None) -> None:
         if leader is None or not self._unhindered(leader, SETTLES_S):
@@ -601,7 +606,9 @@ class Watch:
         there = phases[Phase.READY]
         standing_by = 0 if plan is None else sum(target.count for target in plan.standbys)
         standbys = sum(m.view.standby for m in truth.cloud.machines.values())
-        if planned != there or len(phases) > 1 or there < self._needed(truth) or standbys != standing_by:
+        lacks_standbys = standbys < standing_by and self._room_for_standby(truth)
+        unplanned = planned != there or standbys > standing_by or lacks_standbys
+        if unplanned or len(phases) > 1 or there < self._needed(truth):
             shown = ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing"
             standing = f" and {standing_by} standbys, of which {standbys} are there" if standing_by or standbys else ""
             self._break(

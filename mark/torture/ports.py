@@ -110,7 +110,7 @@ class _Port:
             for fault, draw in world.active("calls slow", process.index):
                 if float(draw.random()) < fault.share:
                     world.meets(fault.kind, self._truth)
-                    world.wait(float(draw.random()) * _LONGEST_CALL_S)
+                    world.wait(process, float(draw.random()) * _LONGEST_CALL_S)
         if process.dead:
             raise Killed
 

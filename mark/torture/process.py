@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,27 +94,33 @@ class ProcessParts:
         return SeldomPricing
 
 
+class _Over(Future[Any]):
+    """A future without locks: all is one thread, which asks whether it is over, and waits for nothing."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def done(self) -> bool:
+        return self.over
+
+
 class WaitingPool(Executor):
     """Keeps what is submitted until `run`: a round that waits inside a call does not hold up the manager."""
 
     def __init__(self) -> None:
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[tuple[_Over, Callable[[], Any]]] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._waiting.append(run)
+        future = _Over()
+        self._waiting.append((future, partial(fn, *args, **kwargs)))
         return future
 
     def run(self) -> None:
         while self._waiting:
-            self._waiting.pop(0)()
+            future, call = self._waiting.pop(0)
+            with suppress(Killed):
+                call()
+            future.over = True
 
 
 class RestingManager(ControllerManager):

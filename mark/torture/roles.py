@@ -173,8 +173,11 @@ class TorturedWorld(Protocol):
     def leader(self) -> TorturedProcess | None:
         """The controller whose term lasts, and which is able to act."""
 
-    def wait(self, for_s: float) -> None:
-        """A call takes so long: everything else goes on meanwhile."""
+    def wait(self, process: Any, for_s: float) -> None:
+        """A call of the process takes so long: everything else goes on meanwhile."""
+
+    def held_up(self, process: TorturedProcess) -> bool:
+        """Would a call of the process be over, but for one that began within it?"""
 
     def pause(self, process: Any, for_s: float) -> None:
         """The process stands still for so long."""

@@ -41,7 +41,7 @@ from mark.torture.faults import (
 )
 from mark.torture.invariants import Watch
 from mark.torture.process import ControllerProcess, ProcessParts
-from mark.torture.roles import Terms
+from mark.torture.roles import Terms, TorturedProcess
 from mark.torture.site import CAPACITY_RPS, LIMITS, OFFERS, STANDBY, dollars_of, site_service
 
 STORY_LINES = 4000  # the newest; more is of no use to a reader
@@ -184,7 +184,7 @@ class World:
         self.kinds: dict[str, list[_Drawing]] = {}
         self._next_change_s, self._changed_s = 0.0, -math.inf
         self._begun: set[int] = set()
-        self._depth = 0
+        self._calls: list[tuple[ControllerProcess, float]] = []  # that wait, each within the one before, and until when
         self.services = {name: ServiceTruth(self, name, schedule) for name in _names(schedule.services)}
         self.processes = [self._process(index) for index in range(schedule.controllers)]
         self._operated = any(fault.kind == "limits change" for fault in schedule.faults)
@@ -272,19 +272,24 @@ class World:
         if until_s is None and self.watch.broken is None:
             self.watch.end()
 
-    def wait(self, for_s: float) -> None:
-        """A call takes so long: everything else goes on meanwhile."""
-        if self._depth < _DEEPEST:
-            self._depth += 1
+    def wait(self, process: ControllerProcess, for_s: float) -> None:
+        """A call of the process takes so long: everything else goes on meanwhile."""
+        if len(self._calls) < _DEEPEST:
+            self._calls.append((process, self.now_s + for_s))
             self.run(self.now_s + for_s)
-            self._depth -= 1
+            self._calls.pop()
+
+    def held_up(self, process: TorturedProcess) -> bool:
+        """Would a call of the process be over, but for one that began within it? It ends after that one, however long
+        another process stands still: the world goes on inside of calls."""
+        return any(whose is process and until_s < self.now_s - WINDOW_S for whose, until_s in self._calls)
 
     def pause(self, process: ControllerProcess, for_s: float) -> None:
         """The process stands still for so long."""
-        if self._depth < _DEEPEST:
+        if len(self._calls) < _DEEPEST:
             self.tell(f"controller {process.index} stands still for {for_s:.0f} s")
             process.paused += 1
-            self.wait(for_s)
+            self.wait(process, for_s)
             process.paused -= 1
             self.tell(f"controller {process.index} goes on")
 
