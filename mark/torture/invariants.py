@@ -202,6 +202,12 @@ class Watch:
         if machine.view.phase is Phase.READY and served_s > MINUTE_S:
             self._break("drained first", f"{truth.name}: #{what} serves, and is ended")
 
+    def begins(self, truth: TorturedService) -> None:
+        """A controller begins to lead, and knows of launches under way what the store does."""
+        for intent in truth.store.get("intents") or ():
+            if not (intent.made or intent.throttled):
+                self.unanswered(truth, intent.token)
+
     def unanswered(self, truth: TorturedService, token: str) -> None:
         self._seen[truth.name].unanswered.add(token)
 

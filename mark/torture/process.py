@@ -249,6 +249,7 @@ class ControllerProcess:
             world, parts, fence = self._world, self._parts, self._own_lease.fence or 0
             clock = self.clocks[truth.name]
             clock.rebase()
+            world.watch.begins(truth)
             bare = ProcessCloud(world, self, truth, fence)
             cloud, store = parts.cloud(bare), wrapped(parts.store(ProcessStore(world, self, truth, fence)))
             telemetry = parts.telemetry(ProcessTelemetry(world, self, truth))

@@ -111,6 +111,9 @@ class Onlooker(Protocol):
     def carried_out(self, truth: TorturedService, verb: str, what: Any) -> None:
         """The cloud has done it."""
 
+    def begins(self, truth: TorturedService) -> None:
+        """A controller begins to lead."""
+
     def unanswered(self, truth: TorturedService, token: str) -> None:
         """Whether it was made is not known."""
 
