@@ -129,7 +129,7 @@ class FencedLease:
             _log.warning("lease %s not renewed: %s", self.name, error)
             self._wait_s = self.ttl_s / 10.0  # two thirds of the term are left for that
             return
-        if term is not before and term != before:  # which is asked for every few seconds, and seldom another
+        if term != before:
             self._term, self._seen_s = term, self._monotonic_s()  # its holder renewed it before that
         self._wait_s = self.ttl_s / 3.0
         if term.holder == self.holder:
