@@ -49,11 +49,21 @@ from mark_infra.deploy.packed_services import Packer
 from mark_infra.deploy.places import Place, default_service, placed
 from mark_infra.deploy.quotas import needed, read, reservations, unreserved
 from mark_infra.deploy.releases import SiteReleases
-from mark_infra.deploy.remembered import VARIABLES, recall, remember, standing_in
+from mark_infra.deploy.remembered import VARIABLES, bucket_region, recall, remember, standing_in
 from mark_infra.deploy.sent_function import push
 from mark_infra.deploy.shipments import Shipment, as_found
-from mark_infra.deploy.target import DeployTarget, check_endpoint, checked, credentials, keys_of, known, site_there
+from mark_infra.deploy.target import (
+    DeployTarget,
+    check_endpoint,
+    check_remembered,
+    checked,
+    credentials,
+    keys_of,
+    known,
+    site_there,
+)
 from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
+from mark_infra.deploy.whereabouts import check_name_is_free, of_resources, remembered
 from mark_infra.store.store import open_table
 
 _BOUNCERS_OWN = "/var/lib/mark"  # by the unit in terraform/modules/fleet/bouncer.sh.tftpl
@@ -192,9 +202,13 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     pipelines = {one.pipeline.name: one.pipeline for one in shipments if one.pipeline is not None}
     stages = [one.service.name for one in shipments if one.pipeline is not None]
     named = [one.service.name for one in shipments if one.pipeline is None] + list(pipelines)  # by clients
-    terraform = _terraform(target, say)
+    terraform = _terraform(target, gate, say)
     account = known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
+    terraform.init()
+    made = terraform.resources()
+    of_resources(made).check(target.name, target.region, account)
+    check_name_is_free(target.name, made, gate)
     repositories = ImageRepositories(gate, target.name, target.region, account)
     site_keys = keys_of(target, gate)
     keys = site_keys.to_deploy(conductors=bool(pipelines))
@@ -212,7 +226,6 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     say("building the wheel of mark, and what the services need")
     pins, own = built / "constraints.txt", wheel(built)
     shutil.copyfile(constraints(), pins)
-    terraform.init()
     there = terraform.outputs()
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
     before = there.get("places", {})
@@ -287,7 +300,8 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     """End everything of a site: first its controller, then its instances, then what Terraform made.
 
     Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable, and from any machine that is told
-    the bucket of the state. Raises BadInput where there is no state of this site, MarkError for what fails.
+    the bucket of the state. Raises BadInput where there is no state of this site, and for another region or account
+    than the site's; MarkError for what fails.
     """
     target, gate = checked(target)
     check_endpoint(target)
@@ -295,12 +309,16 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
         recall(gate, target.state_bucket, target.name, target.folder)
     if not (target.folder / VARIABLES).is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
-    terraform = _terraform(target, say)
     account = known(lambda: caller(gate))
+    terraform = _terraform(target, gate, say)
     say(f"account {account}, {target.region}, site {target.name}")
+    terraform.init()
+    # The state knows it for certain. An empty one belongs to a site that is gone, of which the files still tell.
+    there = of_resources(terraform.resources())
+    (there if there.regions else remembered(target.folder)).check(target.name, target.region, account)
+    _end_in(target)
     repositories = ImageRepositories(gate, target.name, target.region, account)
     terraform.give("keys", key_file(keys_of(target, gate).to_destroy()))
-    terraform.init()
     # Where an apply broke off there are no outputs, and perhaps a controller.
     group = terraform.outputs().get("controller_group", f"{target.name}-controller")
     say("ending the controller, then the instances that it launched")
@@ -343,6 +361,7 @@ def policies(target: DeployTarget) -> dict[str, Any]:
 def site_keys(target: DeployTarget) -> SiteKeys:
     """The keys of a site that is there, or is to be. Raises BadInput as `plan`."""
     target, gate = checked(target)
+    check_remembered(target, gate)
     return keys_of(target, gate)
 
 
@@ -378,7 +397,15 @@ def _say_what_stages_lack(config: PipelineConfig, target: DeployTarget, say: Say
         say(f"{config.name}: no image is baked for its conductors: they boot from Amazon's")
 
 
-def _terraform(target: DeployTarget, say: Say) -> Terraform:
+def _end_in(target: DeployTarget) -> None:
+    """Have Terraform end the site in the target's region, also where a dry run for another region wrote its variables."""
+    file = target.folder / VARIABLES
+    variables = json.loads(file.read_text(encoding="utf-8"))
+    if variables.get("region") != target.region:
+        _write({**variables, "region": target.region}, file)
+
+
+def _terraform(target: DeployTarget, gate: Gate, say: Say) -> Terraform:
     """With its folder in order: modules as they are now, state where it is to be."""
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
@@ -395,7 +422,8 @@ def _terraform(target: DeployTarget, say: Say) -> Terraform:
     backend: dict[str, Any] = {"local": {"path": str(target.folder / "terraform.tfstate")}}
     if target.state_bucket is not None:
         key = f"mark/{target.name}/terraform.tfstate"
-        s3 = {"bucket": target.state_bucket, "key": key, "region": target.region, "encrypt": True, "use_lockfile": True}
+        region = bucket_region(gate, target.state_bucket)
+        s3 = {"bucket": target.state_bucket, "key": key, "region": region, "encrypt": True, "use_lockfile": True}
         emulated = {"use_path_style": True, "skip_credentials_validation": True} if target.emulated else {}
         backend = {"s3": s3 | emulated}
     (root / "backend.tf.json").write_text(json.dumps({"terraform": {"backend": backend}}), encoding="utf-8")

@@ -35,6 +35,12 @@ def recall(gate: Gate, bucket: str, site: str, folder: Path) -> None:
             (folder / name).write_bytes(body)
 
 
+def bucket_region(gate: Gate, bucket: str) -> str:
+    """The region that a bucket is in, which may be another one than the gate's. Raises CloudError."""
+    answer = gate.call(gate.client("s3").head_bucket, Bucket=bucket)
+    return str(answer["ResponseMetadata"]["HTTPHeaders"]["x-amz-bucket-region"])
+
+
 @contextmanager
 def standing_in(folder: Path) -> Iterator[None]:
     """In the block, each file that the variables name is there: Terraform reads them even to delete what was made.

@@ -14,8 +14,10 @@ from mark.domain.errors import BadInput, CloudError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, load_site
+from mark_infra.aws.teardown import caller
 from mark_infra.deploy.keys import SiteKeys
 from mark_infra.deploy.remembered import recall
+from mark_infra.deploy.whereabouts import remembered
 
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 
@@ -25,7 +27,7 @@ class DeployTarget:
     """Where to deploy, and for whom. Without a certificate clients are met by plain HTTP, from named networks only."""
 
     name: str = "mark"
-    region: str = ""  # default: the session's own, AWS_REGION, AWS_DEFAULT_REGION, the profile's
+    region: str = ""  # default: the session's own, AWS_REGION, AWS_DEFAULT_REGION, the profile's, the site's
     zones: tuple[str, ...] = ()  # default: the region's first three
     cidr: str | None = None  # of the VPC: a /16; default: the site's own, at first 10.42.0.0/16
     certificate: str | None = None  # ARN, of ACM
@@ -63,6 +65,8 @@ def checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
     region = target.region or (os.environ.get("AWS_REGION") if target.session is None else None)
     session = open_session(target.profile, region) if target.session is None else target.session
     region = region or session.region_name or os.environ.get("AWS_REGION") or ""
+    if not region:
+        region = next(iter(remembered(target.folder).regions), "")
     if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
         raise BadInput("say in which region of AWS: `region`, or AWS_REGION", "region", region or None)
     site = Site(target.name, region, f"dynamodb:{target.name}-state")
@@ -107,12 +111,23 @@ def keys_of(target: DeployTarget, gate: Gate) -> SiteKeys:
     return SiteKeys(gate, target.name, target.folder / "keys")
 
 
+def check_remembered(target: DeployTarget, gate: Gate) -> None:
+    """Raise BadInput for another region or account than that of the site in the target's folder, if there is one."""
+    there = remembered(target.folder)
+    if there.regions:
+        there.check(target.name, target.region, known(lambda: caller(gate)) if there.accounts else None)
+
+
 def site_there(target: DeployTarget) -> tuple[Site, Gate]:
-    """The site that was deployed there, and the way to it. Raises BadInput where there is no state of it."""
+    """The site that was deployed there, and the way to it.
+
+    Raises BadInput where there is no state of it, and for another region or account than the site's.
+    """
     target, gate = checked(target)
     if target.state_bucket is not None:
         recall(gate, target.state_bucket, target.name, target.folder)
     site_file = target.folder / "site.toml"
     if not site_file.is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
+    check_remembered(target, gate)
     return load_site(site_file), gate
