@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from mark_infra.aws.live_prices import PriceKeeper
-from mark_infra.aws.prices import Prices
+from mark_infra.aws.prices import Prices, rezoned
 from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site, load_site
 from mark_infra.controller import process
@@ -20,8 +20,9 @@ from mark_infra.controller.site_control import ServiceSpec
 from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig
 from mark.config.site_services import site_pipelines, site_services
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, Infeasible
 from mark.domain.load import Load
+from mark.domain.offer import Catalog
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.forecasting.registry import make_predictor
 from mark.launch.listener import ListenOptions
@@ -111,7 +112,10 @@ def _spec(
     if options.catalog is not None:
         service = replace(service, catalog=options.catalog)
     zones = tuple(site.service(service.name).subnets)
-    catalog = load_catalog(service.catalog).in_zones(zones)
+    named = load_catalog(service.catalog)
+    if text := rezoned(named, zones):
+        logs.say(f"{service.name}: {text}")
+    catalog = named.in_zones(zones)
     prices = None
     if options.live_prices:
         kept = " ".join((service.catalog, *zones))
@@ -122,11 +126,13 @@ def _spec(
                 logs.say(f"{service.name}: {note}")
         prices = keepers[kept]
         catalog = prices.latest.catalog
+    per_request = 1.0
     if service.together and pipeline is not None:
-        resolved = sited_group(pipeline, service, catalog).resolved
         per_request = sum(GroupCalls.of(pipeline, service).per_lead)
-    else:
-        resolved, per_request = resolve(service, catalog, service_profiles(service)), 1.0
+    try:
+        resolved = _resolved(service, pipeline, catalog if prices is None else prices.latest.sold)
+    except Infeasible:  # of all that EC2 lists nothing will do: then it may answer for the rest
+        resolved = _resolved(service, pipeline, catalog)
     make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
 
     def policy(within: ResolvedService) -> Policy:
@@ -135,6 +141,13 @@ def _spec(
     return ServiceSpec(
         resolved, policy, lambda: make_predictor(options.predictor, 0, history.step_s), history, prices, per_request
     )
+
+
+def _resolved(service: ServiceConfig, pipeline: PipelineConfig | None, catalog: Catalog) -> ResolvedService:
+    """Raises Infeasible."""
+    if service.together and pipeline is not None:
+        return sited_group(pipeline, service, catalog).resolved
+    return resolve(service, catalog, service_profiles(service))
 
 
 def stage_histories(pipelines: Sequence[PipelineConfig], history: Load) -> dict[str, Load]:

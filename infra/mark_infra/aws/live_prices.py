@@ -76,7 +76,8 @@ class PriceKeeper:
             self._on_demand.answered(refreshed.failed_on_demand, now_s)
         for failed in filter(None, (refreshed.failed_on_demand, refreshed.failed_spot)):
             _log.warning("prices stay as they were: %s", failed)
-        if refreshed.catalog != self.latest.catalog:  # the same prices again are nothing new
+        # The same prices again are nothing new.
+        if (refreshed.catalog, refreshed.unsold) != (self.latest.catalog, self.latest.unsold):
             self.latest = refreshed
         return refreshed.notes
 

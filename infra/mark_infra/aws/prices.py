@@ -12,7 +12,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,12 +53,19 @@ class Refreshed:
     notes: tuple[str, ...]  # what could not be refreshed, and how old the prices are, in plain sentences
     failed_on_demand: str = ""  # why AWS could not be asked; "" where it answered, or was not asked
     failed_spot: str = ""
+    unsold: frozenset[str] = frozenset()  # spot offers that EC2's price history lacks: they are not sold there
+
+    @property
+    def sold(self) -> Catalog:
+        """The catalogue without spot offers that EC2 does not sell."""
+        return replace(self.catalog, offers=tuple(o for o in self.catalog.offers if o.name not in self.unsold))
 
 
 class Prices:
     """Refreshes `catalog`, whose prices are for `region`; good prices are kept in the file `cache` if there is one.
 
-    `session` and `options` are `Gate`'s. Asking takes seconds: not to be done on a tick's way.
+    `session` and `options` are `Gate`'s; EC2 is asked through `ec2_gate` where there is one already. Asking takes
+    seconds: not to be done on a tick's way.
     """
 
     def __init__(
@@ -69,13 +76,16 @@ class Prices:
         *,
         session: Any = None,
         options: Mapping[str, Any] | None = None,
+        ec2_gate: Gate | None = None,
         now_unix_s: Callable[[], float] = time.time,
     ) -> None:
         self._catalog, self._region, self._cache, self._now_unix_s = catalog, region, cache, now_unix_s
-        self.ec2_gate, self.pricing_gate = (
+        made, self.pricing_gate = (
             Gate(Site(name="", region=where, store=""), session=session, options=options)
             for where in (region, PRICING_REGION)
         )
+        self.ec2_gate = ec2_gate or made
+        self._unsold: frozenset[str] = frozenset()
         self._good = _read(cache, region)
         self._notes: list[str] = []
 
@@ -86,8 +96,11 @@ class Prices:
         failed_on_demand = ""
         if not spot_only:
             listed = (o for o in offers if o.market in _ON_DEMAND)
-            failed_on_demand = self._take("on-demand prices", listed, self._on_demand)
-        failed_spot = self._take("spot prices", (o for o in offers if o.market is Market.SPOT), self._spot)
+            failed_on_demand, _ = self._take("on-demand prices", listed, self._on_demand)
+        failed_spot, missing = self._take("spot prices", (o for o in offers if o.market is Market.SPOT), self._spot)
+        # A list without any price says nothing of what is sold.
+        if not failed_spot and len(missing) < sum(o.market is Market.SPOT for o in offers):
+            self._unsold = missing
         if self._cache is not None and self._good:
             try:
                 _write(self._cache, self._region, self._good)
@@ -101,15 +114,16 @@ class Prices:
         offers = tuple(
             replace(o, usd_per_hour=good[o.name].usd_per_hour) if o.name in good else o for o in self._catalog.offers
         )
-        return Refreshed(replace(self._catalog, offers=offers), good, (*self._notes, *self._ages(good)))
+        catalog = replace(self._catalog, offers=offers)
+        return Refreshed(catalog, good, (*self._notes, *self._ages(good)), unsold=self._unsold)
 
     def _take(
         self, what: str, offers: Iterable[Offer], ask: Callable[[list[Offer]], Iterable[tuple[str, float, float]]]
-    ) -> str:
-        """Why they could not be asked for, or ""."""
+    ) -> tuple[str, frozenset[str]]:
+        """Why they could not be asked for, or ""; and the offers of which the answer has nothing."""
         wanted = {offer.name: offer for offer in offers}
         if not wanted:
-            return ""
+            return "", frozenset()
         now_unix_s = self._now_unix_s()
         found: set[str] = set()
         absurd: dict[str, float] = {}
@@ -127,7 +141,7 @@ class Prices:
         except CloudError as error:
             failed = f"{what} cannot be refreshed: {error}"
             self._notes.append(failed)
-            return failed
+            return failed, frozenset()
         for name, usd in sorted(absurd.items())[:3]:
             low, high = self._range(wanted[name])
             self._notes.append(f"{name} for {usd:g} $/h cannot be true ({low:.3g} to {high:.3g} were expected)")
@@ -135,7 +149,7 @@ class Prices:
             self._notes.append(f"{len(absurd) - 3} more {what} cannot be true")
         if missing := wanted.keys() - found - absurd.keys():
             self._notes.append(f"no {what} for {len(missing)} of {len(wanted)} offers, {min(missing)} among them")
-        return ""
+        return "", frozenset(missing)
 
     def _range(self, offer: Offer) -> tuple[float, float]:
         """What a price can be, in $/h: by the given catalogue, so that no series of small steps leads anywhere."""
@@ -199,6 +213,14 @@ class Prices:
             ages = [self._now_unix_s() - good[name].at_unix_s for name in names if name in good]
             if ages:
                 yield f"{len(ages)} of {len(names)} {what} prices are of AWS, up to {_age(max(ages))} old"
+
+
+def rezoned(catalog: Catalog, zones: Sequence[str]) -> str:
+    """A sentence about spot that is offered in other zones than the catalogue's, "" where it names all of them."""
+    new, types = set(zones) - set(catalog.spot_zones), {o.instance for o in catalog.offers if o.market is Market.SPOT}
+    if not new or not types:
+        return ""
+    return f"{len(types)} types of spot are offered in {', '.join(sorted(new))}, which {catalog.name} does not name"
 
 
 def product(text: str) -> tuple[str, float | None]:

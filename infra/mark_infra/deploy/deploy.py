@@ -43,7 +43,7 @@ from mark_infra.deploy.function_image import FunctionImage, repository_of
 from mark_infra.deploy.image_repositories import ImageRepositories
 from mark_infra.deploy.keys import SiteKeys, key_file
 from mark_infra.deploy.limits import check_said
-from mark_infra.deploy.offerings import here
+from mark_infra.deploy.offerings import here, offers_there
 from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.packed_services import Packer
 from mark_infra.deploy.places import Place, default_service, placed
@@ -219,6 +219,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         _say_what_functions_lack(one.deployment, say)
     found = here([one.deployment for one in shipments], gate, target.zones, say)
     shipments = as_found(shipments, found)
+    offers = offers_there(found, gate, target.region, target.zones, say)
     conductors = {name: config.conductors for name, config in pipelines.items()}
     quotas = read(gate, needed(found, conductors), say)
     reserved = reservations(found, quotas, say, unreserved(gate, target.name, found, say))
@@ -280,7 +281,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         if change.kind == "aws_lambda_function" and change.action == "replace":
             say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
-        [replace(one.cost(), image=target.bake) for one in packed],
+        [replace(one.cost(offers[one.name]), image=target.bake) for one in packed],
         len({*numbers, *target.zones}) or 3,  # one that was left keeps the balancer's address
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         stage_balancers=len({place["balancer"] for place in stage_places.values()}),

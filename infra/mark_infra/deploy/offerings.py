@@ -10,6 +10,7 @@ from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.planning.resolve import resolve
 from mark_infra.aws.gate import Gate
+from mark_infra.aws.prices import Prices, rezoned
 
 _MOST_ZONES = 3  # unless zones are named; terraform/examples/complete takes the same
 _MOST_VALUES = 200  # of a filter
@@ -63,6 +64,35 @@ def here(
             say(f"{of.service.name}: types and prices are those of {of.catalog.priced}; aws-2026 has today's")
         absent = {t: f"not sold in {', '.join(zones)}" for t in {o.instance for o in of.offers} - there}
         found.append(without(of, absent | undriven(of.offers), say))
+    return found
+
+
+def offers_there(
+    services: Sequence[ResolvedService], gate: Gate, region: str, named: Sequence[str], say: Callable[[str], None]
+) -> dict[str, tuple[Offer, ...]]:
+    """What each service may buy in the site's zones, by the service's name, as its controller will see it.
+
+    A catalogue names the zones of one region. Spot is offered in the site's zones instead, at the prices of EC2's own
+    history; where EC2 does not tell, at the catalogue's.
+    """
+    try:
+        zones = site_zones(gate, named)
+    except CloudError:  # said by `here`
+        return {of.service.name: of.offers for of in services}
+    refreshed = {
+        name: Prices(catalog.in_zones(zones), region, ec2_gate=gate).refresh(spot_only=True)
+        for name, catalog in {of.catalog.name: of.catalog for of in services}.items()
+    }
+    found = {}
+    for of in services:
+        if text := rezoned(of.catalog, zones):
+            say(f"{of.service.name}: {text}")
+        there = refreshed[of.catalog.name]
+        if there.failed_spot:
+            say(f"{of.service.name}: {there.failed_spot}; they are the catalogue's")
+        types = {offer.instance for offer in of.offers}
+        bought = tuple(o for o in there.sold.offers if of.service.wants(o) and o.instance in types)
+        found[of.service.name] = bought or of.offers
     return found
 
 

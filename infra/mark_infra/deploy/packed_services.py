@@ -10,6 +10,7 @@ from typing import Any
 
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
+from mark.domain.offer import Offer
 from mark.reporting.monthly import ServiceCost
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.platforms import Platform, platform_of
@@ -93,10 +94,10 @@ class PackedService:
                 wanted.append(ImageWanted(self.name, boot.content, types, boot.platform.name))
         return wanted
 
-    def cost(self) -> ServiceCost:
-        """What it may come to."""
+    def cost(self, offers: Sequence[Offer]) -> ServiceCost:
+        """What it may come to; `offers` are those that it may buy in the site's zones."""
         deployment, service = self.shipment.deployment, self.shipment.service
-        cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
+        cheapest = min(offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
         disks = {name: float(boot.disk_gib) for name, boot in self.boots.of.items()}
         own = min(disks) if cheapest is None else platform_of(cheapest.instance, cheapest.gpus).name
         function = deployment.function

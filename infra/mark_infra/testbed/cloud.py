@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 from moto.elbv2.models import elbv2_backends
 from moto.events.models import events_backends
 
@@ -82,7 +83,7 @@ class LocalCloud:
         if not (math.isfinite(time_scale) and time_scale > 0.0):
             raise BadInput("must be above zero", "time_scale", time_scale)
         self.supply = Supply(
-            catalog.offers,
+            _sold_in(region, catalog).offers,
             seed=seed,
             services=[service.name for service in services],
             capacity=capacity,
@@ -420,3 +421,10 @@ class LocalCloud:
         if instance is None:
             return None if target["Id"].startswith("i-") else f"http://{target['Id']}:{target['Port']}"
         return f"http://{instance.address}:{target['Port']}" if instance.state is State.RUNNING else None
+
+
+def _sold_in(region: str, catalog: Catalog) -> Catalog:
+    """The catalogue as AWS sells it in the region: spot of a catalogue of another one is sold in this one's zones."""
+    if catalog.region in ("", region):
+        return catalog
+    return catalog.in_zones(zone.name for zone in RegionsAndZonesBackend.zones.get(region, ()))

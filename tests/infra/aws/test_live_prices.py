@@ -53,6 +53,14 @@ def test_spot_is_fetched_every_step_and_on_demand_daily(tmp_path: Path) -> None:
     assert bench.keeper.trouble() == ""
 
 
+def test_offers_that_are_not_sold_are_known_after_the_first_answer(tmp_path: Path) -> None:
+    """Also where the prices of the others are the catalogue's."""
+    bench = Bench(tmp_path)
+    bench.aws.on_demand("AccessDeniedException").spot([spot("us-east-1b", "nonsense")])
+    bench.step(0.0)
+    assert bench.keeper.latest.unsold == {SPOT_A}
+
+
 def test_without_answers_old_prices_stay_and_their_age_is_reported(tmp_path: Path) -> None:
     """Not at the first failure: three times without an answer are a trouble, and the next answer ends it."""
     bench = Bench(tmp_path)

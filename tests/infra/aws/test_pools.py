@@ -10,6 +10,7 @@ from mark_infra.aws.platforms import PLATFORMS, platform_of
 from mark_infra.aws.pools import launch_configs, templates_of
 from mark_infra.aws.site import SiteService, TemplateVersion
 
+from mark.catalog.tables import load_catalog
 from mark.domain.errors import CapacityError, NotFoundError, RefusalScope
 from mark.domain.offer import Market, Offer
 from tests.control.control_fakes import ON_DEMAND, offer
@@ -90,6 +91,20 @@ def test_a_release_is_launched_as_it_was_made() -> None:
     newest = templates_of(there, "", {}, {})
     assert newest == {name: replace(one, version="$Latest") for name, one in there.platforms.items()}
     assert templates_of(THERE, "", {}, {}) == {"": TemplateVersion("lt-x86", "$Latest")}
+
+
+@pytest.mark.parametrize(
+    "region", ["us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1", "ap-northeast-1"]
+)
+def test_no_spot_offer_is_refused_before_aws_is_asked(region: str) -> None:
+    """Of the catalogue as the controller crosses its types with the site's zones."""
+    zones = {f"{region}{letter}": f"subnet-{letter}" for letter in "abc"}
+    offers = [o for o in load_catalog("aws-2026").in_zones(zones).offers if o.market is Market.SPOT]
+    there, templates = replace(THERE, subnets=zones), dict.fromkeys(PLATFORMS, X86)
+    for one in offers:
+        (config,) = launch_configs(there, [one], templates, "mark")
+        assert [p["SubnetId"] for p in config["Overrides"]] == [zones[one.zone]]
+    assert len(offers) == 225
 
 
 def test_types_of_two_platforms_are_asked_for_in_one_call(place: Place) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.stub import ANY, Stubber
-from mark_infra.aws.prices import Price, Prices, product, repriced
+from mark_infra.aws.prices import Price, Prices, product, repriced, rezoned
 
 from mark.catalog.tables import load_catalog
 from mark.cli.main import main
@@ -207,6 +207,33 @@ def test_missing_prices_are_counted(file: Path) -> None:
         f"no on-demand prices for 2 of 2 offers, {ON_DEMAND} among them",
         f"no spot prices for 2 of 2 offers, {SPOT_A} among them",
     )
+
+
+def test_spot_that_ec2_does_not_list_is_not_sold(file: Path) -> None:
+    """Zones are crossed with types, and not every zone sells every type. A price that cannot be true is sold for all
+    that, and where EC2 does not answer nothing is known."""
+    aws = Aws(load_catalog(str(file)))
+    refreshed = aws.on_demand(GOOD_LIST).spot([spot("us-east-1a", "nonsense")]).prices.refresh()
+    assert refreshed.unsold == {SPOT_B}
+    assert SPOT_A in {o.name for o in refreshed.sold.offers}
+    assert SPOT_B not in {o.name for o in refreshed.sold.offers}
+    assert len(refreshed.catalog.offers) == len(refreshed.sold.offers) + 1
+    aws.spot("UnauthorizedOperation")
+    assert aws.prices.refresh(spot_only=True).unsold == {SPOT_B}
+    assert Aws(load_catalog(str(file))).spot([]).prices.refresh(spot_only=True).unsold == frozenset()
+    assert Aws(load_catalog(str(file))).spot("Throttling").prices.refresh(spot_only=True).unsold == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("zones", "text"),
+    [
+        (["us-east-1a"], ""),
+        (["us-east-1a", "us-east-1f"], "75 types of spot are offered in us-east-1f, which aws-2026 does not name"),
+        (["x-1b", "x-1a"], "75 types of spot are offered in x-1a, x-1b, which aws-2026 does not name"),
+    ],
+)
+def test_zones_that_the_catalogue_does_not_name_are_said(zones: list[str], text: str) -> None:
+    assert rezoned(load_catalog("aws-2026"), zones) == text
 
 
 def test_the_catalogue_is_written_with_the_prices_and_their_source(file: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
-from mark_infra.deploy.offerings import here, site_zones, sold, undriven
+from mark_infra.deploy.offerings import here, offers_there, site_zones, sold, undriven
 
 from mark.domain.errors import BadInput
+from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
+from mark.planning.resolve import resolve
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from tests.infra.conftest import REGION, MotoServer
@@ -83,3 +86,54 @@ def test_zones_are_those_that_terraform_takes(moto: MotoServer) -> None:
     assert site_zones(gate, ()) == tuple(f"{REGION}{letter}" for letter in "abc")
     assert site_zones(gate, ("us-east-1f",)) == ("us-east-1f",)
     assert sold(gate, {"c5.large", "c9.large"}, (f"{REGION}a",)) == {"c5.large"}
+
+
+def of_c7i(*markets: Market) -> ResolvedService:
+    """A service that buys c7i.large in these markets."""
+    of = opened("inception-v3-2026")
+    service = replace(of.service, instances=("c7i.large",), markets=markets)
+    return resolve(service, of.catalog, {service.model: of.profiles})
+
+
+def history(*zones: str) -> dict[str, Any]:
+    """EC2's spot prices of c7i.large."""
+    made = [
+        {"AvailabilityZone": zone, "InstanceType": "c7i.large", "SpotPrice": "0.05", "Timestamp": datetime.now(UTC)}
+        for zone in zones
+    ]
+    return {"SpotPriceHistory": made}
+
+
+def test_spot_is_offered_in_the_sites_zones_at_its_prices() -> None:
+    """A catalogue names the zones of one region; a zone that does not sell the type is none."""
+    aws, said, of = StubbedSession(), list[str](), of_c7i(Market.ON_DEMAND, Market.SPOT)
+    aws.answers("ec2", "describe_spot_price_history", history("eu-west-1a", "eu-west-1b"))
+    aws.answers("ec2", "describe_spot_price_history", history())  # of the catalogue's other types
+    zones = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
+    found = offers_there([of], aws.gate(), "eu-west-1", zones, said.append)[of.service.name]
+    spot = {offer.zone: offer.usd_per_hour for offer in found if offer.market is Market.SPOT}
+    assert spot == {"eu-west-1a": 0.05, "eu-west-1b": 0.05}
+    assert said == [
+        f"{of.service.name}: 75 types of spot are offered in eu-west-1a, eu-west-1b, eu-west-1c, "
+        "which aws-2026 does not name"
+    ]
+
+
+def test_without_spot_prices_those_of_the_catalogue_are_said() -> None:
+    aws, said, of = StubbedSession(), list[str](), of_c7i(Market.ON_DEMAND, Market.SPOT)
+    aws.refuses("ec2", "describe_spot_price_history", "UnauthorizedOperation")
+    found = offers_there([of], aws.gate(), "us-east-1", ("us-east-1a",), said.append)
+    assert {offer.zone for offer in found[of.service.name]} == {"", "us-east-1a"}
+    assert said == [
+        f"{of.service.name}: spot prices cannot be refreshed: UnauthorizedOperation: no; they are the catalogue's"
+    ]
+    aws.refuses("ec2", "describe_availability_zones", "UnauthorizedOperation")
+    assert offers_there([of], aws.gate(), "us-east-1", (), said.append) == {of.service.name: of.offers}
+
+
+def test_a_service_keeps_its_offers_where_none_of_them_is_listed() -> None:
+    aws, of = StubbedSession(), of_c7i(Market.SPOT)
+    other = {**history("us-east-1a")["SpotPriceHistory"][0], "InstanceType": "c5.large"}
+    aws.answers("ec2", "describe_spot_price_history", {"SpotPriceHistory": [other]})
+    aws.answers("ec2", "describe_spot_price_history", history())
+    assert offers_there([of], aws.gate(), "us-east-1", ("us-east-1a",), str)[of.service.name] == of.offers

@@ -66,7 +66,7 @@ def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkey
         assert said["platform"] == first
         assert {name: one["disk_gb"] for name, one in every.items()} == {"x86_64": 8, "arm64": 8, "x86_64-gpu": 88}
         assert every["x86_64-gpu"]["image_id"] == ("ami-gpu" if had else None)
-        cost = packed.cost()
+        cost = packed.cost(packed.shipment.deployment.offers)
         assert (cost.disk_gib, cost.other_disks_gib["x86_64-gpu"]) == (8.0, 88.0)
     with pytest.raises(BadInput, match="echo needs a disk of 88 GiB"):
         replace(packer, target=replace(target, max_disk_gib=80)).pack(sent, images, made)
@@ -97,4 +97,5 @@ def test_a_stages_function_is_described_and_billed_as_a_services(tmp_path: Path)
             "max_usd_per_hour": usd_per_hour,
             "reserved_concurrency": 7,
         }
-        assert (packed.cost().function, packed.cost().max_function_usd_per_hour) == ("lambda:1024", usd_per_hour)
+        cost = packed.cost(packed.shipment.deployment.offers)
+        assert (cost.function, cost.max_function_usd_per_hour) == ("lambda:1024", usd_per_hour)
