@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
@@ -20,8 +21,9 @@ from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.offer import Market, Offer
+from mark_infra.aws import zone_spread
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal, scope_of_end
+from mark_infra.aws.gate import Gate, fleet_refusal, is_mismatch, launch_refusal, scope_of_end
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -378,11 +380,76 @@ class Ec2Cloud:
         """Ids of new instances, at least one: of the first offer, or of those that do as well, in this order.
 
         With why, where they are fewer than `count`. All are of one market. The tag names the first; what an instance
-        really is EC2 says of it.
+        really is EC2 says of it. Where the zone is open, they are spread over the site's zones.
         """
+        zones = list(self._there.subnets) if not offers[0].zone else []
+        parts = zone_spread.shares(count, len(zones))
+        first = self._emptiest(zones, token)
+        found: list[str] = []
+        for k, share in enumerate(parts):
+            # The first part has the launch's own token, as a launch of one instance always had.
+            part = token if k == 0 else f"{token}#{k}"
+            try:
+                ids, refused = self._launch_part(
+                    offers, share, token, part, zones, first + k, standby=standby, release=release
+                )
+            except CloudError as error:
+                why = launch_refusal(error)
+                if not found or not isinstance(why, CapacityError):
+                    raise
+                return sorted(found), why
+            found += ids
+            if refused is not None:  # by all zones
+                return sorted(found), refused
+        return sorted(found), None
+
+    def _emptiest(self, zones: Sequence[str], token: str) -> int:
+        """Position of the zone that has the fewest of the service's instances beside those of the same launch."""
+        there = (m for m in self._machines().values() if m.launch != token and m.draining_unix_s is None)
+        return zone_spread.emptiest(zones, Counter(m.zone for m in there))
+
+    def _launch_part(
+        self,
+        offers: Sequence[Offer],
+        count: int,
+        token: str,
+        part: str,
+        zones: Sequence[str],
+        first: int,
+        *,
+        standby: bool,
+        release: str,
+    ) -> tuple[list[str], CapacityError | None]:
+        """Of a launch, what one call brings; `zones` are asked in turn from the first-th.
+
+        A part that is repeated may find other zones emptier than before. Under its token EC2 takes only what it was
+        asked for then, so the other turns are tried.
+        """
+        for turn in range(max(1, len(zones))):
+            order = zone_spread.rotated(zones, first + turn)
+            try:
+                return self._create_fleet(offers, count, token, part, order, standby=standby, release=release)
+            except CloudError as error:
+                if not is_mismatch(error):
+                    raise
+                mismatch = error
+        raise mismatch
+
+    def _create_fleet(
+        self,
+        offers: Sequence[Offer],
+        count: int,
+        token: str,
+        part: str,
+        zones: Sequence[str],
+        *,
+        standby: bool,
+        release: str,
+    ) -> tuple[list[str], CapacityError | None]:
+        """One call of CreateFleet, as `_launch`."""
         offer, subnets = offers[0], self._there.subnets
         templates = templates_of(self._there, release, self.templates, self.platforms)
-        configs = launch_configs(self._there, offers, templates, self._site.name)
+        configs = launch_configs(self._there, offers, templates, self._site.name, zones)
         tags = {
             SITE: self._site.name, SERVICE: self.service, OFFER: offer.name, LAUNCH: token,
             STANDBY: "true" if standby else "false", **({RELEASE: release} if release else {}),
@@ -392,7 +459,7 @@ class Ec2Cloud:
             patient=True,
             Type="instant",
             # 64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
-            ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{token}".encode()).hexdigest(),
+            ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{part}".encode()).hexdigest(),
             LaunchTemplateConfigs=configs,
             TargetCapacitySpecification={
                 "TotalTargetCapacity": count,
@@ -406,11 +473,11 @@ class Ec2Cloud:
             ],
         )
         zone_of = {subnet: zone for zone, subnet in subnets.items()}
-        bought: dict[str, str] = {}
-        for part in answer.get("Instances", ()):
-            zone = zone_of.get(_pool_of(part).get("SubnetId", ""), "")
-            kind = part.get("InstanceType") or _instance_of(part)
-            bought |= dict.fromkeys(part.get("InstanceIds", ()), as_bought(offer.name, kind, zone))
+        bought: dict[str, tuple[str, str]] = {}  # name of the offer, and zone
+        for pool in answer.get("Instances", ()):
+            zone = zone_of.get(_pool_of(pool).get("SubnetId", ""), "")
+            kind = pool.get("InstanceType") or _instance_of(pool)
+            bought |= dict.fromkeys(pool.get("InstanceIds", ()), (as_bought(offer.name, kind, zone), zone))
         refused: CapacityError | None = None
         if len(bought) < count:
             errors = answer.get("Errors", ())
@@ -421,8 +488,10 @@ class Ec2Cloud:
                 raise refused
         now_s = self._unix_s()
         self._inventory.born(
-            DescribedInstance(id, self.service, name, token, "pending", now_s, standby=standby, release=release)
-            for id, name in bought.items()
+            DescribedInstance(
+                id, self.service, name, token, "pending", now_s, standby=standby, release=release, zone=zone
+            )
+            for id, (name, zone) in bought.items()
         )
         return sorted(bought), refused
 

@@ -140,6 +140,13 @@ def is_refusal(error: CloudError) -> bool:
     return 400 <= status < 500 and code not in _UNDECIDED
 
 
+def is_mismatch(error: CloudError) -> bool:
+    """Was the token of the call used for something else before?"""
+    cause = error.__cause__
+    code = cause.response.get("Error", {}).get("Code") if isinstance(cause, ClientError) else None
+    return bool(code == "IdempotentParameterMismatch")
+
+
 def launch_refusal(error: CloudError) -> CloudError:
     """What an error says of a launch: whatever EC2 answered and did not fail at, nothing was launched.
 

@@ -53,6 +53,7 @@ class DescribedInstance:
     resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
     gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
     release: str = ""
+    zone: str = ""  # of the site; "" where it runs in none of them
     left_zone: bool = False  # it runs in a subnet that the site does not use any more
     ended_by: str = ""  # the code of EC2's reason for its end,
     reason: str = ""  # and the whole
@@ -276,6 +277,7 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
         resumed_unix_s=_time(tags.get(RESUMED)),
         gone_unix_s=_time(tags.get(INTERRUPTED)),
         release=tags.get(RELEASE, ""),
+        zone=zones.get(subnet, ""),
         left_zone=bool(subnet and zones) and subnet not in zones,
         ended_by=reason.get("Code", ""),
         reason=reason.get("Message", ""),

@@ -41,30 +41,38 @@ def templates_of(
 
 
 def launch_configs(
-    there: SiteService, offers: Sequence[Offer], templates: Mapping[str, TemplateVersion], site: str
+    there: SiteService,
+    offers: Sequence[Offer],
+    templates: Mapping[str, TemplateVersion],
+    site: str,
+    zones: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """LaunchTemplateConfigs for these offers, which do equally well: the first is wanted most.
 
-    Types for which there is no template, and zones without a subnet, are left out. Raises CapacityError where nothing
-    is left, with the reason of the first offer.
+    An offer without a zone may be launched in all `zones` (default: the site's), the first of them wanted most: EC2
+    fills the pool of the best priority, and of equal ones always the same. Types for which there is no template, and
+    zones without a subnet, are left out. Raises CapacityError where nothing is left, with the reason of the first
+    offer.
     """
     pools: dict[TemplateVersion, list[dict[str, Any]]] = {}
     reasons: list[CapacityError] = []
-    for rank, offer in enumerate(offers):
+    all_zones = zones or list(there.subnets)
+    priority = 0
+    for offer in offers:
         platform = platform_of(offer.instance, offer.gpus).name
         template = templates.get(platform) or templates.get(ANY)
-        zones = [zone for zone in ([offer.zone] if offer.zone else there.subnets) if zone in there.subnets]
+        own = [zone for zone in ([offer.zone] if offer.zone else all_zones) if zone in there.subnets]
         if template is None:
             # While a release is rolled out that is the first with such types, say: none has it in any market or zone.
             what = f"site {site} has nothing that {offer.instance} boots from in this release ({platform})"
             reasons.append(CapacityError(what, RefusalScope.TYPE))
-        elif not zones:
+        elif not own:
             reasons.append(CapacityError(f"site {site} has no subnet in {offer.zone}"))
         else:
-            pools.setdefault(template, []).extend(
-                {"InstanceType": offer.instance, "SubnetId": there.subnets[zone], "Priority": float(rank)}
-                for zone in zones
-            )
+            for zone in own:
+                pool = {"InstanceType": offer.instance, "SubnetId": there.subnets[zone], "Priority": float(priority)}
+                pools.setdefault(template, []).append(pool)
+                priority += 1
     if not pools:
         raise reasons[0]
     return [

@@ -399,7 +399,7 @@ def _say_what_stages_lack(config: PipelineConfig, target: DeployTarget, say: Say
 
 
 def _end_in(target: DeployTarget) -> None:
-    """Have Terraform end the site in the target's region, also where a dry run for another region wrote its variables."""
+    """Have Terraform end the site in the target's region: a dry run may have left variables of another one."""
     file = target.folder / VARIABLES
     variables = json.loads(file.read_text(encoding="utf-8"))
     if variables.get("region") != target.region:

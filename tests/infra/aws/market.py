@@ -24,6 +24,8 @@ _EVENT = "<item><code>{}</code><description>{}</description><notBefore>{}</notBe
 
 _DENIED = """<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You may not</Message></Error>
 </Errors><RequestID>0</RequestID></Response>"""
+_REFUSED = """<Response><Errors><Error><Code>{}</Code><Message>no</Message></Error></Errors>
+<RequestID>0</RequestID></Response>"""
 
 
 class Market:
@@ -33,6 +35,9 @@ class Market:
         self._app = app
         self._lock = Lock()
         self._answers: dict[str, tuple[str, list[Any], bytes]] = {}  # by token
+        self._asked: dict[str, dict[str, str]] = {}  # what each token was used for
+        self.checks_parameters = False  # a token that comes again must come with the same request
+        self.throttles_after: int | None = None  # so many CreateFleet are answered, and no more
         self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): how many can still be had
         self.code = "InsufficientInstanceCapacity"  # by which it says that there are none
         self.codes: dict[str, str] = {}  # of types for which it says something else
@@ -54,6 +59,12 @@ class Market:
             return self._ask(environ, body, start_response)
         with self._lock:
             token = asked["ClientToken"]
+            if self.checks_parameters and asked != self._asked.setdefault(token, asked):
+                return _answer(_REFUSED.format("IdempotentParameterMismatch"), start_response, "400 Bad Request")
+            if token not in self._answers and self.throttles_after is not None:
+                if self.throttles_after == 0:
+                    return _answer(_REFUSED.format("RequestLimitExceeded"), start_response, "503 Unavailable")
+                self.throttles_after -= 1
             if token not in self._answers:
                 self.fleets.append(asked)
                 said: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from mark_infra.aws.readiness import Bouncers
 from mark_infra.telemetry.clock import WallClock
 
 from mark.control.health import SILENT_S
-from mark.domain.errors import CapacityError, CloudError, RefusalScope, StoreError
+from mark.domain.errors import CapacityError, CloudError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Notice, Phase
 from mark.domain.offer import Market
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
@@ -26,15 +27,16 @@ OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
 def bench(place: Place) -> Bench:
     place.market.left, place.market.code = {}, "InsufficientInstanceCapacity"
     place.market.codes = {}
+    place.market.checks_parameters, place.market.throttles_after = False, None
     place.market.fleets.clear()
     return Bench(place)
 
 
 def test_an_on_demand_launch_may_go_to_any_zone(bench: Bench) -> None:
-    bench.cloud.launch(OD, 2, "7/60/1")
+    bench.cloud.launch(OD, 1, "7/60/1")
     (asked,) = bench.place.market.fleets
     assert asked["Type"] == "instant"
-    assert asked["TargetCapacitySpecification.TotalTargetCapacity"] == "2"
+    assert asked["TargetCapacitySpecification.TotalTargetCapacity"] == "1"
     assert asked["TargetCapacitySpecification.DefaultTargetCapacityType"] == "on-demand"
     zones = [value for key, value in asked.items() if key.endswith("SubnetId")]
     assert zones == [bench.place.subnets[f"{REGION}a"], bench.place.subnets[f"{REGION}b"]]
@@ -47,6 +49,79 @@ def test_an_on_demand_launch_may_go_to_any_zone(bench: Bench) -> None:
             "mark:site": bench.site.name, "mark:service": "inception", "mark:offer": OD, "mark:launch": "7/60/1",
             "mark:standby": "false",
         }  # fmt: skip
+
+
+def zones_of(bench: Bench) -> Counter[str]:
+    """How many instances each zone has."""
+    there = bench.place.instances(bench.site).values()
+    return Counter(one["Placement"]["AvailabilityZone"].removeprefix(REGION) for one in there)
+
+
+@pytest.mark.parametrize("launches", [[8], [1] * 8, [5, 3], [3, 2, 2, 1], [2, 2, 2, 2]])
+def test_a_fleet_is_spread_over_the_zones(bench: Bench, launches: list[int]) -> None:
+    """EC2 resolves equal priorities always the same way, so without an order of its own a fleet has one zone."""
+    begin_in_zones(bench, "abc")
+    for n, count in enumerate(launches):
+        assert len(bench.cloud.launch(OD, count, f"t{n}").numbers) == count
+    found = zones_of(bench)
+    assert sum(found.values()) == 8
+    assert max(found.values()) <= 4
+    assert set(found) == set("abc")
+
+
+def begin_in_zones(bench: Bench, letters: str) -> None:
+    there = bench.site.service("inception")
+    subnets = {letter: bench.place.subnets[f"{REGION}{letter}"] for letter in letters}
+    bench.begin_again(services={"inception": replace(there, subnets=subnets)})
+
+
+def test_a_launch_goes_to_the_zone_with_the_fewest_instances(bench: Bench) -> None:
+    """By what runs, also for a controller that begins anew; what drains does not count."""
+    begin_in_zones(bench, "a")
+    bench.cloud.launch(OD, 3, "first")
+    begin_in_zones(bench, "ab")
+    bench.cloud.launch(OD, 1, "second")
+    assert zones_of(bench) == {"a": 3, "b": 1}
+    bench.pass_s()
+    bench.boot()
+    for number in (1, 2, 3):
+        bench.cloud.drain(number)
+    bench.cloud.launch(OD, 1, "third")
+    assert zones_of(bench) == {"a": 4, "b": 1}
+
+
+def test_a_repeated_launch_brings_nothing_new_wherever_zones_have_filled_up(bench: Bench) -> None:
+    """The order of zones is another one by then, which EC2 does not take under a token that it knows."""
+    bench.place.market.checks_parameters = True
+    begin_in_zones(bench, "abc")
+    numbers = bench.cloud.launch(OD, 2, "t").numbers
+    begin_in_zones(bench, "a")
+    bench.cloud.launch(OD, 4, "other")
+    bench.place.server.client("ec2").delete_tags(Resources=bench.ids()[:2], Tags=[{"Key": "mark:site"}])
+    begin_in_zones(bench, "abc")  # knows nothing, and EC2 does not show it yet
+    assert bench.cloud.launch(OD, 2, "t").numbers == numbers
+    assert len(bench.place.market.fleets) == 3
+
+
+def test_a_launch_whose_later_part_is_refused_has_what_it_got(bench: Bench) -> None:
+    begin_in_zones(bench, "abc")
+    bench.place.market.left = {("c5.large", "on-demand"): 2}
+    launched = bench.cloud.launch(OD, 3, "t")
+    assert len(launched.numbers) == 2
+    assert isinstance(launched.refused, CapacityError)
+    assert len(bench.ids()) == 2
+
+
+def test_a_launch_that_breaks_off_is_taken_up_where_it_ended(bench: Bench) -> None:
+    """The first part was made; the second is throttled. Repeated it makes the rest, and nothing twice."""
+    begin_in_zones(bench, "abc")
+    bench.place.market.throttles_after = 1
+    with pytest.raises(ThrottledError):
+        bench.cloud.launch(OD, 3, "t")
+    assert len(bench.ids()) == 1
+    bench.place.market.throttles_after = None
+    assert len(bench.cloud.launch(OD, 3, "t").numbers) == 3
+    assert zones_of(bench) == {"a": 1, "b": 1, "c": 1}
 
 
 def test_a_spot_launch_stays_in_its_zone(bench: Bench) -> None:
@@ -206,7 +281,7 @@ def test_a_launch_whose_controller_died_is_found_by_its_tags(bench: Bench) -> No
     assert [i.number for i in bench.cloud.fleet().instances] == list(numbers)
     bench.begin_again()
     assert bench.cloud.launch(OD, 2, "t").numbers == numbers
-    assert len(bench.place.market.fleets) == 1
+    assert len(bench.place.market.fleets) == 2, "one for each zone"
 
 
 def test_a_launch_that_cannot_be_numbered_is_not_lost(bench: Bench) -> None:

@@ -53,13 +53,13 @@ def test_each_type_boots_by_the_template_of_its_platform() -> None:
     templates = {"x86_64": X86, "arm64": ARM64, "x86_64-gpu": X86_GPU}
     spot = offer("m5.large", Market.SPOT, 0.03, zone="b")
     assert booted(launch_configs(THERE, [ARM, ON_DEMAND, GPU, spot], templates, "mark")) == {
-        ("lt-arm", "3"): [("c7g.large", "subnet-a", 0.0), ("c7g.large", "subnet-b", 0.0)],
+        ("lt-arm", "3"): [("c7g.large", "subnet-a", 0.0), ("c7g.large", "subnet-b", 1.0)],
         ("lt-x86", "3"): [
-            ("c5.large", "subnet-a", 1.0),
-            ("c5.large", "subnet-b", 1.0),
-            ("m5.large", "subnet-b", 3.0),
+            ("c5.large", "subnet-a", 2.0),
+            ("c5.large", "subnet-b", 3.0),
+            ("m5.large", "subnet-b", 6.0),
         ],
-        ("lt-gpu", "3"): [("g5.xlarge", "subnet-a", 2.0), ("g5.xlarge", "subnet-b", 2.0)],
+        ("lt-gpu", "3"): [("g5.xlarge", "subnet-a", 4.0), ("g5.xlarge", "subnet-b", 5.0)],
     }
 
 
@@ -67,6 +67,11 @@ def test_without_platforms_one_template_is_for_all() -> None:
     """As a testbed has it, and a site that was deployed before there were platforms."""
     (config,) = launch_configs(THERE, [ON_DEMAND, GPU], {"": X86}, "mark")
     assert len(config["Overrides"]) == 4
+
+
+def test_zones_are_asked_in_the_order_that_is_given() -> None:
+    (config,) = launch_configs(THERE, [ON_DEMAND], {"": X86}, "mark", ["b", "a"])
+    assert [(one["SubnetId"], one["Priority"]) for one in config["Overrides"]] == [("subnet-b", 0.0), ("subnet-a", 1.0)]
 
 
 def test_what_nothing_boots_is_left_out() -> None:
