@@ -116,7 +116,8 @@ resource "aws_s3_bucket_lifecycle_configuration" "artifacts" {
       noncurrent_days = 1
     }
   }
-  # By age alone S3 could not tell what was replaced from what has been right for long.
+  # By age alone S3 could not tell what was replaced from what has been right for long: after a roll-back, or beside
+  # a release that its canary refused, what serves is a noncurrent version. So as many stay as S3 keeps by number.
   dynamic "rule" {
     for_each = toset(["artifacts", "functions"])
     content {
@@ -126,7 +127,8 @@ resource "aws_s3_bucket_lifecycle_configuration" "artifacts" {
         prefix = "${rule.key}/"
       }
       noncurrent_version_expiration {
-        noncurrent_days = 90
+        noncurrent_days           = 90
+        newer_noncurrent_versions = 100
       }
     }
   }

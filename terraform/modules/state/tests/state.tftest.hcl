@@ -58,6 +58,13 @@ run "what_was_replaced_stays_for_90_days" {
     ] == [90, 90]
     error_message = "An old template boots for 90 days."
   }
+  # What serves is noncurrent after a roll-back, and must boot for as long as it serves.
+  assert {
+    condition = [for rule in aws_s3_bucket_lifecycle_configuration.artifacts[0].rule :
+      one(rule.noncurrent_version_expiration).newer_noncurrent_versions if startswith(rule.id, "replaced-") && length(rule.expiration) == 0
+    ] == [100, 100]
+    error_message = "The last releases boot whatever their age."
+  }
 }
 
 run "the_table_is_safe" {
