@@ -101,7 +101,7 @@ def _is_gone(why: CloudError | None) -> bool:
     return isinstance(why, NotFoundError) or (isinstance(why, CapacityError) and why.gone)
 
 
-def _why_short(launched: Launched, count: int) -> CapacityError | None:
+def _why_short(launched: Launched, count: int) -> CapacityError | ThrottledError | None:
     """Why there are fewer than `count`; None where there are not."""
     if len(launched.numbers) >= count:
         return None

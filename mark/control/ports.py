@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
-from mark.domain.errors import CapacityError
+from mark.domain.errors import CapacityError, ThrottledError
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 
@@ -27,10 +27,13 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The instances with these numbers were started; `refused` says why no more, where there are fewer than asked."""
+    """The instances with these numbers were started; `refused` says why no more, where there are fewer than asked.
+
+    A ThrottledError says nothing of the offer: the rest may be asked for again.
+    """
 
     numbers: tuple[int, ...]
-    refused: CapacityError | None = None
+    refused: CapacityError | ThrottledError | None = None
 
 
 class Cloud(Protocol):

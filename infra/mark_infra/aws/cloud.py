@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from mark.control import health
 from mark.control.ports import Clock, Cloud, Launched
-from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope, ThrottledError
 from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.offer import Market, Offer
 from mark_infra.aws import zone_spread
@@ -128,6 +128,7 @@ class Ec2Cloud:
         self._number: dict[str, int] = {}  # by instance id; a cache of the store's
         self._last = 0  # the highest number seen
         self._launched: dict[str, Launched] = {}  # by token
+        self._throttled: Counter[str] = Counter()  # answers that throttled all pools, by the token of the part
         self._told: set[str] = set()  # ids of instances whose interruption was told
         self._fleet = Fleet(())
 
@@ -166,7 +167,7 @@ class Ec2Cloud:
         # A launch whose answer was lost, or that a crashed controller made. EC2 may not show all of it yet, and repeats
         # its answer.
         ids = [m.id for m in self._machines().values() if m.launch == token]
-        refused: CapacityError | None = None
+        refused: CapacityError | ThrottledError | None = None
         if len(ids) < count:
             try:
                 offers = [self.offers[name] for name in (offer, *alternatives)]
@@ -178,6 +179,8 @@ class Ec2Cloud:
             self._launched[token] = launched
             if len(self._launched) > _REMEMBERED:
                 del self._launched[next(iter(self._launched))]
+            if len(self._throttled) > _REMEMBERED:
+                del self._throttled[next(iter(self._throttled))]
         return launched
 
     def drain(self, number: int) -> None:
@@ -376,7 +379,7 @@ class Ec2Cloud:
 
     def _launch(
         self, offers: Sequence[Offer], count: int, token: str, *, standby: bool, release: str
-    ) -> tuple[list[str], CapacityError | None]:
+    ) -> tuple[list[str], CapacityError | ThrottledError | None]:
         """Ids of new instances, at least one: of the first offer, or of those that do as well, in this order.
 
         With why, where they are fewer than `count`. All are of one market. The tag names the first; what an instance
@@ -419,7 +422,7 @@ class Ec2Cloud:
         *,
         standby: bool,
         release: str,
-    ) -> tuple[list[str], CapacityError | None]:
+    ) -> tuple[list[str], CapacityError | ThrottledError | None]:
         """Of a launch, what one call brings; `zones` are asked in turn from the first-th.
 
         A part that is repeated may find other zones emptier than before. Under its token EC2 takes only what it was
@@ -445,7 +448,7 @@ class Ec2Cloud:
         *,
         standby: bool,
         release: str,
-    ) -> tuple[list[str], CapacityError | None]:
+    ) -> tuple[list[str], CapacityError | ThrottledError | None]:
         """One call of CreateFleet, as `_launch`."""
         offer, subnets = offers[0], self._there.subnets
         templates = templates_of(self._there, release, self.templates, self.platforms)
@@ -458,8 +461,7 @@ class Ec2Cloud:
             self._gate.client("ec2", patient=True).create_fleet,
             patient=True,
             Type="instant",
-            # 64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
-            ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{part}".encode()).hexdigest(),
+            ClientToken=self._client_token(part),
             LaunchTemplateConfigs=configs,
             TargetCapacitySpecification={
                 "TotalTargetCapacity": count,
@@ -478,13 +480,12 @@ class Ec2Cloud:
             zone = zone_of.get(_pool_of(pool).get("SubnetId", ""), "")
             kind = pool.get("InstanceType") or _instance_of(pool)
             bought |= dict.fromkeys(pool.get("InstanceIds", ()), (as_bought(offer.name, kind, zone), zone))
-        refused: CapacityError | None = None
+        refused: CapacityError | ThrottledError | None = None
         if len(bought) < count:
-            errors = answer.get("Errors", ())
-            # What is said of the others is as likely; but how much is refused with it follows from its own.
-            own = [error for error in errors if _instance_of(error) == offer.instance]
-            refused = fleet_refusal(own or errors, f"no reason was given for {offer.name}")
+            refused = fleet_refusal(answer.get("Errors", ()), f"no reason was given for {offer.name}", offer)
             if not bought:
+                if isinstance(refused, ThrottledError):
+                    self._throttled[part] += 1
                 raise refused
         now_s = self._unix_s()
         self._inventory.born(
@@ -494,6 +495,16 @@ class Ec2Cloud:
             for id, (name, zone) in bought.items()
         )
         return sorted(bought), refused
+
+    def _client_token(self, part: str) -> str:
+        """64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
+
+        An answer that throttled all pools would come again under its token, so the next call has another one. A
+        controller that takes over repeats the first and goes the same way.
+        """
+        attempt = self._throttled[part]
+        named = f"{self._site.name}/{self.service}/{part}" + (f"~{attempt}" if attempt else "")
+        return hashlib.sha256(named.encode()).hexdigest()
 
     def _stop(self, ids: list[str]) -> None:
         self._gate.call(self._ec2.stop_instances, InstanceIds=ids)

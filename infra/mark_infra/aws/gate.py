@@ -34,6 +34,7 @@ from mark.domain.errors import (
     RefusalScope,
     ThrottledError,
 )
+from mark.domain.offer import Offer
 from mark_infra.aws.session import new_session
 from mark_infra.aws.site import Site
 
@@ -163,17 +164,41 @@ def launch_refusal(error: CloudError) -> CloudError:
     return _refused(str(error), code, str(error))
 
 
-def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> CapacityError:
-    """Why an instant fleet got none, or too few: each pool may have its own reason, and the widest counts.
+def fleet_refusal(
+    errors: Iterable[Mapping[str, Any]], otherwise: str, offer: Offer | None = None
+) -> CapacityError | ThrottledError:
+    """Why an instant fleet got none, or too few, of `offer` and what does as well.
 
-    The call was answered, so under its token there is no other answer, whatever it says.
+    Each pool may have its own reason, and the widest that holds for the offer counts: its own, and what the account may
+    not do at all. A pool that was throttled was not tried, so it refuses nothing; where the
+    offer's own pools were, the launch is throttled. The call was answered: under its token there is no other answer.
     """
-    found = [(str(e.get("ErrorCode", "")), str(e.get("ErrorMessage", ""))) for e in errors]
-    if not found:
+    found = [_PoolError(e) for e in errors]
+    own = [one for one in found if offer is None or one.instance == offer.instance] or found
+    if own and all(one.throttled for one in own):
+        return ThrottledError(own[0].text)
+    holding = [one for one in found if not one.throttled and (one in own or one.holds_for_all)]
+    if not holding:
         return CapacityError(otherwise)
     order = list(RefusalScope)
-    code, message = max(found, key=lambda one: order.index(scope_of(*one)))
-    return _refused(f"{code}: {message}", code, message)
+    widest = max(holding, key=lambda one: order.index(one.scope))
+    return _refused(widest.text, widest.code, widest.message)
+
+
+class _PoolError:
+    """One of the errors in the answer to CreateFleet."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.code, self.message = str(told.get("ErrorCode", "")), str(told.get("ErrorMessage", ""))
+        self.text = f"{self.code}: {self.message}"
+        overrides = told.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+        self.instance = str(overrides.get("InstanceType", ""))
+        self.scope, self.throttled = scope_of(self.code, self.message), self.code in _THROTTLED
+
+    @property
+    def holds_for_all(self) -> bool:
+        """Does it hold for the pools of other types, too? A quota may have room for smaller ones."""
+        return self.code in _DENIED or self.scope is RefusalScope.EVERYTHING
 
 
 def _refused(text: str, code: str, message: str) -> CapacityError:
@@ -182,8 +207,6 @@ def _refused(text: str, code: str, message: str) -> CapacityError:
 
 def scope_of(code: str, message: str = "") -> RefusalScope:
     """How much is refused with a launch that EC2 answered by this error code."""
-    if code in _THROTTLED:
-        return RefusalScope.OFFER
     if code.lower().startswith(_EVERYTHING) or (code == "InvalidParameterValue" and _PROFILE in message.lower()):
         return RefusalScope.EVERYTHING
     if code in _TYPE:

@@ -178,6 +178,31 @@ def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, scope: Re
     assert len(bench.cloud.launch(OD, 1, "u").numbers) == 1
 
 
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "EC2ThrottledException"])
+def test_an_answer_that_throttles_every_pool_throttles_the_launch(bench: Bench, code: str) -> None:
+    """Nothing is refused. The same launch is made when it is repeated, though EC2 repeats answers under a token."""
+    bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 0}, code
+    for _ in range(2):
+        with pytest.raises(ThrottledError, match=code):
+            bench.cloud.launch(OD, 1, "t")
+    bench.place.market.left.clear()
+    bench.begin_again()  # a controller that takes over goes through the same answers, once each
+    for _ in range(2):
+        with pytest.raises(ThrottledError, match=code):
+            bench.cloud.launch(OD, 1, "t")
+    numbers = bench.cloud.launch(OD, 1, "t").numbers
+    assert len(numbers) == len(bench.ids()) == 1
+    bench.begin_again()
+    assert bench.cloud.launch(OD, 1, "t").numbers == numbers
+
+
+def test_a_launch_that_is_throttled_in_part_has_what_it_got(bench: Bench) -> None:
+    bench.place.market.left, bench.place.market.code = {("c5.large", "spot"): 1}, "RequestLimitExceeded"
+    launched = bench.cloud.launch(SPOT, 3, "t")
+    assert len(launched.numbers) == len(bench.ids()) == 1
+    assert isinstance(launched.refused, ThrottledError)
+
+
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "VcpuLimitExceeded"])
 def test_a_launch_that_gives_less_says_why(bench: Bench, code: str) -> None:
     """As one that gives nothing; repeated, it says the same."""

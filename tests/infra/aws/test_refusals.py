@@ -22,7 +22,7 @@ from mark_infra.aws.gate import fleet_refusal, launch_refusal, reaction, scope_o
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched
-from mark.domain.errors import CapacityError, CloudError, RefusalScope
+from mark.domain.errors import CapacityError, CloudError, RefusalScope, ThrottledError
 from mark.domain.fleet import Phase
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.service import ResolvedService
@@ -348,8 +348,52 @@ def test_a_missing_instance_profile_is_told_by_its_message() -> None:
     assert scope_of("InvalidParameterValue", "The architecture 'arm64' does not match") is RefusalScope.OFFER
     said = [("UnfulfillableCapacity", "Unable to fulfill capacity"), ("InvalidParameterValue", PROFILE)]
     refused = fleet_refusal([{"ErrorCode": code, "ErrorMessage": message} for code, message in said], "nothing said")
+    assert isinstance(refused, CapacityError)
     assert refused.scope is RefusalScope.EVERYTHING
     assert PROFILE in str(refused)
+
+
+def told(code: str, instance: str = "c5.large") -> dict[str, object]:
+    """An error of one pool in the answer to CreateFleet."""
+    pool = {"Overrides": {"InstanceType": instance}}
+    return {"ErrorCode": code, "ErrorMessage": "no", "LaunchTemplateAndOverrides": pool}
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "ThrottlingException", "EC2ThrottledException"])
+def test_a_throttled_pool_refuses_nothing(code: str) -> None:
+    first, full = ONE_TYPE[0], "InsufficientInstanceCapacity"
+    assert isinstance(fleet_refusal([told(code), told(code)], "none", first), ThrottledError)
+    assert isinstance(fleet_refusal([told(code), told(full, "m5.large")], "none", first), ThrottledError)
+    for errors in ([told(code), told(full)], [told(full), told(code, "m5.large")]):
+        refused = fleet_refusal(errors, "none", first)
+        assert isinstance(refused, CapacityError)
+        assert full in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("code", "instance", "scope"),
+    [
+        # Of the account, whichever pool met it.
+        ("PendingVerification", "g5.xlarge", RefusalScope.MARKET),
+        ("Blocked", "m5.large", RefusalScope.MARKET),
+        ("VcpuLimitExceeded", "m5.24xlarge", RefusalScope.OFFER),  # a smaller one may have room
+        ("InvalidParameterCombination", "m5.large", RefusalScope.OFFER),  # another type
+        ("InvalidAMIID.NotFound", "m5.large", RefusalScope.EVERYTHING),
+    ],
+)
+def test_what_the_account_refuses_of_another_type_holds_for_the_first(
+    code: str, instance: str, scope: RefusalScope
+) -> None:
+    refused = fleet_refusal([told("InsufficientInstanceCapacity"), told(code, instance)], "none", ONE_TYPE[0])
+    assert isinstance(refused, CapacityError)
+    assert refused.scope is scope
+
+
+def test_without_a_reason_of_its_own_the_others_count() -> None:
+    refused = fleet_refusal([told("InvalidParameterCombination", "m5.large")], "none", ONE_TYPE[0])
+    assert isinstance(refused, CapacityError)
+    assert refused.scope is RefusalScope.TYPE
+    assert str(fleet_refusal([], "no reason was given", ONE_TYPE[0])) == "no reason was given"
 
 
 @pytest.mark.parametrize(
