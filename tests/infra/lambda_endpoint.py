@@ -19,7 +19,7 @@ class Failure:
     """What an invocation is answered instead: an error of the service by its code, or worse things by `how`.
 
     `how`: "" an error, "drop" hangs up, "hang" never answers, "garbage" is no JSON, "other" a result that is not ours,
-    "handled" the function's own error.
+    "handled" the function's own error, "large" an answer that is too large.
     """
 
     status: int = 500
@@ -66,6 +66,10 @@ def endpoint(**functions: Function) -> Iterator[Endpoint]:
                 self.answer(200, b'{"replies": [{"status": 200}]}')
             elif failure is not None and failure.how == "handled":
                 self.function_error(b'{"errorMessage": "broken"}')
+            elif failure is not None and failure.how == "large":
+                said = "Response payload size exceeded maximum allowed payload size (6291556 bytes)."
+                kind = "Function.ResponseSizeTooLarge"
+                self.function_error(json.dumps({"errorMessage": said, "errorType": kind}).encode())
             elif failure is not None:
                 body = json.dumps({"Type": "User", "message": "as told"}).encode()
                 self.answer(failure.status, body, {"x-amzn-ErrorType": failure.code, **failure.headers})

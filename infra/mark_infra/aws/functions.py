@@ -23,6 +23,8 @@ _UNSUITABLE = {
     *("RequestTooLargeException", "SerializedRequestEntityTooLargeException"),
     *("InvalidRequestContentException", "UnsupportedMediaTypeException"),
 }
+_UNSUITABLE_STATUS = {413, 414, 431}  # by the door before the service, which has codes of its own
+_TOO_LARGE = "Function.ResponseSizeTooLarge"  # the answer to one call, as the runtime names it
 # Of synchronous invocations, in bytes; what is larger is refused by AWS after it was sent.
 MOST_BYTES = 6 * 1024 * 1024
 LONGEST_S = 900.0  # the longest that a function may run
@@ -100,7 +102,8 @@ class LambdaFunctions:
                     raise _translated(self._name, error) from error
                 if "FunctionError" in answer:
                     said = body[:300].decode(errors="replace")
-                    raise FunctionsFailed(f"{self._name}: {answer['FunctionError']}: {said}")
+                    kind = Unsuitable if error_type(body) == _TOO_LARGE else FunctionsFailed
+                    raise kind(f"{self._name}: {answer['FunctionError']}: {said}")
                 try:
                     result = json.loads(body)
                     billed_s = billed_s_from_result(result) if billed_s is None else billed_s
@@ -126,6 +129,16 @@ def billed_s_of_log(tail: str | None) -> float | None:
     return int(found[-1]) / 1e3 if found else None
 
 
+def error_type(body: bytes) -> str:
+    """What kind of error a function's own error is, as its runtime says; "" where it does not say."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return ""
+    kind = told.get("errorType") if isinstance(told, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
 def _may_run(error: Exception) -> bool:
     """Whether the invocation may have begun for all that: not where the service answered instead of the function."""
     from botocore.exceptions import EndpointConnectionError, NoCredentialsError  # here, as in `open`
@@ -144,7 +157,8 @@ def _translated(name: str, error: Exception) -> FunctionsFailed:
     if code in _THROTTLED:
         after = str(response.get("retryAfterSeconds", ""))
         return Throttled(float(after)) if after.isdigit() else Throttled()
-    kind = Unsuitable if code in _UNSUITABLE else FunctionsFailed
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    kind = Unsuitable if code in _UNSUITABLE or status in _UNSUITABLE_STATUS else FunctionsFailed
     return kind(f"{name}: {error}")
 
 

@@ -32,6 +32,7 @@ HOP_BY_HOP = frozenset(
 )  # fmt: skip
 # Why a request failed; with no byte of an answer before it is most likely the fate of a kept connection.
 CLOSED = "closed the connection"
+TOO_LARGE = "answered more than"
 _JSON_BYTES = re.compile(rb"(?:^|\n)inference-header-content-length: ([0-9]{1,18})\r\n")
 _NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the listener says these
 
@@ -337,7 +338,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
 
     def on_body(self, piece: bytes) -> None:
         if len(self._body) + len(piece) > self._room:
-            raise _Refused(f"answered more than {self._room} bytes")
+            raise _Refused(f"{TOO_LARGE} {self._room} bytes")
         gathered, reach = self.upstream.gathered, self.upstream.reach
         if gathered.bytes + len(piece) > reach.gathered_bytes:
             raise _Refused(f"answers of more than {reach.gathered_bytes} bytes are coming at once")

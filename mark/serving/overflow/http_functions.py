@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 from mark.domain.errors import BadInput
 from mark.models.call import BY_VALUE, Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
-from mark.serving.overflow.http_client import CLOSED, Address, Answer, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import CLOSED, TOO_LARGE, Address, Answer, ClientConnection, Reach, Upstream
 
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
+# What a server says of one call: its accept header, its size, its headers. Others may well be answered.
+_OF_THE_CALL = {406, 411, 413, 414, 417, 431}
 _AFTER = re.compile(rb"(?:^|\n)retry-after: ([0-9]{1,9})\r\n")
 MOST_ANSWER_BYTES = 16 * 1024 * 1024  # as much as a request may have here; Lambda itself allows 6 MB
 
@@ -87,7 +89,7 @@ class HttpFunctions:
         if status in (429, 503):
             after = _AFTER.search(answer.headers)
             raise Throttled(float(after[1]) if after else 1.0)
-        if status == 413:
+        if status in _OF_THE_CALL:
             raise Unsuitable(f"{self._url}: status {status}")
         if status not in _OF_THE_MODEL:
             raise FunctionsFailed(f"{self._url}: status {status}")
@@ -122,6 +124,8 @@ class HttpFunctions:
         """None will come."""
         if not tag.done():
             kind = _Closed if why.startswith(CLOSED) and not began else FunctionsFailed
+            if why.startswith(TOO_LARGE):
+                kind = Unsuitable
             tag.set_exception(kind(f"{self._url}: {why}"))
 
 

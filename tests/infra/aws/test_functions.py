@@ -14,7 +14,7 @@ import botocore.exceptions
 import botocore.session
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from mark_infra.aws.functions import MOST_BYTES, LambdaFunctions, _translated, billed_s_of_log
+from mark_infra.aws.functions import MOST_BYTES, LambdaFunctions, _translated, billed_s_of_log, error_type
 
 from mark.domain.errors import BadInput
 from mark.serving.overflow.functions import FunctionsFailed, Spent, Throttled, Unsuitable
@@ -91,6 +91,18 @@ def test_what_else_goes_wrong_is_a_failure_with_its_reason(there: Endpoint, fail
     error = failed(there, failure)
     assert type(error) is FunctionsFailed
     assert re.search(said, str(error)), str(error)
+
+
+@pytest.mark.parametrize(
+    "failure", [Failure(how="large"), Failure(413, "Mystery"), Failure(431, "Mystery")], ids=["answer", "413", "431"]
+)
+def test_what_is_of_one_call_says_nothing_of_the_function(there: Endpoint, failure: Failure) -> None:
+    assert type(failed(there, failure)) is Unsuitable
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"errorType": null}', b"\xff"])
+def test_an_error_without_a_type_has_none(body: bytes) -> None:
+    assert error_type(body) == ""
 
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "ServiceUnavailableException"])

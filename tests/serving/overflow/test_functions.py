@@ -397,7 +397,7 @@ def test_a_server_behind_a_door_gets_its_key(server: Server) -> None:
 def test_an_answer_larger_than_allowed_is_none(server: Server) -> None:
     reach = Reach(answer_bytes=1000)
     assert answered(server, Said(200, bytes(1000)), reach=reach).status == 200
-    with pytest.raises(FunctionsFailed, match="more than 1000 bytes"):
+    with pytest.raises(Unsuitable, match="more than 1000 bytes"):  # another call's answer may be smaller
         answered(server, Said(200, bytes(1001)), reach=reach)
 
 
@@ -411,7 +411,7 @@ def test_what_the_model_says_is_its_reply(server: Server, status: int) -> None:
     [
         (429, {}, Throttled),
         (503, {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, Throttled),
-        (413, {}, Unsuitable),
+        *((status, {}, Unsuitable) for status in (406, 411, 413, 414, 417, 431)),
         (302, {"location": "http://elsewhere"}, FunctionsFailed),
         *((status, {}, FunctionsFailed) for status in (204, 401, 403, 404, 405, 502, 504)),
     ],
