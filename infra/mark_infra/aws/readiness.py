@@ -20,6 +20,7 @@ from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import METRICS, key_with, read_keys
 from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.site import Site
+from mark_infra.instance_page import instance_session, read_page
 
 TIMEOUT_S = 1.0
 _AT_ONCE = 256
@@ -105,7 +106,7 @@ class AskedBouncers:
         # Not the connector's limit: to wait for one's turn would count as to wait for an answer.
         # A bouncer's certificate is of its own making: there is nothing to verify it by.
         connector, turns = aiohttp.TCPConnector(limit=0, ssl=False), asyncio.Semaphore(_AT_ONCE)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers()) as session:
+        async with instance_session(connector=connector, timeout=timeout, headers=self._headers()) as session:
 
             async def ask(machines: list[DescribedInstance], path: str) -> list[tuple[DescribedInstance, int, str]]:
                 answers = await asyncio.gather(*(self._get(session, turns, m, path) for m in machines))
@@ -130,8 +131,9 @@ class AskedBouncers:
         """(status, body); `_UNREACHED` or `_REFUSED` where nothing answers."""
         try:
             url = self._site.bouncer_url(machine.service, machine.address)
-            async with turns, session.get(f"{url}{path}") as answer:
-                return answer.status, await answer.text()
+            async with turns:
+                status, page = await read_page(session, f"{url}{path}")
+            return status, page.decode()
         except aiohttp.ClientConnectorError as error:
             return _REFUSED if isinstance(error.os_error, ConnectionRefusedError) else _UNREACHED, ""
         except (aiohttp.ClientError, TimeoutError, ValueError):

@@ -13,6 +13,7 @@ import aiohttp
 
 from mark.control.ports import WINDOW_S
 from mark.domain.errors import CloudError
+from mark_infra.instance_page import instance_session, read_page
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_gateway
 from mark_infra.telemetry.telemetry import ScrapeTarget
@@ -133,12 +134,11 @@ class Scraper:
         """None where nothing answers, or the answer is no such page."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
-            self._session = aiohttp.ClientSession(connector=connector)
+            self._session = instance_session(connector=connector)
         try:
             timeout = aiohttp.ClientTimeout(total=timeout_s)
-            asked = self._session.get(f"{url}/metrics", headers=headers, timeout=timeout, ssl=verified)
-            async with self._turns, asked as answer:
-                page = await answer.read()
-                return read(page) if answer.status == 200 else None
+            async with self._turns:
+                status, page = await read_page(self._session, f"{url}/metrics", headers, timeout=timeout, ssl=verified)
+            return read(page) if status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
