@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -26,7 +27,7 @@ from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
-from mark.domain.time import STEP_S
+from mark.domain.time import DAY_S, STEP_S
 from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns
@@ -54,7 +55,7 @@ from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.controller.release_versions import know_release
 from mark_infra.store.store import ServiceStore, open_table
-from mark_infra.store.table import Table
+from mark_infra.store.table import LOAD_DAYS, Table
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.conducted import ConductedQueries
@@ -409,7 +410,8 @@ class _Service:
         # The leader until now may have launched since the last refresh.
         control.inventory.refresh(at_once=True)
         kept = control.store(self.name)
-        history = joined(spec.history, kept.load_since(0.0))
+        now_s = clock.now_s()
+        history = joined(spec.history, kept.load_since(max(0.0, now_s - LOAD_DAYS * DAY_S), now_s))
         store = wrapped(MemoryStore() if control.dry_run else kept)
         there = control.site.service(self.name)
         known = know_release(there, kept, store)
@@ -430,14 +432,14 @@ class _Service:
             functions = ReleasedFunctions(warming, control.gate, known.functions, there.function_alias)
         telemetry = ScrapedTelemetry(
             store,
-            now_s=clock.now_s(),
+            now_s=now_s,
             since_s=history.end_s,
             scale=clock.scale,
             gateway=gateway is not None,
             function=None if function is None else function.offer,
             look_back=spec.resolved.service.slo_monitor.window,
             before_rps=last_rps(history),
-            keep_load=(lambda _: None) if control.dry_run else kept.append_load,
+            keep_load=(lambda _: None) if control.dry_run else lambda load: kept.append_load(over(load, clock.now_s())),
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
             unseen=None if gateway is not None else lambda: control.unseen.so_far(self.name),
             unseen_billed_s=0.0 if function is None else function.warm_s,
@@ -579,10 +581,21 @@ def last_rps(history: Load) -> float | None:
     return float(last[0]) if np.isfinite(last).all() and len(last) else None
 
 
+def over(load: Load, now_s: float) -> Load:
+    """The steps that are over now: the clock may have gone back since they were counted."""
+    steps = max(0, min(len(load), math.floor((now_s - load.start_s) / load.step_s)))
+    return replace(load, mean_rps=load.mean_rps[:steps], peak_rps=load.peak_rps[:steps])
+
+
 def joined(before: Load, seen: Load) -> Load:
-    """History up to second 0, and what was seen since, which begins later; NaN between the two."""
+    """History up to second 0, and what was seen since, which begins later; NaN between the two.
+
+    Where more lies between than a predictor can use, the history is too old to be of use.
+    """
     if len(seen) == 0:
         return before
+    if seen.start_s > LOAD_DAYS * DAY_S:
+        return seen
     between = np.full(round(seen.start_s / STEP_S), np.nan)
     return Load(
         before.start_s,

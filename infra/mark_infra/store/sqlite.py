@@ -116,8 +116,12 @@ class SqliteTable:
         with self._asking(LostLease) as db, self._transaction(fence):
             rows = [(service, minute, mean_rps, peak_rps) for minute, (mean_rps, peak_rps) in load.items()]
             db.executemany("INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?)", rows)
-            oldest = max(load, default=0) - LOAD_MINUTES
-            db.execute("DELETE FROM load WHERE service = ? AND minute <= ?", (service, oldest))
+            # By how many there are, not by the newest: one minute of a clock that was ahead would delete all others.
+            db.execute(
+                "DELETE FROM load WHERE service = ? AND minute <= ("
+                "SELECT minute FROM load WHERE service = ? ORDER BY minute DESC LIMIT 1 OFFSET ?)",
+                (service, service, LOAD_MINUTES),
+            )
 
     def recorded(self, service: str, before_id: int | None, count: int) -> list[Recorded]:
         with self._asking() as db:

@@ -81,9 +81,13 @@ class ServiceStore:
         if minutes:
             self._table.append_load(self.service, minutes, self._fence, self._unix_s())
 
-    def load_since(self, since_s: float) -> Load:
-        """What arrived from then on, from the first minute that is kept; NaN where nothing was seen."""
+    def load_since(self, since_s: float, until_s: float = math.inf) -> Load:
+        """What arrived from then on, from the first minute that is kept; NaN where nothing was seen.
+
+        Minutes that are not over at `until_s` are left out: a leader whose clock was ahead has kept them.
+        """
         rows = self._table.load(self.service, math.ceil(since_s / MINUTE_S))
+        rows = [row for row in rows if (row[0] + 1) * MINUTE_S <= until_s]
         first = rows[0][0] if rows else math.ceil(since_s / MINUTE_S)
         mean_rps, peak_rps = (np.full(rows[-1][0] - first + 1 if rows else 0, np.nan) for _ in range(2))
         for minute, mean, peak in rows:

@@ -20,7 +20,7 @@ from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers
 from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
-from mark.domain.time import STEP_S
+from mark.domain.time import DAY_S, STEP_S
 from mark.serving.backend.metrics import SECONDS
 from mark_infra.telemetry.balancer_counts import UnseenRequests
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
@@ -28,6 +28,9 @@ from mark_infra.telemetry.latency_quantile import latency_quantile_s
 
 _PER_STEP = round(STEP_S / WINDOW_S)
 _KEPT = 30 * 24 * 3600  # windows, where nothing takes the load away
+# Steps that are handed out at once. Of a longer gap whole weeks are left out, so that hours of the week stay in place.
+_WEEK = round(7 * DAY_S / STEP_S)
+MOST_STEPS = 2 * _WEEK
 _MISSED = round(3600.0 / WINDOW_S)  # windows: how long the last counters are kept of a bouncer that is not asked
 _GATEWAY = "gateway"
 
@@ -95,7 +98,8 @@ class ScrapedTelemetry:
         self._window_s = WINDOW_S / scale  # on the wall
         self._calls_per_request = calls_per_request
         self._lock = Lock()
-        self._given = round(since_s / STEP_S)  # steps handed out
+        # Steps handed out: none that is yet to come, whatever a leader whose clock was ahead has kept.
+        self._given = min(round(since_s / STEP_S), math.floor(now_s / STEP_S))
         self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in:
         self._counts: deque[float] = deque(maxlen=_KEPT)
         self._recent: deque[_Window] = deque(maxlen=round(RECENT_S / WINDOW_S))
@@ -174,6 +178,9 @@ class ScrapedTelemetry:
                 self._spent_before = spent
             self._last = last
             self._add(requests=requests, misses=min(misses, requests))
+            if window - self._first - len(self._counts) > MOST_STEPS * _PER_STEP:  # the clock has jumped
+                self._counts.clear()
+                self._first = window
             while self._first + len(self._counts) < window:
                 self._append(math.nan)
             if self._first + len(self._counts) == window:
@@ -221,9 +228,12 @@ class ScrapedTelemetry:
     # -- the port ------------------------------------------------------------------------------------------------------
 
     def load(self) -> Load:
+        """As the port; at most `MOST_STEPS`, however far the clock has jumped."""
         with self._lock:
-            first = self._given
-            steps = max(0, (self._first + len(self._counts)) // _PER_STEP - first)
+            first, end = self._given, (self._first + len(self._counts)) // _PER_STEP
+            if end - first > MOST_STEPS:
+                first += math.ceil((end - first - MOST_STEPS) / _WEEK) * _WEEK
+            steps = max(0, end - first)
             counts = np.full(steps * _PER_STEP, np.nan)
             begin = self._first - first * _PER_STEP  # of what was seen, in `counts`
             seen = np.array(self._counts)[max(0, -begin) : max(0, len(counts) - begin)]

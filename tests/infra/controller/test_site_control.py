@@ -18,7 +18,7 @@ from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.prices import Prices
 from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
-from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, site_parts
+from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, over, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters
 
@@ -377,6 +377,21 @@ def test_history_and_what_was_seen_since_are_one_load() -> None:
     assert (load.start_s, load.end_s) == (-120.0, 180.0)
     assert np.array_equal(load.mean_rps, [1.0, 2.0, np.nan, 3.0, 6.0], equal_nan=True)
     assert joined(load, NOTHING) is load
+
+
+def test_a_history_that_is_too_old_is_left_out() -> None:
+    """Its distance from what was seen since is no more than a clock may have jumped."""
+    old, ten_years_s = Load(-120.0, 60.0, np.ones(2), np.ones(2)), 10 * 365 * 86400.0
+    seen = Load(ten_years_s, 60.0, np.ones(3), np.ones(3))
+    assert joined(old, seen) is seen
+    assert len(joined(old, replace(seen, start_s=35 * 86400.0))) == 2 + 35 * 1440 + 3
+
+
+def test_only_steps_that_are_over_are_kept() -> None:
+    load = Load(120.0, 60.0, np.arange(3.0), np.arange(3.0))
+    assert over(load, 1e9).mean_rps.tolist() == [0.0, 1.0, 2.0]
+    assert over(load, 299.0).mean_rps.tolist() == [0.0, 1.0]
+    assert len(over(load, 0.0)) == len(over(load, 179.0)) == 0
 
 
 DEAD = {"endpoint_url": "http://127.0.0.1:9", "aws_access_key_id": "test", "aws_secret_access_key": "test"}

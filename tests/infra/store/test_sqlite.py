@@ -253,10 +253,14 @@ def test_ten_thousand_lines_are_read_a_page_at_a_time(table: SqliteTable) -> Non
     assert "USING PRIMARY KEY (service=? AND id<?)" in step[-1]
 
 
-def test_load_is_kept_for_five_weeks(table: SqliteTable) -> None:
-    """By service."""
+def test_as_much_load_is_kept_as_five_weeks_have(table: SqliteTable) -> None:
+    """By service, the newest. One minute of a clock that was ahead deletes no more than one."""
     table.append_load("other", {0: (1.0, 1.0)}, None, 0.0)
-    table.append_load("inception", dict.fromkeys(range(3), (1.0, 2.0)), None, 0.0)
-    table.append_load("inception", {LOAD_MINUTES + 1: (1.0, 2.0)}, None, 0.0)
-    assert [minute for minute, _, _ in table.load("inception", 0)] == [2, LOAD_MINUTES + 1]
+    table.append_load("inception", dict.fromkeys(range(LOAD_MINUTES), (1.0, 2.0)), None, 0.0)
+    ahead = 100 * LOAD_MINUTES
+    table.append_load("inception", {ahead: (1.0, 2.0)}, None, 0.0)
+    kept = [minute for minute, _, _ in table.load("inception", 0)]
+    assert kept == [*range(1, LOAD_MINUTES), ahead]
+    table.append_load("inception", dict.fromkeys(range(LOAD_MINUTES, LOAD_MINUTES + 3), (1.0, 2.0)), None, 0.0)
+    assert [minute for minute, _, _ in table.load("inception", 0)] == [*range(4, LOAD_MINUTES + 3), ahead]
     assert len(table.load("other", 0)) == 1

@@ -158,6 +158,19 @@ def test_load_is_kept_by_the_minute(store: ServiceStore) -> None:
     assert (len(store.load_since(421.0)), store.load_since(421.0).start_s) == (0, 480.0)
 
 
+def test_load_that_is_yet_to_come_is_not_read(store: ServiceStore) -> None:
+    """A leader whose clock was ahead for a minute has kept it. What really comes then takes its place."""
+    store.append_load(Load(0.0, 60.0, np.ones(3), np.ones(3)))
+    years = Load(1e9 * 60.0, 60.0, np.full(1, 7.0), np.full(1, 7.0))
+    store.append_load(years)
+    store.append_load(Load(240.0, 60.0, np.full(1, 7.0), np.full(1, 7.0)))
+    assert store.load_since(0.0, 180.0).end_s == store.load_since(0.0, 299.0).end_s == 180.0
+    assert store.load_since(0.0, 119.0).end_s == 60.0
+    assert len(store.load_since(0.0, 0.0)) == 0
+    store.append_load(Load(240.0, 60.0, np.full(1, 2.0), np.full(1, 2.0)))
+    assert store.load_since(240.0, 300.0).mean_rps.tolist() == [2.0]
+
+
 def test_load_of_other_steps_or_before_the_origin_is_refused(store: ServiceStore) -> None:
     """It would be kept at the wrong minute."""
     with pytest.raises(ValueError, match="by the minute"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.telemetry.balancer_counts import UnseenRequests
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
-from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
+from mark_infra.telemetry.telemetry import MOST_STEPS, ScrapedTelemetry, ScrapeTarget
 
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import OverflowTotals, RecentAnswers, ReleaseCounts
@@ -134,6 +134,38 @@ def test_load_begins_where_the_history_ended() -> None:
     load = bench.telemetry.load()
     assert load.start_s == 60.0
     assert np.array_equal(load.mean_rps, [np.nan, np.nan, 1.0], equal_nan=True)
+
+
+@pytest.mark.parametrize("ahead_s", [660.0, 86_400.0, 10 * 365 * 86_400.0])
+def test_a_history_of_the_future_hides_no_load(ahead_s: float) -> None:
+    """A leader whose clock was ahead for a minute has kept it."""
+    bench = Bench("a")
+    bench.window = 36
+    bench.again(since_s=180.0 + ahead_s)
+    for _ in range(24):
+        bench.serve(5.0)
+    load = bench.telemetry.load()
+    assert (load.start_s, load.mean_rps.tolist()) == (180.0, [1.0, 1.0])
+
+
+@pytest.mark.parametrize("days", [20, 36, 365, 3650])
+def test_a_jump_of_the_clock_hands_out_a_bounded_number_of_steps(days: int) -> None:
+    """Whole weeks of the gap are left out, and nothing of what was seen since."""
+    bench = Bench("a")
+    for _ in range(12):
+        bench.serve(5.0)
+    assert len(bench.telemetry.load()) == 1
+    bench.window += days * 86_400 // 5
+    for _ in range(13):
+        bench.serve(5.0)
+    load = bench.telemetry.load()
+    assert 7 * 1440 < len(load) <= MOST_STEPS
+    assert (load.start_s - 60.0) % (7 * 86_400.0) == 0.0
+    assert load.end_s == days * 86_400.0 + 120.0
+    assert load.mean_rps[-1] == pytest.approx(1.0, rel=0.1)
+    for _ in range(12):
+        bench.serve(5.0)
+    assert len(bench.telemetry.load()) == 1
 
 
 def test_a_bouncer_that_restarts_counts_anew() -> None:
