@@ -7,10 +7,13 @@ services learn in turns: one more is given its turn every window.
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 
+from mark.control.lease import TTL_S
 from mark.control.ports import WINDOW_S, Lease
 from mark.control.service_runtime import ServiceRuntime
 from mark.control.shared_limits import fits, next_limits
@@ -19,12 +22,15 @@ from mark.domain.errors import BadInput
 from mark.planning.promise_cost import PromiseCost
 
 RENEWED_S = 1.0  # between two renewals of the lease while the manager ends
+_log = logging.getLogger(__name__)
 
 
 class ControllerManager:
     """`step` is called about once a second by one thread; everything else may be called from any.
 
-    `together` are services that share limits, each with what all of them may have at most.
+    `together` are services that share limits, each with what all of them may have at most. `able` says whether this
+    process has what a round needs, descriptors above all. After a term without it the lease is left to others: a leader
+    whose rounds all fail would renew it for ever.
     """
 
     def __init__(
@@ -33,6 +39,9 @@ class ControllerManager:
         lease: Lease,
         pool: Executor,
         together: Sequence[tuple[Limits, Sequence[str]]] = (),
+        *,
+        able: Callable[[], bool] = lambda: True,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runtimes = {runtime.service: runtime for runtime in runtimes}
         self._together = [(whole, [self._runtimes[name] for name in names]) for whole, names in together]
@@ -40,18 +49,34 @@ class ControllerManager:
             for member in members:
                 member.shares = True
         self._lease, self._pool = lease, pool
+        self._able, self._monotonic_s = able, monotonic_s
+        self._unable_s: float | None = None  # since when, and
+        self._aside = False  # whether the lease was given back for it
         self._fence: int | None = None
         self._window: int | None = None
         self._rounds: dict[str, tuple[float, Future[None]]] = {}  # under way: since when
 
     def step(self, now_unix_s: float) -> None:
         """Hold the lease, and begin the rounds that are due. `now_unix_s` is the wall clock's."""
-        self._fence = self._lease.hold(now_unix_s)
+        self._fence = None if self._stands_aside() else self._lease.hold(now_unix_s)
         self._give_turn(math.floor(now_unix_s / WINDOW_S))
         if self._fence is not None:
             for whole, members in self._together:
                 _divide(whole, members)
         self._begin_rounds(now_unix_s)
+
+    def _stands_aside(self) -> bool:
+        """Is the lease left to others, because for a term this process has not been able to do a round?"""
+        if self._able():
+            self._unable_s, self._aside = None, False
+            return False
+        now_s = self._monotonic_s()
+        self._unable_s = now_s if self._unable_s is None else self._unable_s
+        if not self._aside and now_s - self._unable_s >= TTL_S:
+            _log.error("no descriptor was to be had for %.0f s: the lease is left to others", now_s - self._unable_s)
+            self._aside = True
+            self._lease.release()
+        return self._aside
 
     def _begin_rounds(self, now_unix_s: float) -> None:
         for service, runtime in self._runtimes.items():

@@ -126,7 +126,11 @@ class Process:
         self.worlds, self.pool = worlds, InlinePool()
         self.lease = FencedLease(worlds[0].terms, "controller", monotonic_s=lambda: worlds[0].clock.t_s)
         shared = [] if together is None else [(together, [world.service for world in worlds])]
-        self.manager = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool, shared)
+        self.able = True  # to do a round
+        self.manager = ControllerManager(
+            [world.member(**more) for world in worlds], self.lease, self.pool, shared,
+            able=lambda: self.able, monotonic_s=lambda: worlds[0].clock.t_s,
+        )  # fmt: skip
 
     def run(self, seconds: float) -> None:
         """Let time pass, a second at a time."""

@@ -247,6 +247,29 @@ def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
     assert world.closed == 1
 
 
+def test_a_leader_that_can_do_no_round_for_a_term_leaves_the_lease_to_others() -> None:
+    """It could renew it for ever. It leads again once it can, if no other one does."""
+    world = World()
+    one, other = Process(world), Process(world)
+    one.run(5)
+    one.able = False
+    one.run(14)
+    assert one.manager.leads(), "a term has not passed"
+    one.able = True
+    one.run(2)
+    one.able = False
+    one.run(16)
+    assert not one.manager.leads()
+    other.run(16)
+    assert other.manager.leads()
+    one.run(30)
+    assert not one.manager.leads()
+    other.manager.close()
+    one.able = True
+    one.run(16)
+    assert one.manager.leads()
+
+
 def test_a_released_lease_is_taken_at_once() -> None:
     """An orderly end makes room."""
     world = World()

@@ -31,6 +31,7 @@ from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
 from mark.catalog.tables import load_catalog
+from mark.domain.errors import BadInput
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
@@ -178,6 +179,16 @@ def test_a_site_comes_and_goes(
 
     # From a machine that has nothing of it; what it was deployed from is not there.
     elsewhere = replace(target, state=tmp_path / "elsewhere")
+    abroad = "eu-west-1"
+    for machine in (elsewhere, target):
+        with pytest.raises(BadInput, match=f"site mark is in {REGION}, account .*: {abroad}$"):
+            destroy(replace(machine, region=abroad), said.append)
+    with pytest.raises(BadInput, match=f"site mark is in {REGION}"):
+        plan(services, replace(target, region=abroad), said.append)
+    with pytest.raises(BadInput, match="the account has a site of this name already"):
+        plan(services, replace(target, region=abroad, state=tmp_path / "second", state_bucket=None), said.append)
+    instances = moto.client("ec2").describe_instances()["Reservations"]
+    assert any(i["State"]["Name"] == "running" for r in instances for i in r["Instances"]), "nothing was ended"
     assert destroy(elsewhere, said.append) == []
     assert list((elsewhere.folder / "artifacts").rglob("*.tar*")) == []
     states = [

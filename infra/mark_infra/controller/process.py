@@ -23,6 +23,7 @@ from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.observe import logs
 from mark_infra.aws.site import Site
+from mark_infra.controller.door import BoundedListener, PromptRequests
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, open_control
 
 _LOG = logging.getLogger("mark.control")
@@ -52,7 +53,7 @@ def serve(
     """
     logs.to_stderr()
     _allow_many_sockets()
-    door = _listen(address)
+    door = _listen(address, tls=tls is not None)
     ends = threading.Event()
     with _ended_by_signals(ends.set), door:
         alive = watchdog(os.environ.get("NOTIFY_SOCKET", ""))
@@ -73,6 +74,8 @@ def serve(
             server = _Server(
                 uvicorn.Config(
                     app(control.manager, auth, pulse.is_felt, pipelines, control.conducted),
+                    http=PromptRequests,
+                    loop="asyncio",  # another one would accept connections without asking the listener
                     log_config=None,
                     access_log=False,
                     server_header=False,
@@ -161,7 +164,7 @@ def _ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _listen(address: tuple[str, int]) -> socket.socket:
+def _listen(address: tuple[str, int], *, tls: bool) -> BoundedListener:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         listening = socket.create_server(address, family=family)
@@ -169,8 +172,7 @@ def _listen(address: tuple[str, int]) -> socket.socket:
         raise BadInput(
             f"cannot listen there ({error.strerror})", "host and port", f"{address[0]}:{address[1]}"
         ) from None
-    # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
-    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())
+    return BoundedListener(family, listening.detach(), tls=tls)
 
 
 def _allow_many_sockets() -> None:

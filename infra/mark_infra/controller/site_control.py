@@ -53,6 +53,7 @@ from mark_infra.aws.released_functions import ReleasedFunctions
 from mark_infra.aws.scheduled_events import ScheduledEvents
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
+from mark_infra.controller.door import has_descriptors
 from mark_infra.controller.release_versions import know_release
 from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.store.table import LOAD_DAYS, Table
@@ -197,7 +198,7 @@ class SiteControl:
         self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
         together = [(pipeline_limits(one), [bought.name for bought in one.bought_services()]) for one in pipelines]
-        self.manager = ControllerManager(members, parts.lease, parts.pool, together)
+        self.manager = ControllerManager(members, parts.lease, parts.pool, together, able=has_descriptors)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
         self._conductor_clock = clock = WallClock(time.time(), site.time_scale)

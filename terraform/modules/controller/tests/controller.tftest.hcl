@@ -104,7 +104,7 @@ run "one_instance_that_gives_nothing_away" {
   }
   assert {
     condition = alltrue([for text in [
-      "mark controller$services ", "--site /etc/mark/site.toml", "fetch '${aws_s3_object.boot["site.toml"].key}' '${aws_s3_object.boot["site.toml"].version_id}' '${sha256(output.site_toml)}' /etc/mark/site.toml", "--host 127.0.0.1", "--live-prices", "sha256sum --check",
+      "mark controller$services ", "--site /etc/mark/site.toml", "fetch '${aws_s3_object.boot["site.toml"].key}' '${aws_s3_object.boot["site.toml"].version_id}' '${sha256(output.site_toml)}' /etc/mark/site.toml", "--host 127.0.0.1", "--live-prices", "LimitNOFILE=65536", "sha256sum --check",
     ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
     error_message = "It runs the controller, on loopback."
   }
