@@ -16,6 +16,7 @@ from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
 from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
 from mark.control.led_cloud import LedCloud
+from mark.control.led_functions import LedFunctions
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
 from mark.control.rollout import Rollout, RolloutStage, asked_again, recalled, remembered, stopped
 from mark.control.scheduled_events import leaving_in_time
@@ -89,6 +90,7 @@ class Controller:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
         cloud = LedCloud(cloud, leads)
+        functions = None if functions is None else LedFunctions(functions, leads)
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
         self._launcher = Launcher(policy.resolved, cloud, clock, store, limits_of(policy.resolved), seed)
         self._release = release

@@ -11,7 +11,7 @@ from mark.control.launcher import Launcher
 from mark.control.memory_store import MemoryStore
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
-from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate, Warm
 from mark.domain.errors import CapacityError, LostLease, RefusalScope
 from mark.domain.fleet import Phase
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, FakeCloud, FakeFunctions, ManualClock, resolved
@@ -114,3 +114,28 @@ def test_environments_that_are_warm_already_are_not_worth_a_line() -> None:
 def test_a_service_without_functions_warms_nothing() -> None:
     (outcome,) = Bench(functions=False).act(Warm("misses cost", 0.0, 2))
     assert (outcome.done, outcome.text) == (False, "there are no functions")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Switch("the release that serves", 0.0, "b"),
+        Warm("as many as there may be", 0.0, 2),
+        Launch("needed", 0.0, OD, 1),
+        Terminate("not needed", 0.0, OD, 1),
+    ],
+    ids=lambda command: command.verb,
+)
+def test_a_lease_that_ends_between_two_commands_ends_the_round(second: Command) -> None:
+    """It is asked before each of them: a round may take longer than a term."""
+    bench = Bench()
+    bench.act(Launch("needed", 0.0, OD, 1))
+    acting = bench.actor.act(0.0, [Switch("the release that serves", 0.0, "a"), second], substitute=False)
+    assert next(acting).done
+    bench.leads = False
+    before = list(bench.cloud.calls)
+    with pytest.raises(LostLease):
+        next(acting)
+    assert bench.functions is not None
+    assert (bench.functions.switched, bench.functions.warmed) == (["a"], [])
+    assert bench.cloud.calls == before

@@ -49,6 +49,15 @@ def test_at_most_a_tenth_are_unhealthy_longest_silent_first() -> None:
     assert numbers(unhealthy(fleet(30.0, 20.0, None), 100.0)) == [2]
 
 
+@pytest.mark.parametrize(("ready", "most"), [(1, 1), (9, 1), (10, 1), (11, 1), (19, 1), (20, 2), (29, 2), (30, 3)])
+def test_a_tenth_is_rounded_down(ready: int, most: int) -> None:
+    """At one moment and within a pause; one at least."""
+    seen = fleet(*[10.0] * (ready - 1), 10.0)
+    assert len(unhealthy(seen, 100.0)) == most
+    assert len(to_give_up(seen, 100.0, (), ALWAYS)) == most
+    assert len(to_give_up(seen, 100.0, (50.0,), ALWAYS)) == most - 1
+
+
 def test_if_all_are_silent_one_is_replaced_and_none_leaves() -> None:
     """Our network, most likely. When a replacement answers, it was theirs."""
     seen = fleet(10.0, 10.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,6 +129,37 @@ def test_time_spent_asking_counts(terms: CountingTerms) -> None:
     assert one.hold(113.6) == 1
     terms.takes_s, terms.failing = 15.0, False
     assert one.hold(114.5) is None, "it is 129.5 when the answer comes, and the term was asked for 15 s ago"
+
+
+class LateAnswers(CountingTerms):
+    """What happens `meanwhile`, between the next question and its answer, shows in the answer."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def claim(self, name: str, holder: str, until_s: float, over: Term | None = None) -> Term:
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+        return super().claim(name, holder, until_s, over)
+
+
+def test_a_term_counts_from_the_answer_that_shows_it() -> None:
+    """Its holder may have renewed it just before. Counted from the question a standby would lead too early."""
+    terms = LateAnswers()
+    one, other = Holder(terms), Holder(terms)
+    assert (one.hold(0.0), other.hold(1.0)) == (1, None)
+
+    def renewed() -> None:
+        assert one.hold(12.0) == 1
+
+    terms.meanwhile = renewed
+    assert other.hold(6.5) is None, "the answer comes at 12"
+    for at_s in (21.4, 21.6, 24.0, 25.9):
+        assert other.hold(at_s) is None
+        assert one.lease.lasts()
+    assert other.hold(26.9) is None
+    assert other.hold(27.0) == 2
+    assert not one.lease.lasts()
 
 
 def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> None:

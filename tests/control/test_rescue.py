@@ -6,6 +6,9 @@ from dataclasses import replace
 
 from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers
+from mark.control.rescue import Rescue
+from mark.control.snapshot import Outcome
+from mark.domain.command import Launch, Resume
 from mark.domain.errors import CapacityError, CloudError
 from mark.domain.fleet import Instance, Phase
 from mark.domain.service import RolloutSettings, SloMonitorSettings
@@ -219,3 +222,26 @@ def test_a_new_release_replaces_a_stand_in_by_another() -> None:
         bench.fast()
     releases = {i.offer: i.release for i in bench.cloud.fleet().instances}
     assert releases == {BIG.name: "r2", SPOT: "r2"}
+
+
+def resumed(number: int, *, done: bool = False, refused: bool = False) -> Outcome:
+    return Outcome(Resume(REASON, 0.0, OD, number), "", done, refused)
+
+
+def test_a_resume_whose_answer_was_lost_counts() -> None:
+    """It is not stopped any more, so it was started; another one that was refused is still to be had elsewhere."""
+    rescue = Rescue(MonitorState(), 2)
+    lost, refused = resumed(1, refused=True), resumed(2, refused=True)
+    assert rescue.after([lost, refused], stopped=[2]) == replace(rescue, lacking=1)
+    assert rescue.after([lost, refused], stopped=[1, 2]) == rescue
+    assert rescue.after([lost, refused], stopped=[]) is None
+    assert rescue.after([lost, resumed(2, done=True)], stopped=[]) is None
+    assert rescue.after([resumed(1, done=True), refused], stopped=[2]) == replace(rescue, lacking=1)
+
+
+def test_what_was_launched_and_resumed_counts_together() -> None:
+    launch = Launch(REASON, 0.0, OD, 2)
+    part = Outcome(launch, "", done=False, refused=True, started=(7,))
+    rescue = Rescue(MonitorState(), 4)
+    assert rescue.after([resumed(1, refused=True), part], stopped=[]) == replace(rescue, lacking=2)
+    assert rescue.after([Outcome(launch, "", done=False, started=(7,))], stopped=[]) is None, "nothing was refused"

@@ -45,7 +45,8 @@ _ATTEMPTS = 3
 # Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
 # cloud that hangs costs its callers a known share of their time. Patient calls have a time of their own.
 _BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
-_BUYING = ("CreateFleet", "StartInstances")  # calls to EC2
+# Calls that an old leader must not make, by service: what launches or starts, and what moves a function's alias.
+_LED = {"ec2": ("CreateFleet", "StartInstances"), "lambda": ("UpdateAlias",)}
 _until_s: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
 _CAPACITY = frozenset((
@@ -296,7 +297,7 @@ class Gate:
         self._budgets = {patient: _Budget(self._recovery_clock()) for patient in (False, True)}
 
     def buy_while(self, leads: Callable[[], bool]) -> None:
-        """From the clients that are made from now on, what launches or starts instances is signed only while `leads`.
+        """From the clients that are made from now on, what launches instances or moves an alias is signed while `leads`.
 
         Else the call raises LostLease. Each of its tries is signed anew, and AWS refuses a signature that is older than
         five minutes (Signature Version 4): so none is carried out later than that after the lead has ended.
@@ -325,9 +326,9 @@ class Gate:
                         self._clients[service, patient] = self._session.client(service, config=config, **options)
                 except (BotoCoreError, ValueError) as error:
                     raise CloudError(f"{service}: {error}") from error
-                if service == "ec2" and self._leads is not None:
-                    for operation in _BUYING:
-                        signed = f"before-sign.ec2.{operation}"
+                if self._leads is not None:
+                    for operation in _LED.get(service, ()):
+                        signed = f"before-sign.{service}.{operation}"
                         self._clients[service, patient].meta.events.register(signed, self._check_lead)
             return self._clients[service, patient]
 

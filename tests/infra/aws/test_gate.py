@@ -249,6 +249,22 @@ def test_a_launch_is_signed_only_while_its_controller_leads() -> None:
         assert next(led, None) is None
 
 
+def test_an_alias_is_moved_only_while_its_controller_leads() -> None:
+    """A second try, too. What only reads is signed all the same."""
+    with fault_proxy("http://127.0.0.1:1", share=0.0) as proxy:
+        proxy.script.extend([Fault.INTERNAL] * 6)
+        led = iter([True, False])
+        options = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "endpoint_url": proxy.url}
+        gate = Gate(SITE, options=options)
+        gate.buy_while(lambda: next(led))
+        client = gate.client("lambda")
+        with pytest.raises(LostLease, match="before the call was signed"):
+            gate.call(client.update_alias, FunctionName="f", Name="balancer", FunctionVersion="2")
+        assert len(proxy.requests) == 1
+        with pytest.raises(CloudError):
+            gate.call(client.get_alias, FunctionName="f", Name="balancer")
+
+
 def test_a_client_that_cannot_be_made_is_a_cloud_error() -> None:
     with pytest.raises(CloudError, match="ec2: "):
         Gate(SITE, options={"endpoint_url": "no address"}).client("ec2")

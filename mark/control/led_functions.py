@@ -1,0 +1,33 @@
+"""The functions of a controller that may stop leading at any moment: as `mark.control.led_cloud`, for functions.
+
+An old leader that moves the alias takes the answers from the release that the new one has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mark.control.ports import Functions
+from mark.domain.errors import LostLease
+
+
+class LedFunctions:
+    """The port Functions, but that commands raise LostLease, and are not sent, unless `leads` says that they may be."""
+
+    def __init__(self, functions: Functions, leads: Callable[[], bool]) -> None:
+        self._functions, self._leads = functions, leads
+
+    def warm(self, environments: int) -> int:
+        self._check()
+        return self._functions.warm(environments)
+
+    def switch(self, release: str) -> bool:
+        self._check()
+        return self._functions.switch(release)
+
+    def _check(self) -> None:
+        if not self._leads():
+            raise LostLease("the lease ended before the command was sent")
+
+
+_: type[Functions] = LedFunctions
