@@ -1,4 +1,4 @@
-"""Reading a page from an instance, which may be taken over by somebody: never more than it may have.
+"""Reading a page from an instance, which may be taken over: never more than it may have.
 
 The controller's threads wait for these answers, and its memory holds them. So an answer is taken as it is sent, up to a
 size, from the address that was asked.

@@ -247,7 +247,7 @@ def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
     assert world.closed == 1
 
 
-def test_a_leader_that_can_do_no_round_for_a_term_leaves_the_lease_to_others() -> None:
+def test_a_leader_without_descriptors_gives_the_lease_back() -> None:
     """It could renew it for ever. It leads again once it can, if no other one does."""
     world = World()
     one, other = Process(world), Process(world)

@@ -297,7 +297,7 @@ class Gate:
         self._budgets = {patient: _Budget(self._recovery_clock()) for patient in (False, True)}
 
     def buy_while(self, leads: Callable[[], bool]) -> None:
-        """From the clients that are made from now on, what launches instances or moves an alias is signed while `leads`.
+        """Only while `leads` do clients that are made from now on sign what launches instances or moves an alias.
 
         Else the call raises LostLease. Each of its tries is signed anew, and AWS refuses a signature that is older than
         five minutes (Signature Version 4): so none is carried out later than that after the lead has ended.

@@ -1,7 +1,7 @@
 """The controller's listening socket and its connections: bounded, so that they leave descriptors for the rounds.
 
-Anybody who reaches the port may open connections, with or without a key. So a connection has to send a whole request
-within REQUEST_S, there are few from one address and not many in all, and one too many is told so and closed.
+A client that reaches the port may open connections, with or without a key. So a connection has to send a whole request
+within REQUEST_S, and the number of connections is bounded, from one address and in all: another one hears 503.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MOST_CONNECTIONS = 256
 MOST_PER_ADDRESS = 64  # a browser opens six, Prometheus one
 REQUEST_S = 10.0  # for a request to come, from the connection's beginning or the request's
-_SHARE = 4  # of the descriptors that the process may have, one in so many is for connections
+_SHARE = 4  # a quarter of the descriptors that the process may have is for connections
 _SPARE = 8  # descriptors that a round needs at once
 _NONE_LEFT = frozenset((errno.EMFILE, errno.ENFILE))
 _BODY = b'{"error":"too many connections"}'

@@ -37,7 +37,7 @@ class Market:
         self._answers: dict[str, tuple[str, list[Any], bytes]] = {}  # by token
         self._asked: dict[str, dict[str, str]] = {}  # what each token was used for
         self.checks_parameters = False  # a token that comes again must come with the same request
-        self.throttles_after: int | None = None  # so many CreateFleet are answered, and no more
+        self.throttles_after: int | None = None  # this many CreateFleet are answered, and no more
         self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): how many can still be had
         self.code = "InsufficientInstanceCapacity"  # by which it says that there are none
         self.codes: dict[str, str] = {}  # of types for which it says something else

@@ -90,7 +90,7 @@ def test_a_launch_goes_to_the_zone_with_the_fewest_instances(bench: Bench) -> No
     assert zones_of(bench) == {"a": 4, "b": 1}
 
 
-def test_a_repeated_launch_brings_nothing_new_wherever_zones_have_filled_up(bench: Bench) -> None:
+def test_a_repeated_launch_brings_nothing_new_in_other_zones(bench: Bench) -> None:
     """The order of zones is another one by then, which EC2 does not take under a token that it knows."""
     bench.place.market.checks_parameters = True
     begin_in_zones(bench, "abc")
@@ -103,7 +103,7 @@ def test_a_repeated_launch_brings_nothing_new_wherever_zones_have_filled_up(benc
     assert len(bench.place.market.fleets) == 3
 
 
-def test_a_launch_whose_later_part_is_refused_has_what_it_got(bench: Bench) -> None:
+def test_a_launch_refused_in_its_later_part_keeps_the_first(bench: Bench) -> None:
     begin_in_zones(bench, "abc")
     bench.place.market.left = {("c5.large", "on-demand"): 2}
     launched = bench.cloud.launch(OD, 3, "t")
@@ -112,7 +112,7 @@ def test_a_launch_whose_later_part_is_refused_has_what_it_got(bench: Bench) -> N
     assert len(bench.ids()) == 2
 
 
-def test_a_launch_that_breaks_off_is_taken_up_where_it_ended(bench: Bench) -> None:
+def test_a_launch_that_broke_off_is_completed_when_repeated(bench: Bench) -> None:
     """The first part was made; the second is throttled. Repeated it makes the rest, and nothing twice."""
     begin_in_zones(bench, "abc")
     bench.place.market.throttles_after = 1
@@ -196,7 +196,7 @@ def test_an_answer_that_throttles_every_pool_throttles_the_launch(bench: Bench, 
     assert bench.cloud.launch(OD, 1, "t").numbers == numbers
 
 
-def test_a_launch_that_is_throttled_in_part_has_what_it_got(bench: Bench) -> None:
+def test_a_launch_throttled_in_part_keeps_what_it_got(bench: Bench) -> None:
     bench.place.market.left, bench.place.market.code = {("c5.large", "spot"): 1}, "RequestLimitExceeded"
     launched = bench.cloud.launch(SPOT, 3, "t")
     assert len(launched.numbers) == len(bench.ids()) == 1

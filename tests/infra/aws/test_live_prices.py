@@ -53,7 +53,7 @@ def test_spot_is_fetched_every_step_and_on_demand_daily(tmp_path: Path) -> None:
     assert bench.keeper.trouble() == ""
 
 
-def test_offers_that_are_not_sold_are_known_after_the_first_answer(tmp_path: Path) -> None:
+def test_unsold_offers_are_known_after_the_first_answer(tmp_path: Path) -> None:
     """Also where the prices of the others are the catalogue's."""
     bench = Bench(tmp_path)
     bench.aws.on_demand("AccessDeniedException").spot([spot("us-east-1b", "nonsense")])

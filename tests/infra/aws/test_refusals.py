@@ -381,9 +381,7 @@ def test_a_throttled_pool_refuses_nothing(code: str) -> None:
         ("InvalidAMIID.NotFound", "m5.large", RefusalScope.EVERYTHING),
     ],
 )
-def test_what_the_account_refuses_of_another_type_holds_for_the_first(
-    code: str, instance: str, scope: RefusalScope
-) -> None:
+def test_what_the_account_may_not_do_holds_for_every_type(code: str, instance: str, scope: RefusalScope) -> None:
     refused = fleet_refusal([told("InsufficientInstanceCapacity"), told(code, instance)], "none", ONE_TYPE[0])
     assert isinstance(refused, CapacityError)
     assert refused.scope is scope

@@ -20,7 +20,7 @@ def test_zones_take_turns() -> None:
     assert rotated([], 5) == []
 
 
-def test_the_emptiest_zone_is_the_first_of_those_with_the_fewest() -> None:
+def test_the_emptiest_zone_has_the_fewest_instances() -> None:
     assert emptiest(["a", "b", "c"], {"a": 1, "z": 0}) == 1
     assert emptiest(["a", "b"], {}) == 0
     assert emptiest([], {"a": 3}) == 0

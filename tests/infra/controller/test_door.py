@@ -77,7 +77,7 @@ class Door:
                 return b""
 
     def wait_for_held(self, count: int) -> None:
-        """Until the server has closed what its clients have left, so that it holds so many connections."""
+        """Until the server has closed what its clients have left, so that it holds this many connections."""
         wait_for(lambda: self.listener.held.total() == count, f"{count} connections", LONGEST_S)
 
     def end(self) -> None:

@@ -131,7 +131,7 @@ def test_without_spot_prices_those_of_the_catalogue_are_said() -> None:
     assert offers_there([of], aws.gate(), "us-east-1", (), said.append) == {of.service.name: of.offers}
 
 
-def test_a_service_keeps_its_offers_where_none_of_them_is_listed() -> None:
+def test_a_service_without_listed_offers_keeps_all() -> None:
     aws, of = StubbedSession(), of_c7i(Market.SPOT)
     other = {**history("us-east-1a")["SpotPriceHistory"][0], "InstanceType": "c5.large"}
     aws.answers("ec2", "describe_spot_price_history", {"SpotPriceHistory": [other]})

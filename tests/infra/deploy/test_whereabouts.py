@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def in_state(arn: str = TABLE, role: str = ROLE) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def aws(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoServer]:
+def aws(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> MotoServer:
     moto.reset()
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -147,7 +147,7 @@ def test_destroy_refuses_another_account(aws: MotoServer, terraform: FakeTerrafo
     assert states(aws) == {"running"}
 
 
-def test_destroy_of_a_site_that_is_gone_ends_no_namesake_elsewhere(
+def test_destroy_of_a_gone_site_ends_no_namesake_elsewhere(
     aws: MotoServer, terraform: FakeTerraform, tmp_path: Path
 ) -> None:
     """Repeated in another region, where there is another site of the same name."""
