@@ -136,4 +136,4 @@ def test_a_service_without_listed_offers_keeps_all() -> None:
     other = {**history("us-east-1a")["SpotPriceHistory"][0], "InstanceType": "c5.large"}
     aws.answers("ec2", "describe_spot_price_history", {"SpotPriceHistory": [other]})
     aws.answers("ec2", "describe_spot_price_history", history())
-    assert offers_there([of], aws.gate(), "us-east-1", ("us-east-1a",), str)[of.service.name] == of.offers
+    assert offers_there([of], aws.gate(), "us-east-1", ("us-east-1a",), lambda _: None)[of.service.name] == of.offers
