@@ -200,7 +200,7 @@ def test_a_zone_is_left_once_others_serve(site: Changing) -> None:
     """Also by what is sold in all zones alike."""
     site.change({ON_DEMAND.name: 3})
     first, (zone_a, zone_b) = set(site.serving()), site.site.service("inception").subnets.items()
-    assert site.subnets() == {zone_a[1]}
+    assert site.subnets() == {zone_a[1], zone_b[1]}, "spread over both"
     for zone in (zone_b, zone_a):
         there = replace(site.site.service("inception"), subnets=dict([zone]))
         site.site = replace(site.site, services={"inception": there})
