@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,11 @@ def of_arns(texts: Iterable[str]) -> Whereabouts:
 
 def of_resources(resources: Mapping[str, Mapping[str, Any]]) -> Whereabouts:
     """Where the resources in Terraform's state are; data sources name images of other accounts and do not count."""
-    own = (values for address, values in resources.items() if not re.search(r"(^|\.)data\.", address))
-    return of_arns(str(values.get("arn") or "") for values in own)
+    own = [values for address, values in resources.items() if not re.search(r"(^|\.)data\.", address)]
+    found = of_arns(str(values.get("arn") or "") for values in own)
+    # The ARN of a bucket names no region, and a bucket may be all that a deployment has made before it broke off.
+    buckets = {str(values["region"]) for values in own if values.get("region") and values.get("bucket")}
+    return replace(found, regions=found.regions | buckets)
 
 
 def remembered(folder: Path) -> Whereabouts:

@@ -244,6 +244,9 @@ def test_an_account_without_credentials_is_told(tmp_path: Path, aws: MotoServer)
 def test_arns_tell_regions_and_accounts() -> None:
     assert of_arns(["", "none", "arn:aws:s3:::bucket"]) == Whereabouts()
     assert of_resources(in_state()) == Whereabouts(frozenset([REGION]), frozenset([ACCOUNT]))
+    bucket = {"arn": "arn:aws:s3:::mark-artifacts-1", "bucket": "mark-artifacts-1", "region": REGION}
+    alone = of_resources({"module.state.aws_s3_bucket.artifacts": bucket})
+    assert alone == Whereabouts(frozenset([REGION]), frozenset())
     assert of_arns([f"x arn:aws-cn:ssm:cn-north-1:{ACCOUNT}:parameter/a, {ROLE}"]) == Whereabouts(
         frozenset(["cn-north-1"]), frozenset([ACCOUNT])
     )
