@@ -42,7 +42,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where")
     where.add_argument("--name", default="mark", metavar="SITE", help="the site's name (default: mark)")
     where.add_argument("--profile", metavar="NAME", help="profile of AWS's configuration (default: $AWS_PROFILE)")
-    where.add_argument("--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION, the profile's, the site's)")
+    where.add_argument(
+        "--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION, the profile's, the site's)"
+    )
     where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
     where.add_argument(
         "--cidr", metavar="A.B.0.0/16", help="addresses of the VPC, once for all (default: 10.42.0.0/16)"
