@@ -111,7 +111,7 @@ class Paced(Model):
         with chdir(self._home):
             self._model.load()
         warm_up(self._model)
-        for attribute in ("platform", "inputs", "outputs", "warmup"):
+        for attribute in ("platform", "inputs", "outputs", "warmup", "columns", "by_name"):
             setattr(self, attribute, getattr(self._model, attribute))
 
     def predict(self, batch: list[Any]) -> Sequence[Any]:

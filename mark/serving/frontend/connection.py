@@ -419,6 +419,10 @@ class Connection:
         if name in headers:
             if name == b"host":
                 self._stop(400, "more than one host")
+            if name == b"content-type":
+                if value.lower() != headers[name].lower():
+                    self._stop(400, "two content-types that differ")
+                return
             self._again += 1
             if self._again > _MOST_REPEATS:  # each is a copy of all before
                 self._stop(431, "a header is repeated too often")

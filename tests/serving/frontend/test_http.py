@@ -821,6 +821,15 @@ def test_the_peer_with_most_connections_makes_room_for_others() -> None:
     assert only(refused).status == 503
 
 
+def test_a_content_type_said_twice_is_one() -> None:
+    """Where the two differ nobody can know which one holds."""
+    twice = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: text/csv\r\ncontent-type: %b\r\ncontent-length: 1\r\n\r\n1"
+    listener = Listener()
+    assert only(listener.ask(twice % b"text/csv")).status == 200
+    assert listener.seen[0].headers[b"content-type"] == b"text/csv"
+    assert only(listener.ask(twice % b"text/plain")).status == 400
+
+
 def test_a_header_repeated_again_and_again_is_refused() -> None:
     """Each repetition copies all before: 80 kB of them cost 28 ms."""
     listener = Listener()
