@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import uvloop
 
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, MarkError
 from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.service import FeedbackSettings
@@ -493,7 +493,7 @@ def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: Feedbac
 async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[int], None] = lambda port: None) -> None:
     """Serve until SIGTERM or SIGINT, then drain. `started` is called with the port once everything is ready.
 
-    Raises BadInput where the model cannot be loaded or the port is taken, RuntimeError where all workers were lost for
+    Raises BadInput where the model cannot be loaded or the port is taken, MarkError where all workers were lost for
     good.
     """
     loop = asyncio.get_running_loop()
@@ -509,7 +509,7 @@ async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[i
     await model_server.stop.wait()
     failure = await model_server.drain()
     if failure is not None:
-        raise RuntimeError(f"no worker could be kept: {failure}")
+        raise MarkError(f"no worker has been ready for {serving.hang_s:g} s, the last one: {failure}")
 
 
 def run(main: Callable[[], Coroutine[None, None, None]]) -> None:

@@ -77,6 +77,10 @@ class Exchange:
         """Whether the client has gone: the answer would not be read."""
         return self._connection.transport is None
 
+    def has_gone(self) -> bool:
+        """`gone`, to be asked later."""
+        return self._connection.transport is None
+
     def answer(self, status: int, body: bytes | memoryview, content_type: bytes = JSON, headers: bytes = b"") -> None:
         """Answer, exactly once; `headers` are ready-made lines, each with its CRLF, a memoryview is one of bytes.
 

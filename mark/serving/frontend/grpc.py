@@ -216,7 +216,7 @@ class GrpcListener:
             if self._server.answered is not None:
                 self._server.answered(request, reply, made_by)
 
-        self._server.infer(call, headers, arrived_s, version, answer)
+        self._server.infer(call, headers, arrived_s, version, answer, outcome.done)
         response, error_, metadata = await outcome
         context.set_trailing_metadata(metadata)
         if error_ is not None:

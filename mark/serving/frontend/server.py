@@ -150,8 +150,9 @@ class Server:
         arrived_s: float,
         version: str | None,
         answer: Callable[[Request, Reply, str], None],
+        gone: Callable[[], bool] | None = None,
     ) -> None:
-        """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once."""
+        """Offer a call of any listener, for a client of which `gone` says whether it still waits. Its answer says what made it; a bad deadline or key is refused at once."""
         request_id = headers.get(b"x-request-id")
         if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1
@@ -161,6 +162,7 @@ class Server:
         deadline_s = arrived_s + self.rt_max_s
         left_ms = headers.get(b"mark-deadline-ms")
         request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
+        request.gone = gone
         one = self._only
         if one is None or version is not None:
             one = self._by_version[version if version is not None else self._versions.choose(identity)]
@@ -230,7 +232,8 @@ class Server:
         except Refused as error:
             self._refuse(exchange, error.status, str(error), error.headers)
         else:
-            self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
+            answer = partial(self._answer, exchange)
+            self.infer(call, exchange.headers, exchange.arrived_s, version, answer, exchange.has_gone)
 
     def _answer(self, exchange: Exchange, request: Request, reply: Reply, made_by: str) -> None:
         headers = b"%bx-request-id: %b\r\n" % (_BY[made_by], request.id.encode("latin-1"))
