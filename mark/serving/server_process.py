@@ -175,6 +175,8 @@ class ModelServer:
             ]
             self.server = self._server(serving.name, serving, versions)
         admit = listener.auth.admit if listener.auth is not None else admit_own_machine
+        if listener.auth is not None:
+            self.server.may_tell_prices = listener.auth.may_tell_prices
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)

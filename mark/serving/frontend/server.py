@@ -62,6 +62,7 @@ class Server:
     `ready` is a condition beside the workers' (false while draining). `answered` is called with every answer (logs,
     traces), `tracer` begins what traces say. `feedback` is where clients say how good answers were, None: nowhere. The
     model of a `stage` takes calls of a conductor, too. Other models may be `beside` it, each with a server of its own.
+    `may_tell_prices` says by a request's headers whether its reader of metrics is believed what it says of prices.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Server:
         feedback: FeedbackDoor | None = None,
         stage: bool = False,
         beside: Sequence[Server] = (),
+        may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True,
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
@@ -87,6 +89,7 @@ class Server:
         self.beside = beside
         self.served, self.answered = served, answered
         self.told_prices = ToldPrices()
+        self.may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = may_tell_prices
         self._by_version = {one.version: one for one in served}
         self._only = served[0] if len(served) == 1 else None
         # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
@@ -100,7 +103,8 @@ class Server:
         route = self.routes.get(exchange.path)
         if route is None:
             path = exchange.path
-            if path != b"/":
+            # An encoded slash is part of a name, as proxies with rules by path see it.
+            if path != b"/" and b"%2f" not in path.lower():
                 path = unquote_to_bytes(path).rstrip(b"/")
             route = self.routes.get(path)
             if route is None:
@@ -307,7 +311,8 @@ class Server:
             exchange.answer(200, orjson.dumps(self.repository_index(ready)), JSON)
 
     def _metrics_page(self, exchange: Exchange) -> None:
-        self.told_prices.hear(exchange.headers, exchange.arrived_s)
+        if self.may_tell_prices(exchange.headers):
+            self.told_prices.hear(exchange.headers, exchange.arrived_s)
         self.metrics.prices = self.told_prices.at(exchange.arrived_s)
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
 
