@@ -54,7 +54,8 @@ from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
-from mark.serving.worker.child import KeptChild, OwnChild
+from mark.serving.worker.child import KeptChild, OwnChild, Spawn
+from mark.serving.worker.output import PrintedOutput
 from mark.serving.worker.workers import Workers
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class ModelServer:
         self._serving, self._listener = serving, listener
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
+        self._printed = PrintedOutput()
         self._workers: list[Workers] = []
         self._remote: list[RemoteStage] = []
         self._first_ready = asyncio.Event()
@@ -336,11 +338,16 @@ class ModelServer:
             name=serving.name,
             version=version,
             loader=serving.loader,
-            spawn=OwnChild if serving.worker_socket is None else KeptChild.through(serving.worker_socket),
+            spawn=self._spawn(serving),
         )
         replica.attach(workers)
         self._workers.append(workers)
         return replica
+
+    def _spawn(self, serving: Serving) -> Spawn:
+        if serving.worker_socket is None:
+            return partial(OwnChild, output=self._printed.fd)
+        return KeptChild.through(serving.worker_socket, self._printed.fd)
 
     def _see_ready(self) -> None:
         if self.server.ready:
@@ -433,6 +440,7 @@ class ModelServer:
         for remote in self._remote:
             remote.close()
         await asyncio.gather(*(workers.stop(5.0) for workers in self._workers))
+        await self._loop.run_in_executor(None, self._printed.close)
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)

@@ -1,7 +1,7 @@
 """The bouncer's side of its worker processes: start, feed, watch, restart, stop.
 
 A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What
-a model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
+a model prints goes where `spawn` says, by default to standard error, and so does the traceback of a model that fails.
 
 A worker that has grown beyond `memory_bytes` is replaced between two batches by a successor, which has loaded the model
 by then: no request waits for that, and no callback reports it. There is one successor at a time.
