@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-import mark
 from mark.domain.errors import BadInput
 
 _FILES = ("torch", "sklearn", "onnx")
@@ -39,7 +38,7 @@ class ModelFiles:
 
     def only(self, opened: set[Path]) -> ModelFiles:
         """Those files alone that the model opens, which are not part of what is installed."""
-        installed = [Path(mark.__file__).parent, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+        installed = [Path(__file__).parents[1], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
         inside = [place for place in installed if not self.folder.resolve().is_relative_to(place)]
         files = {
             name: path
@@ -91,9 +90,7 @@ def walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
             yield path, path.relative_to(top).as_posix()
 
 
-def model_files(
-    reference: str, folder: Path, patterns: Sequence[str] = (), without: Path | None = None
-) -> ModelFiles:
+def model_files(reference: str, folder: Path, patterns: Sequence[str] = (), without: Path | None = None) -> ModelFiles:
     """What a model may consist of: all of `folder`, of `onnx:FILE` and the like all of that file's folder.
 
     `patterns` say which files of the folder instead. Nothing below `without` counts. Raises BadInput for a model

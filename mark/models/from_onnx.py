@@ -82,7 +82,9 @@ class OnnxModel(Model):
         names = [spec.name for spec in self.outputs]
         made = self._session.run(names, tensors)
         return {
-            name: np.array([list(each.values()) for each in one], _MAPS[kind]) if (kind := self._kinds[name]) in _MAPS else one
+            name: np.array([list(each.values()) for each in one], _MAPS[kind])
+            if (kind := self._kinds[name]) in _MAPS
+            else one
             for name, one in zip(names, made, strict=True)
         }
 

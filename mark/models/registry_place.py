@@ -58,9 +58,7 @@ def pinned(
     return replace(service, versions=tuple(_pinned(version, opened, service, files) for version in versions))
 
 
-def located(
-    reference: str, registry: Callable[[], Registry] | None = None, *, beside: Path | None = None
-) -> str:
+def located(reference: str, registry: Callable[[], Registry] | None = None, *, beside: Path | None = None) -> str:
     """A reference without a registry in it: of a `registry:` one the version, unpacked; others as they are."""
     if not reference.startswith(PREFIX):
         return reference

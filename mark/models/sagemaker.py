@@ -133,7 +133,7 @@ def _rows(body: bytes | memoryview, model: Model) -> list[Any]:
     return [row[0] if not spec.shape and len(row) == 1 else row for row in parsed]
 
 
-def _mixed_rows(lines: list[bytes]) -> list[list[float | str]]:
+def _mixed_rows(lines: list[bytes]) -> list[list[Any]]:
     """Rows of numbers and text, which is quoted: `007` is a number, `"007"` is not. Raises ValueError."""
     try:
         return list(

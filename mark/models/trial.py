@@ -2,7 +2,7 @@
 
     python -m mark.models.trial REFERENCE SEARCH REPORT
 
-The kernel reports the opened files (inotify), because libraries in C and Rust open weights where Python does not see it.
+The kernel reports the opened files (inotify), because libraries in C and Rust open weights without Python's notice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def opened_files(reference: str, search: Path, files: Iterable[Path]) -> set[Pat
 
 
 class _Watch:
-    """Which of some files are opened, by whatever process. A symbolic link counts where the file behind it is opened."""
+    """Which of some files are opened, by any process. A symbolic link counts where the file behind it is opened."""
 
     def __init__(self, reference: str, files: Iterable[Path]) -> None:
         self.opened: set[Path] = set()

@@ -12,7 +12,16 @@ from mark.models.files import model_files, shipped_files
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("m.py", "pack/__init__.py", "pack/deep.py", "weights.bin", "server.key", "access.log", ".env", "store/blob"):
+    for name in (
+        "m.py",
+        "pack/__init__.py",
+        "pack/deep.py",
+        "weights.bin",
+        "server.key",
+        "access.log",
+        ".env",
+        "store/blob",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     return tmp_path
@@ -49,7 +58,9 @@ def test_files_keep_only_those_that_are_opened(folder: Path) -> None:
     assert list(found.only({folder / "m.py", folder / "weights.bin"}).files) == ["m.py", "weights.bin"]
 
 
-def test_files_refuse_a_link_that_leads_out_of_the_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_files_refuse_a_link_that_leads_out_of_the_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "passwd"
     elsewhere.write_text("x")
     (folder / "inside.bin").symlink_to(folder / "weights.bin")

@@ -171,7 +171,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     classes = LogisticRegression().fit(numbers, np.arange(36) % 3)
     joblib.dump(classes, place / "numbers.joblib")
     (place / "zipmap.onnx").write_bytes(to_onnx(classes, numbers[:1].astype("float32")).SerializeToString())
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
         torch.jit.script(torch.nn.Linear(2, 1)).save(place / "linear.pt")
     return place
 
@@ -194,7 +194,9 @@ def test_a_table_has_the_same_answer_by_every_protocol(folder: Path, name: str) 
     for count in range(1, 21):
         table = rows(rng, count)
         if name == "probabilities":
-            near = [np.asarray(answers(one(model, way(table)))).reshape(count, 2) for way in (as_instances, as_csv, as_grpc)]
+            near = [
+                np.asarray(answers(one(model, way(table)))).reshape(count, 2) for way in (as_instances, as_csv, as_grpc)
+            ]
             assert all(np.array_equal(each, near[0]) for each in near)
         else:
             compare(model, table, ways)
@@ -269,7 +271,7 @@ def test_the_probabilities_of_a_zipmap_are_answered(folder: Path) -> None:
     [
         (sagemaker(b'{"instances": [{"age": 3, "rooms": 1}]}'), "an item lacks city: its columns are age, rooms, city"),
         (sagemaker(b'{"age": 3, "rooms": 1, "city": "x", "b": 1}'), "an item has unknown b"),
-        (sagemaker(b'[3, 1]'), "an item must be an object of age, rooms, city, or a list of these 3 values"),
+        (sagemaker(b"[3, 1]"), "an item must be an object of age, rooms, city, or a list of these 3 values"),
         (sagemaker(b'[3, 1, ["x"]]'), "column 'city' must be a number or text, not ['x'] (list)"),
         (sagemaker(b"3,1,Ulm", "text/csv"), 'text/csv must be rows of numbers and of text in double quotes ("Ulm")'),
         (oip(tensor("age", [1], "FP64", data=[3.0])), "an item must be an object of age, rooms, city"),

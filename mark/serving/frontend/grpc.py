@@ -77,7 +77,7 @@ class GrpcListener:
                 ("grpc.server_handshake_timeout_ms", int(limits.header_timeout_s * 1e3)),
                 ("grpc.max_allowed_incoming_connections", _CONNECTIONS * limits.connections),
                 ("grpc.max_concurrent_streams", _STREAMS),
-                # Clients ping every ten seconds, so that no balancer forgets them; gRPC's own default allows none of it.
+                # Clients ping every ten seconds, so that no balancer forgets them; gRPC's own default forbids it.
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", int(limits.ping_s * 1e3)),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its requests

@@ -156,7 +156,10 @@ class Server:
         answer: Callable[[Request, Reply, str], None],
         gone: Callable[[], bool] | None = None,
     ) -> None:
-        """Offer a call of any listener, for a client of which `gone` says whether it still waits. Its answer says what made it; a bad deadline or key is refused at once."""
+        """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once.
+
+        `gone` says whether the client has left by then; None: it is not known.
+        """
         request_id = headers.get(b"x-request-id")
         if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1

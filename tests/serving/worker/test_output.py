@@ -38,7 +38,9 @@ def test_output_beyond_the_burst_is_left_out_and_counted(printed: Path) -> None:
     text = printed.read_bytes()
     kept = text.count(b"x")
     assert 30_000 <= kept <= 100_000
-    assert text.endswith(b"mark: %d bytes that a model printed were left out: it prints too much\n" % (1_000_000 - kept))
+    assert text.endswith(
+        b"mark: %d bytes that a model printed were left out: it prints too much\n" % (1_000_000 - kept)
+    )
 
 
 def test_output_goes_on_after_a_flood(printed: Path) -> None:
