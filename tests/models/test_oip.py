@@ -384,7 +384,7 @@ def test_noise_is_refused(body: bytes, json_bytes: int | None) -> None:
         ("FP64", "a", "input 'x': data does not fit FP64: must be real number, not str: 'a' (str) at 1"),
     ],
 )
-def test_a_number_that_does_not_fit_is_refused_with_its_place(datatype: str, number: object, said: str) -> None:
+def test_a_number_that_does_not_fit_is_named(datatype: str, number: object, said: str) -> None:
     body = json.dumps({"inputs": [tensor("x", [2], datatype, data=[1, number])]}).encode()
     assert error(one(Echo(), Call("oip", "application/json", body))).startswith(said)
 

@@ -52,7 +52,7 @@ def opened(folder: Path, reference: str = "m:M") -> list[str]:
 EXPECTED = ["helper.py", "late/weights.bin", "m.py", "vocabulary.txt"]
 
 
-def test_trial_sees_what_python_and_c_open_from_import_to_warm_up(folder: Path) -> None:
+def test_trial_sees_what_python_and_c_open(folder: Path) -> None:
     """By their names in the folder, which is the current one."""
     assert opened(folder) == EXPECTED
 
@@ -94,7 +94,7 @@ def test_trial_ends_what_the_model_has_started(folder: Path) -> None:
         ("N = 1", "does not load: m:M: m has no M"),
     ],
 )
-def test_trial_says_in_one_line_why_a_model_does_not_load(folder: Path, text: str, why: str) -> None:
+def test_trial_says_why_a_model_does_not_load(folder: Path, text: str, why: str) -> None:
     (folder / "m.py").write_text(text)
     with pytest.raises(BadInput, match=f"^m:M: {why}"):
         try_model("m:M", folder)

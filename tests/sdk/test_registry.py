@@ -89,7 +89,7 @@ def test_a_rolled_back_alias_serves_the_old_bytes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("registered", [True, False])
-def test_a_model_opens_its_files_by_the_names_that_they_have_beside_it(folder: Path, registered: bool) -> None:
+def test_a_model_opens_its_files_by_their_names_beside_it(folder: Path, registered: bool) -> None:
     """From a registry as from the folder itself, wherever the server is started."""
     Path("answer.py").write_text(MODEL.replace('__file__.replace("answer.py", "weights.txt")', '"weights.txt"'))
     Path("weights.txt").write_text("4")

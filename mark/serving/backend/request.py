@@ -39,7 +39,7 @@ class Request:
     key: str = ""  # the client's word for what it belongs to, say a user
     stages: str = ""  # of a pipeline's query that is answered: what became of its stages
     version: str = ""  # of the model, that it was given to
-    gone: Callable[[], bool] | None = None  # has its client gone, so that nobody would read the answer?
+    gone: Callable[[], bool] | None = None  # has its client gone, so that its answer would not be read?
 
     def attempt(
         self,
@@ -72,7 +72,7 @@ class Attempt(Request):
 
 
 def is_left(request: Request) -> bool:
-    """Does nobody wait for its answer any more?"""
+    """Has its client gone?"""
     return request.gone is not None and request.gone()
 
 

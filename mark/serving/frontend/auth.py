@@ -172,7 +172,7 @@ class Auth:
         return grant
 
     def may_tell_prices(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Is this the controller, or one who may do anything? Other readers of metrics change nothing by reading."""
+        """Is this the controller, or a key with the scope `admin`? Other readers of metrics change nothing."""
         grant = self.grant(headers)
         return grant is not None and (grant.name == CONTROLLER or ADMIN in grant.scopes)
 

@@ -365,7 +365,7 @@ def test_a_cancelled_client_leaves_the_server_working(run: Run) -> None:
     run(main())
 
 
-def test_a_call_that_is_cancelled_while_it_waits_is_not_computed(run: Run) -> None:
+def test_a_call_cancelled_while_it_waits_is_not_computed(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
             place.pool.held = True
@@ -390,7 +390,7 @@ def test_a_call_that_is_cancelled_while_it_waits_is_not_computed(run: Run) -> No
     run(main())
 
 
-def test_a_request_whose_client_has_gone_while_it_waits_is_not_computed(run: Run) -> None:
+def test_a_request_of_a_client_that_left_is_not_computed(run: Run) -> None:
     """By HTTP, at the same place."""
     body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [7, 7]}]}'
     head = b"POST /v2/models/twice/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)

@@ -827,7 +827,7 @@ def test_the_peer_with_most_connections_makes_room_for_others() -> None:
 
 
 def test_a_content_type_said_twice_is_one() -> None:
-    """Where the two differ nobody can know which one holds."""
+    """Where the two differ it is unknown which one holds."""
     twice = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: text/csv\r\ncontent-type: %b\r\ncontent-length: 1\r\n\r\n1"
     listener = Listener()
     assert only(listener.ask(twice % b"text/csv")).status == 200

@@ -60,7 +60,7 @@ def test_output_goes_on_after_a_flood(printed: Path) -> None:
     assert printed.read_bytes().endswith(b"it prints too much\nafter it\n")
 
 
-def test_output_without_a_reader_harms_nobody() -> None:
+def test_output_without_a_reader_is_lost() -> None:
     read, write = os.pipe()
     os.close(read)
     made = PrintedOutput(write)
