@@ -7,7 +7,7 @@ import io
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ def compare(model: mark.Model, table: Rows, ways: list[Callable[[Rows], Call]]) 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("models")
     rng = random.Random(1)
     table = pd.DataFrame(rows(rng, 300))
