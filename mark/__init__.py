@@ -39,3 +39,8 @@ def __getattr__(name: str) -> Any:
 
         return open_registry
     raise AttributeError(f"module 'mark' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion offers: also what is not imported yet."""
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING"})

@@ -49,6 +49,13 @@ def test_mark_exposes_service_models_and_registry() -> None:
     assert mark.__version__ == VERSION
 
 
+def test_completion_offers_what_mark_exposes() -> None:
+    """Also what is imported on first use."""
+    offered = {name for name in dir(mark) if not name.startswith("_")}
+    assert {name for name in mark.__all__ if not name.startswith("_")} <= offered
+    assert not offered & {"Any", "TYPE_CHECKING"}
+
+
 def test_mark_has_no_other_names() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Servise'"):
         mark.Servise  # noqa: B018

@@ -24,7 +24,7 @@ from typing import Any
 
 from mark.models.answering import answer, warm_up
 from mark.models.envelope import calls_from_event, replies_to_result
-from mark.models.load import load
+from mark.models.load import home, load
 from mark.models.model import Model
 
 LONGEST_HOLD_MS = 1000.0
@@ -88,13 +88,17 @@ class OverflowHandler:
         return {"replies": replies, "service_s": self._now() - began_s}
 
 
+def _located(environment: Mapping[str, str]) -> tuple[str, Path]:
+    return environment.get("MARK_MODEL", ""), Path(environment.get("MARK_MODEL_PATH", ".")).resolve()
+
+
 def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> OverflowHandler:
     """The handler of an environment with these variables, whose start has taken `before_s` so far.
 
     Raises BadInput where there is no such model.
     """
     began_s = time.perf_counter()
-    model = load(environment.get("MARK_MODEL", ""), Path(environment.get("MARK_MODEL_PATH", ".")))
+    model = load(*_located(environment))
     model.name = environment.get("MARK_NAME", model.name)
     model.version = environment.get("MARK_VERSION", model.version)
     warm_up(model)
@@ -119,4 +123,5 @@ def process_age_s() -> float:
 
 # AWS imports this module while it starts an environment, and times that apart from invocations.
 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+    os.chdir(home(*_located(os.environ)))
     handler = loaded(os.environ, process_age_s())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mark_infra.deploy.deploy import site_keys
-from mark_infra.deploy.keys import CONTROLLER, SiteKey, added, new_key, revoked, rotated
+from mark_infra.deploy.keys import SiteKey, added, new_key, revoked, rotated
 from mark_infra.deploy.target import DeployTarget
 from rich.console import RenderableType
 
@@ -18,6 +18,7 @@ from mark.cli.arguments import Commands, add_json
 from mark.cli.numbers import whole
 from mark.cli.output import deliver
 from mark.reporting.layout import columns, page, text
+from mark.serving.frontend.auth import CONTROLLER
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -51,7 +52,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="which files of the folder; repeatable (default: all, of a graph or program its one file)",
+        help="which files of the folder; repeatable, or with commas (default: those that the model opens)",
+    )
+    made.add_argument(
+        "--no-load", dest="load", action="store_false", help="keep it untried; --files says what it needs then"
     )
     made.add_argument("--alias", metavar="ALIAS", help="let this alias name it, too")
     _action(actions, "list", run_list, "the models of the registry, and where their aliases are")
@@ -79,7 +83,8 @@ def run_register(args: argparse.Namespace) -> int:
         profile=args.profile,
         parent=args.parent,
         alias=args.alias,
-        files=args.files,
+        files=[pattern for text in args.files for pattern in text.split(",") if pattern],
+        load=args.load,
         registry=args.registry,
     )
     deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
@@ -88,7 +93,7 @@ def run_register(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     registry = open_registry(args.registry)
-    models = {name: (registry.versions(name), registry.aliases(name)) for name in registry.names()}
+    models = {name: (registry.versions(name, _warn), registry.aliases(name)) for name in registry.names()}
     deliver(models_json(models), args.json, lambda: models_table(models))
     return 0
 
@@ -99,7 +104,7 @@ def run_show(args: argparse.Namespace) -> int:
         version = _find(registry, args.which)
         deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
         return 0
-    versions = registry.versions(args.which)
+    versions = registry.versions(args.which, _warn)
     histories = {alias: registry.history(args.which, alias) for alias in registry.aliases(args.which)}
     deliver(model_json(args.which, versions, histories), args.json, lambda: model_table(versions, histories))
     return 0
@@ -135,6 +140,10 @@ def _action(actions: Commands[argparse.ArgumentParser], name: str, run: object, 
     add_json(parser)
     parser.set_defaults(run=run)
     return parser
+
+
+def _warn(error: BadInput) -> None:
+    print(f"mark: left out: {error}", file=sys.stderr)
 
 
 def _find(registry: Registry, text: str) -> ModelVersion:

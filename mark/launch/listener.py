@@ -11,7 +11,7 @@ from mark_infra.aws.functions import LambdaFunctions
 
 from mark.domain.errors import BadInput
 from mark.launch.ready import Ready, announce
-from mark.serving.frontend.auth import Auth, TokenSigner, check_exposure, read_keys
+from mark.serving.frontend.auth import Auth, TokenSigner, check_exposure, key_text, read_keys
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.overflow.functions import FunctionClient
@@ -114,10 +114,7 @@ class OverflowOptions:
 
 def key_from(path: Path) -> str:
     """The key that a file holds, to be sent to others. Raises BadInput where it holds none, or more than one."""
-    try:
-        key = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
+    key = key_text(path).strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("holds one key, printable and without a space, and nothing else", str(path))
     return key

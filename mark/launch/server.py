@@ -81,7 +81,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
 def run_server(options: ServerOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
-    Raises BadInput for options, files and models that cannot be used, RuntimeError when no worker could be kept.
+    Raises BadInput for options, files and models that cannot be used, MarkError when no worker could be kept.
     """
     config = load_service(options.service)
     for option in ("stages_here", "stages_at", "stage_functions"):

@@ -16,6 +16,7 @@ from mark.models.model import Model, TensorSpec, predicted
 from mark.models.tensors import DTYPES, BadCall
 
 _log = logging.getLogger(__name__)
+_MOST_TEXT = 300
 _PLAIN = frozenset((bool, int, float, str, bytes))
 _PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker, results.PROTOCOL: results}
 
@@ -121,7 +122,8 @@ def encode(model: Model, opened: Opened) -> list[Reply]:
             replies[index] = refusal(bad.status, bad.text)
         except Exception as error:
             _log.exception("model %s gave results that cannot be encoded", model.name)
-            replies[index] = refusal(500, f"the model's results cannot be encoded: {type(error).__name__}")
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TEXT]
+            replies[index] = refusal(500, f"the model's results cannot be encoded: {why}")
         start = stop
     return replies
 

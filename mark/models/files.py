@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -11,16 +13,61 @@ from mark.domain.errors import BadInput
 _FILES = ("torch", "sklearn", "onnx")
 _ELSEWHERE = ("http", "https", "registry", "version")
 MOST_BYTES = 10 * 1024**3
-# What is no part of a model: tools' own folders (and everything hidden), and what could hold a secret.
+# What is no part of a model: tools' own folders (and everything hidden), what could hold a secret, and logs, which
+# hold addresses of clients.
 _LEFT_OUT = ("__pycache__", "node_modules", "venv", "*.egg-info")
 _SECRETS = (
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "keys", "*.keys", "keys.*", "*secret*"),
     *("credentials*", "*.tfstate*", "*.tfvars*", "*.env", "*password*", "*passwd*", "service?account*.json"),
+    *("*.log", "*.log.*", "*.log-*"),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What a model consists of: its reference within `folder`, files by their path there, and names left out."""
+
+    reference: str
+    folder: Path
+    files: dict[str, Path]
+    kept_back: list[str]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.files.values())
+
+    def only(self, opened: set[Path]) -> ModelFiles:
+        """Those files alone that the model opens, which are not part of what is installed."""
+        installed = [Path(__file__).parents[1], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+        inside = [place for place in installed if not self.folder.resolve().is_relative_to(place)]
+        files = {
+            name: path
+            for name, path in self.files.items()
+            if path in opened and not any(path.resolve().is_relative_to(place) for place in inside)
+        }
+        return replace(self, files=files)
+
+    def checked(self) -> ModelFiles:
+        """Itself. Raises BadInput where a file is a symbolic link that leads out of the folder."""
+        top = self.folder.resolve()
+        for name, path in self.files.items():
+            if not (to := path.resolve()).is_relative_to(top):
+                raise BadInput("is a symbolic link to a file outside of the model's folder: copy it there", name, to)
+        return self
+
+
 def shipped_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """The files of a model's folder by their path in it, and those left out because they may hold a secret."""
+    """The files of a model's folder by their path in it, and those left out: logs, and what may hold a secret."""
+    files, kept_back = _sorted_out(folder)
+    size = sum(path.stat().st_size for path in files.values())
+    if size > MOST_BYTES:
+        raise BadInput(
+            "more than 10 GiB: give the service a folder of its own", str(folder), f"{size / 1024**3:.0f} GiB"
+        )
+    return files, kept_back
+
+
+def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
     files: dict[str, Path] = {}
     kept_back: list[str] = []
     for path, name in walk(folder, folder):
@@ -29,11 +76,6 @@ def shipped_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
             kept_back.append(name)
         else:
             files[name] = path
-    size = sum(path.stat().st_size for path in files.values())
-    if size > MOST_BYTES:
-        raise BadInput(
-            "more than 10 GiB: give the service a folder of its own", str(folder), f"{size / 1024**3:.0f} GiB"
-        )
     return files, sorted(kept_back)
 
 
@@ -48,14 +90,11 @@ def walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
             yield path, path.relative_to(top).as_posix()
 
 
-def model_files(
-    reference: str, folder: Path, patterns: Sequence[str] = (), without: Path | None = None
-) -> tuple[str, dict[str, Path], list[str]]:
-    """What a model consists of: its reference within its folder, its files by their path there, those left out.
+def model_files(reference: str, folder: Path, patterns: Sequence[str] = (), without: Path | None = None) -> ModelFiles:
+    """What a model may consist of: all of `folder`, of `onnx:FILE` and the like all of that file's folder.
 
-    `module:Class` is all of `folder`, `onnx:FILE` and the like are that file; `patterns` say which files of the folder
-    instead. Nothing below `without` counts. Raises BadInput for a model without files, and where what the reference
-    names is not among them.
+    `patterns` say which files of the folder instead. Nothing below `without` counts. Raises BadInput for a model
+    without files, and where what the reference names is not among them.
     """
     kind, _, rest = reference.partition(":")
     if kind in _ELSEWHERE or not rest:
@@ -66,12 +105,11 @@ def model_files(
         if not (folder / name).is_file():
             raise BadInput("no such file", reference, str(folder / name))
         reference = f"{kind}:{name}{question}{query}"
-        patterns = patterns or (name,)
         names = {name}
     else:
         module = kind.replace(".", "/")
         names = {f"{module}.py", f"{module}/__init__.py"}
-    found, kept_back = shipped_files(folder)
+    found, kept_back = _sorted_out(folder)
     files = {
         name: path
         for name, path in found.items()
@@ -80,4 +118,4 @@ def model_files(
     }
     if not names & files.keys():
         raise BadInput(f"is not among the files of {folder}", "model", reference)
-    return reference, files, kept_back
+    return ModelFiles(reference, folder, files, kept_back)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from mark.domain.errors import BadInput
 from mark.models.columns import columns, rows
 from mark.models.load import in_one_line, library, only
 from mark.models.model import Model, TensorSpec
-from mark.models.tensors import Array
+from mark.models.tensors import NAMES, Array
 
 _TYPES = {
     "tensor(float)": "FP32",
@@ -22,8 +23,18 @@ _TYPES = {
 } | {f"tensor({sign}int{bits})": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
+# Of each item a number by class, as ZipMap makes it.
+_MAPS = {
+    f"seq(map({key},tensor({number})))": np.dtype(dtype)
+    for key in ("int64", "string")
+    for number, dtype in (("float", "<f4"), ("double", "<f8"))
+}
+_log = logging.getLogger(__name__)
+
+
 class OnnxModel(Model):
-    """Names, datatypes and shapes come from the graph; outputs that are no tensors are left out.
+    """Names, datatypes and shapes come from the graph. The probabilities by class that scikit-learn's converter writes
+    (ZipMap) are a vector, in the order of the classes; other outputs that are no tensors are left out, which is logged.
 
     A graph whose batch has the fixed length 1 gets its items one after the other.
     """
@@ -41,7 +52,11 @@ class OnnxModel(Model):
             session = runtime.InferenceSession(self._file, providers=runtime.get_available_providers())
         except Exception as error:  # the library's errors share no base
             raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
-        inputs, outputs = session.get_inputs(), [each for each in session.get_outputs() if each.type in _TYPES]
+        inputs = session.get_inputs()
+        outputs = [each for each in session.get_outputs() if each.type in _TYPES or each.type in _MAPS]
+        for each in session.get_outputs():
+            if each not in outputs:
+                _log.warning("%s: output %s is left out: it is a %s", self._reference, each.name, each.type)
         if not outputs or not inputs or not all(each.type in _TYPES and each.shape for each in inputs):
             raise BadInput("every input, and one output at least, must be a tensor with a batch", self._reference)
         fixed = {each.shape[0] for each in inputs if isinstance(each.shape[0], int)}
@@ -50,7 +65,7 @@ class OnnxModel(Model):
         self._single = bool(fixed)
         self.inputs = [_spec(each) for each in inputs]
         self.outputs = [_spec(each) for each in outputs]
-        self._session = session
+        self._session, self._kinds = session, {each.name: each.type for each in outputs}
 
     def predict(self, batch: list[Any]) -> Any:
         """All items at once, or one after the other."""
@@ -65,10 +80,18 @@ class OnnxModel(Model):
 
     def _run(self, tensors: dict[str, Array]) -> dict[str, Array]:
         names = [spec.name for spec in self.outputs]
-        return dict(zip(names, self._session.run(names, tensors), strict=True))
+        made = self._session.run(names, tensors)
+        return {
+            name: np.array([list(each.values()) for each in one], _MAPS[kind])
+            if (kind := self._kinds[name]) in _MAPS
+            else one
+            for name, one in zip(names, made, strict=True)
+        }
 
 
 def _spec(each: Any) -> TensorSpec:
+    if each.type in _MAPS:
+        return TensorSpec(each.name, NAMES[_MAPS[each.type]], (-1,))
     return TensorSpec(each.name, _TYPES[each.type], tuple(n if isinstance(n, int) else -1 for n in each.shape[1:]))
 
 

@@ -44,11 +44,15 @@ class SklearnModel(Model):
         if self._call is None:
             raise BadInput(f"a {type(estimator).__name__} has no {self._method}", self._reference)
         features = getattr(estimator, "n_features_in_", None)
-        if features is not None and not hasattr(estimator, "feature_names_in_"):
+        names = getattr(estimator, "feature_names_in_", None)
+        if names is not None:
+            self.columns = [str(name) for name in names]
+        elif features is not None:
             self.inputs = [TensorSpec("input", "FP64", (int(features),))]
 
     def predict(self, batch: list[Any]) -> Any:
         """Rows of numbers, or objects with a key for each column of the data frame that it was trained on."""
-        if isinstance(batch[0], dict):
-            return np.asarray(self._call(library("pandas", self._reference).DataFrame(batch)))
+        if self.columns:
+            frame = library("pandas", self._reference).DataFrame(batch, columns=list(self.columns))
+            return np.asarray(self._call(frame))
         return np.asarray(self._call(np.asarray(batch)))

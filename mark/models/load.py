@@ -64,6 +64,12 @@ def find(reference: str, search: Path) -> Model:
     return _from_code(code["module"], code["attribute"], options, search, reference)
 
 
+def home(reference: str, search: Path) -> Path:
+    """The folder in which processes that run the model start: of an unpacked version its files, else `search`."""
+    kind, _, rest = reference.partition(":")
+    return search / rest / registry_unpacked.FILES if f"{kind}:" == registry_unpacked.PREFIX else search
+
+
 def library(name: str, reference: str) -> Any:
     """An optional library, or BadInput that says how to get it."""
     try:

@@ -52,6 +52,8 @@ class Model:
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
     warmup: Sequence[Any] = ()  # items that are predicted once before the first request
+    # Without inputs: the names that every item has, in this order; it may also be a list of as many values.
+    columns: Sequence[str] = ()
     by_name: bool = False  # Open Inference's items are {input name: row} where there is one input, too
 
     def load(self) -> None:

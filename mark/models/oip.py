@@ -22,6 +22,8 @@ from mark.models.tensors import (
     elements,
     from_bytes,
     from_json,
+    in_columns,
+    misfit,
     size_of,
     stacked,
     to_bytes,
@@ -74,6 +76,10 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
     count = inputs[0][2][0]
     if count > 1 and items_in(call) != count:  # it was let in as fewer
         raise BadCall('a "shape" before that of the first input hides how many items there are')
+    if not specs:  # as the same text is in JSON
+        tensors = {name: _as_text(tensor) if tensor.dtype.hasobject else tensor for name, tensor in tensors.items()}
+    if model.columns:
+        return _by_columns(tensors, count, model.columns), asked
     if len(tensors) == 1 and not model.by_name:
         tensor = tensors[name]
         return [tensor[0]] if count == 1 else list(tensor), asked
@@ -90,10 +96,13 @@ def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
     if isinstance(results[0], dict):
         known = {spec.name: spec for spec in specs}
         names = list(results[0])
-        found = {name: stacked([each[name] for each in results], known.get(name)) for name in names}
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(misfit(results[0], _element))
+        found = {name: _stacked([each[name] for each in results], name, known.get(name)) for name in names}
     else:
         spec = specs[0] if specs else None
-        found = {spec.name if spec else "output": stacked(results, spec)}
+        name = spec.name if spec else "output"
+        found = {name: _stacked(results, name, spec)}
     wanted = dict.fromkeys(found, asked.binary) if asked.outputs is None else asked.outputs
     if not wanted:
         raise TypeError("a result without outputs")
@@ -121,6 +130,28 @@ def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
     if not parts:
         return Reply(200, "application/json", header)
     return Reply(200, "application/octet-stream", b"".join([header, *parts]), len(header))
+
+
+def _stacked(results: Any, name: str, spec: TensorSpec | None) -> Array:
+    """Raises TypeError or ValueError, which names the output, and the element where one is at fault."""
+    try:
+        tensor = stacked(results, spec)
+        if tensor.dtype.hasobject:
+            elements(tensor)
+        elif tensor.dtype not in NAMES:
+            raise TypeError(f"{tensor.dtype} has no datatype in the protocol")
+        return tensor
+    except (TypeError, ValueError) as error:
+        wrong = misfit(results, _element) or str(error)
+        raise type(error)(f"output '{name}': {wrong}") from None
+
+
+def _element(value: Any) -> None:
+    if isinstance(value, str | bytes):
+        return
+    dtype = np.asarray(value).dtype
+    if dtype not in NAMES or dtype.hasobject:
+        raise TypeError
 
 
 def _read(body: bytes | memoryview) -> tuple[RequestedOutputs, list[Given]]:
@@ -244,6 +275,32 @@ def _check(specs: Sequence[TensorSpec], inputs: list[Given]) -> None:
             raise BadCall(f"input '{name}': datatype is {datatype}, the model takes {spec.datatype}")
         if not spec.fits(shape[1:]):
             raise BadCall(f"input '{name}': shape is {shape}, the model takes {[-1, *spec.shape]}")
+
+
+def _by_columns(tensors: dict[str, Array], count: int, columns: Sequence[str]) -> list[Any]:
+    """One tensor for each column, or a single one with all of them in each row."""
+    if len(tensors) == 1 and tensors.keys() != set(columns):
+        (tensor,) = tensors.values()
+        return [in_columns(row, columns) for row in tensor.reshape(count, -1)]
+    for name, tensor in tensors.items():
+        if tensor.size != count:
+            raise BadCall(f"input '{name}': a column has one value an item, not shape {list(tensor.shape)}")
+    flat = {name: tensor.ravel() for name, tensor in tensors.items()}
+    return [in_columns({name: tensor[i] for name, tensor in flat.items()}, columns) for i in range(count)]
+
+
+def _as_text(tensor: Array) -> Array:
+    """Elements that are UTF-8 as `str`; others stay `bytes`."""
+    text = np.empty_like(tensor)
+    text.ravel()[:] = [_decoded(each) for each in tensor.ravel()]
+    return text
+
+
+def _decoded(each: bytes) -> str | bytes:
+    try:
+        return each.decode()
+    except UnicodeDecodeError:
+        return each
 
 
 def _text(tensor: Array, name: str) -> list[str]:

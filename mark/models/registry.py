@@ -135,11 +135,19 @@ class AliasMove:
 class Registry:
     """Versions and aliases over a store of objects. Raises what the store raises, and BadInput.
 
-    `by` is the user that registers and promotes; `unix_s` says when.
+    `by` is the user that registers and promotes; `unix_s` says when; `place` is where errors say that it is.
     """
 
-    def __init__(self, objects: ObjectStore, *, by: str | None = None, unix_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        by: str | None = None,
+        unix_s: Callable[[], float] = time.time,
+        place: str = "",
+    ) -> None:
         self._objects, self._by, self._unix_s = objects, by, unix_s
+        self._where = f"registry {place}" if place else "registry"
 
     def register(
         self,
@@ -151,30 +159,29 @@ class Registry:
         metrics: Mapping[str, float] | None = None,
         parent: str | None = None,
         alias: str | None = None,
+        tried: Callable[[Path], None] = lambda folder: None,
     ) -> ModelVersion:
         """Keep the files of a model as a version of `name`. The same content again is the same version.
 
         `profile` is a profile file's bytes, and the model in it that its rows are of. `parent` names a version of
-        `name`, by hash or alias; `alias` is then let name the new version, as `promote` does.
+        `name`, by hash or alias; `alias` is then let name the new version, as `promote` does. `tried` is called with
+        a folder of the files before any of them is kept; what it raises ends the registration.
         """
         # All of it before the first file is copied or sent: these may be gigabytes, and a refusal would waste them.
-        _check_name(name, "name")
-        if alias is not None:
-            _check_name(alias, "alias")
-        _check_text(model, "model")
-        if profile is not None:
-            _check_text(profile[0], "profile")
-        for metric, value in (metrics or {}).items():
-            _check_text(str(metric), "metrics")
-            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-                raise BadInput("a metric is a number", f"metric {metric}", value)
+        check_said(name, model, profile[0] if profile is not None else "", metrics, alias)
         for path in files:
             if not path.isprintable():
                 raise BadInput("a file's name must be printable UTF-8", "files", ascii(path))
+            if Path(path).is_absolute() or ".." in Path(path).parts:
+                raise BadInput("a file's name leads out of the model's folder", "files", path)
         above = None if parent is None else self.find(name, parent).id
         with tempfile.TemporaryDirectory(prefix="mark-register-") as folder:
             # Copies, because a file that changes between its hash and its upload would be kept under a wrong name.
-            copies = {path: _copied(source, Path(folder, str(n))) for n, (path, source) in enumerate(files.items())}
+            copies = {path: _copied(source, Path(folder, path)) for path, source in files.items()}
+            tried(Path(folder))
+            for path, (copy, hashed) in copies.items():
+                if hash_of(copy) != hashed:
+                    raise BadInput("the model changes this file while it loads", "files", path)
             digest = None if profile is None else hashlib.sha256(profile[1]).hexdigest()
             content = Content(
                 model=model,
@@ -200,13 +207,28 @@ class Registry:
         found = (key.split("/") for key in self._objects.keys("models/"))
         return sorted({parts[1] for parts in found if parts[2:3] == ["versions"]})
 
-    def versions(self, name: str) -> list[ModelVersion]:
-        """All versions of a model, the oldest first."""
+    def versions(self, name: str, damaged: Callable[[BadInput], None] | None = None) -> list[ModelVersion]:
+        """All versions of a model, the oldest first.
+
+        `damaged` is told of each version that cannot be read, which is then left out; without, that is raised.
+        """
+        found = []
+        for id in self._ids(name):
+            try:
+                found.append(self._version(name, id))
+            except BadInput as error:
+                if damaged is None:
+                    raise
+                damaged(error)
+        return sorted(found, key=lambda one: (one.created_at, one.id))
+
+    def _ids(self, name: str) -> list[str]:
+        """The hashes of a model's versions, of which there is one at least."""
         _check_name(name, "name")
         ids = [Path(key).stem for key in self._objects.keys(f"models/{name}/versions/")]
         if not ids:
-            raise BadInput("the registry has no such model", "name", name, known=self.names())
-        return sorted((self._version(name, id) for id in ids), key=lambda one: (one.created_at, one.id))
+            raise BadInput("has no such model", self._where, name, known=self.names())
+        return ids
 
     def aliases(self, name: str) -> dict[str, AliasMove]:
         """Where each alias of a model is."""
@@ -226,7 +248,7 @@ class Registry:
         if not which.startswith("sha256:"):
             move = self._now_at(name, _checked_alias(which))
             if move is None:
-                self.versions(name)  # no such model: that is said first
+                self._ids(name)  # no such model: that is said first
                 raise BadInput("no such alias", where, which, known=self.aliases(name))
             return self._version(name, move.version)
         if not _HASH.fullmatch(which):
@@ -234,6 +256,8 @@ class Registry:
         prefix = f"models/{name}/versions/"
         ids = [Path(key).stem for key in self._objects.keys(prefix + which.removeprefix("sha256:"))]
         if len(ids) != 1:
+            if not ids:
+                self._ids(name)
             raise BadInput("several versions begin so" if ids else "no such version", where)
         return self._version(name, ids[0])
 
@@ -370,6 +394,7 @@ def hash_of(path: Path) -> str:
 def _copied(source: Path, to: Path) -> tuple[Path, str]:
     digest = hashlib.sha256()
     try:
+        to.parent.mkdir(parents=True, exist_ok=True)
         with source.open("rb") as file, to.open("wb") as copy:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
@@ -385,6 +410,19 @@ def _told(move: AliasMove | None) -> str:
 
 def _json(said: Mapping[str, Any]) -> bytes:
     return (json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def check_said(name: str, model: str, profiled: str, metrics: Mapping[str, float] | None, alias: str | None) -> None:
+    """Raises BadInput where a version cannot be registered as that."""
+    _check_name(name, "name")
+    if alias is not None:
+        _check_name(alias, "alias")
+    _check_text(model, "model")
+    _check_text(profiled, "profile")
+    for metric, value in (metrics or {}).items():
+        _check_text(str(metric), "metrics")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            raise BadInput("a metric is a number", f"metric {metric}", value)
 
 
 def _check_name(name: str, where: str) -> None:

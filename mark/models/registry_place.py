@@ -20,27 +20,27 @@ DEFAULT = ".mark-registry"
 GROUP = "mark.object_stores"  # entry points: a scheme, and what opens a place of it, given as it stands after the colon
 
 
-def open_registry(place: str | None = None) -> Registry:
+def open_registry(place: str | None = None, beside: Path | None = None) -> Registry:
     """The registry in a folder, or at `s3://BUCKET/PREFIX`; without a place MARK_REGISTRY's, else `.mark-registry`.
 
-    Raises BadInput.
+    `.mark-registry` is in the folder `beside` (a service file's), or in the current one. Raises BadInput.
     """
-    place = place_of(place)
+    place = place_of(place, beside)
     scheme, colon, rest = place.partition(":")
     if not colon or not rest.startswith("//"):
-        return Registry(FolderObjects(Path(place)))
+        return Registry(FolderObjects(Path(place)), place=str(Path(place).absolute()))
     if scheme not in plugins.names(GROUP):
         raise BadInput(f"must be a folder, or one of {', '.join(plugins.names(GROUP))}", "registry", place)
-    return Registry(plugins.load(GROUP, scheme, "registry")(rest))
+    return Registry(plugins.load(GROUP, scheme, "registry")(rest), place=place)
 
 
-def place_of(place: str | None) -> str:
+def place_of(place: str | None, beside: Path | None = None) -> str:
     """The place asked for, MARK_REGISTRY's or the default."""
-    return place or os.environ.get("MARK_REGISTRY") or DEFAULT
+    return place or os.environ.get("MARK_REGISTRY") or str((beside or Path()) / DEFAULT)
 
 
 def pinned(
-    service: ServiceConfig, registry: Callable[[], Registry] = open_registry, *, files: bool = True
+    service: ServiceConfig, registry: Callable[[], Registry] | None = None, *, files: bool = True
 ) -> ServiceConfig:
     """The service with each reference to a registry resolved to a version, which is unpacked and checked.
 
@@ -54,15 +54,15 @@ def pinned(
         versions = (Version("", service.model, 1.0),)
     if not any(version.model.startswith(PREFIX) for version in versions):
         return service
-    opened = registry()
+    opened = open_registry(beside=Path(service.source).parent) if registry is None else registry()
     return replace(service, versions=tuple(_pinned(version, opened, service, files) for version in versions))
 
 
-def located(reference: str, registry: Callable[[], Registry] = open_registry) -> str:
+def located(reference: str, registry: Callable[[], Registry] | None = None, *, beside: Path | None = None) -> str:
     """A reference without a registry in it: of a `registry:` one the version, unpacked; others as they are."""
     if not reference.startswith(PREFIX):
         return reference
-    folder, _ = _unpacked(reference, registry(), "model")
+    folder, _ = _unpacked(reference, open_registry(beside=beside) if registry is None else registry(), "model")
     return f"{UNPACKED}{folder}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mark.models.call import BY_VALUE, RESULTS, Call, Reply
 from mark.models.model import Model
-from mark.models.tensors import BadCall, fitted_item
+from mark.models.tensors import BadCall, fitted_items
 
 PROTOCOL = BY_VALUE
 # As numpy says them: what comes over a network names no other type, and none that numpy would have to parse.
@@ -38,7 +38,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], None]:
         raise BadCall(str(error)) from None
     if len(items) != 1:  # as many as its bouncer counted
         raise BadCall(f"a call of a stage has one item, not {len(items)}")
-    return [fitted_item(item, model.inputs) for item in items] if model.inputs else items, None
+    return fitted_items(items, model), None
 
 
 def encode(model: Model, asked: object, results: Any) -> Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ import orjson
 from mark.models.call import Call, Reply
 from mark.models.items import NPY, csv_lines, items_in, many_in, media_type, npy_shape
 from mark.models.model import Model
-from mark.models.tensors import LARGEST, MAX_DIMENSIONS, NAMES, Array, BadCall, fitted_item, stacked
+from mark.models.tensors import LARGEST, MAX_DIMENSIONS, NAMES, Array, BadCall, fitted_items, misfit, stacked
 
+_LONG, _DIGITS = b"0" * 19, bytes.maketrans(b"123456789", b"0" * 9)
+_KNOWN = ("application/json", "text/csv", "application/x-npy", "text/plain")  # anything else is bytes to a model
 _TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+", re.ASCII)
 
 
@@ -43,6 +46,8 @@ def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
                 value = orjson.loads(call.body)
             except orjson.JSONDecodeError as error:
                 raise BadCall(f"the body is not JSON: {error}") from None
+            if _LONG in bytes(call.body).translate(_DIGITS):
+                _check_integers(call.body)
             many = many_in(value)
             if many and len(many) != items_in(call):  # it would be let in as few and run as many
                 raise BadCall("the items of the body cannot be counted: a key twice or escaped, or nested too deeply")
@@ -61,11 +66,14 @@ def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
                 items = [str(call.body, "utf-8")]
             except UnicodeDecodeError:
                 raise BadCall("the text is not UTF-8") from None
-        case _:
+        case kind:
+            spec = model.inputs[0] if len(model.inputs) == 1 else None
+            if model.columns or (model.inputs and not (spec and spec.datatype == "BYTES" and not spec.shape)):
+                raise BadCall(f"content-type {kind} is not known, but {', '.join(_KNOWN)}", 415)
             items = [bytes(call.body)]
     if not items:
         raise BadCall("the request holds no item")
-    return [fitted_item(item, model.inputs) for item in items] if model.inputs else items, asked
+    return fitted_items(items, model), asked
 
 
 def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:
@@ -80,7 +88,7 @@ def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:
         if kind == "application/x-npy":
             return Reply(200, kind, _to_npy(value if asked.one else results))
         if kind == "text/csv" or (kind == "text/*" and raw is None):
-            return Reply(200, "text/csv", _to_csv(results))
+            return Reply(200, "text/csv", _to_csv(results, [spec.name for spec in model.outputs]))
         if kind == "text/plain" and isinstance(value, str):
             return Reply(200, kind, value.encode())
         if kind == "application/json" or (kind in ("*/*", "application/*") and raw is None):
@@ -88,6 +96,16 @@ def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:
         if raw is not None:
             return Reply(200, "application/octet-stream" if "*" in kind else kind, raw)
     raise BadCall(f"cannot answer as {', '.join(asked.accept)}", 406)
+
+
+def _check_integers(body: bytes | memoryview) -> None:
+    """BadCall where an integer is wider than 64 bits: read as the number next to it, it would be another one."""
+
+    def check(text: str) -> None:
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
+            raise BadCall(f"the integer {text[:30]} does not fit 64 bits")
+
+    json.loads(bytes(body), parse_int=check)
 
 
 def _accepted(accept: str) -> list[str]:
@@ -100,6 +118,8 @@ def _rows(body: bytes | memoryview, model: Model) -> list[Any]:
     if len(specs) > 1:
         raise BadCall("text/csv cannot say which input is meant: send JSON")
     try:
+        if model.columns:
+            return _mixed_rows(csv_lines(body))
         rows = [[field.strip() for field in line.decode().split(",")] for line in csv_lines(body)]
         if not specs:
             return list(np.array([[float(field) for field in row] for row in rows], dtype=np.float64))
@@ -111,6 +131,16 @@ def _rows(body: bytes | memoryview, model: Model) -> list[Any]:
     except ValueError as error:  # also: not UTF-8
         raise BadCall(f"text/csv must be rows of numbers, all as long: {error}") from None
     return [row[0] if not spec.shape and len(row) == 1 else row for row in parsed]
+
+
+def _mixed_rows(lines: list[bytes]) -> list[list[Any]]:
+    """Rows of numbers and text, which is quoted: `007` is a number, `"007"` is not. Raises ValueError."""
+    try:
+        return list(
+            csv.reader(map(bytes.decode, lines), quoting=csv.QUOTE_NONNUMERIC, skipinitialspace=True, strict=True)
+        )
+    except (csv.Error, ValueError) as error:
+        raise BadCall(f'text/csv must be rows of numbers and of text in double quotes ("Ulm"): {error}') from None
 
 
 def _npy(body: bytes | memoryview) -> Array:
@@ -150,11 +180,14 @@ def _to_npy(value: Any) -> bytes:
     return file.getvalue()
 
 
-def _to_csv(results: Any) -> bytes:
+def _to_csv(results: Any, names: list[str]) -> bytes:
+    """A row for each result; of several declared outputs one behind the other."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     for result in results:
-        fields = np.ravel(_tensor(result, "text/csv")).tolist()
+        several = isinstance(result, dict) and len(names) > 1 and result.keys() == set(names)
+        parts = [result[name] for name in names] if several else [result]
+        fields = [field for part in parts for field in np.ravel(_tensor(part, "text/csv")).tolist()]
         if not all(isinstance(field, str | bool | int | float) for field in fields):
             raise BadCall("the results are not rows: cannot answer as text/csv", 406)
         writer.writerow(fields)
@@ -163,11 +196,15 @@ def _to_csv(results: Any) -> bytes:
 
 def _json(value: Any) -> bytes:
     try:
-        return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+        return _json_text(value)
     except orjson.JSONEncodeError as error:
         if isinstance(error.__cause__, UnicodeDecodeError):
             raise BadCall("the result is bytes that are not text: cannot answer as application/json", 406) from None
-        raise
+        raise TypeError(misfit(value, _json_text) or error) from None
+
+
+def _json_text(value: Any) -> bytes:
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _plain(value: Any) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.models.model import TensorSpec
+from mark.models.model import Model, TensorSpec
 
 Array = NDArray[Any]
 _MAX_TEXT = 300
@@ -94,11 +95,15 @@ def from_json(data: Any, datatype: str, shape: Sequence[int], size: int, name: s
     try:
         numbers = array(code, flat)
     except (TypeError, OverflowError) as error:
-        raise BadCall(f"input '{name}': data does not fit {datatype}: {error}") from None
+        raise BadCall(f"input '{name}': data does not fit {datatype}: {error}{_misfit(code, flat)}") from None
     if size == 0 or datatype == "FP16":
-        with np.errstate(over="ignore"):  # beyond the range is infinity, as for FP32
-            return np.array(numbers, dtype=DTYPES[datatype]).reshape(shape)
-    return np.ndarray(shape, DTYPES[datatype], numbers)  # half the time of frombuffer and reshape
+        with np.errstate(over="ignore"):
+            tensor = np.array(numbers, dtype=DTYPES[datatype]).reshape(shape)
+    else:
+        tensor = np.ndarray(shape, DTYPES[datatype], numbers)  # half the time of frombuffer and reshape
+    if datatype in ("FP32", "FP16"):
+        _check_range(flat, tensor, datatype, name)
+    return tensor
 
 
 def from_bytes(data: memoryview, datatype: str, shape: Sequence[int], size: int, name: str) -> Array:
@@ -123,7 +128,11 @@ def fitted(value: Any, spec: TensorSpec) -> Any:
         elif not np.can_cast(value.dtype, DTYPES[spec.datatype], "same_kind"):
             raise BadCall(f"input '{spec.name}': {value.dtype} does not fit {spec.datatype}")
         else:
-            return value.astype(DTYPES[spec.datatype], copy=False)
+            with np.errstate(over="ignore"):
+                tensor = value.astype(DTYPES[spec.datatype], copy=False)
+            if value.dtype.kind == "f" and tensor.dtype.itemsize < value.dtype.itemsize:
+                _check_range(value.ravel(), tensor, spec.datatype, spec.name)
+            return tensor
     if isinstance(value, bytes | memoryview):
         if spec.datatype != "BYTES" or spec.shape:
             raise BadCall(f"input '{spec.name}': takes {spec.datatype} of shape {list(spec.shape)}, not bytes")
@@ -139,6 +148,59 @@ def fitted(value: Any, spec: TensorSpec) -> Any:
     return from_json([value], spec.datatype, shape, size_of(shape, spec.name), spec.name)[0]
 
 
+def _check_range(values: Any, tensor: Array, datatype: str, name: str) -> None:
+    """BadCall where a number has become infinite in the tensor."""
+    if np.isinf(tensor).any():
+        for at in np.flatnonzero(np.isinf(tensor)):
+            if math.isfinite(values[at]):
+                raise BadCall(f"input '{name}': data does not fit {datatype}: {float(values[at])!r} at {at}")
+
+
+def _misfit(code: str, flat: list[Any]) -> str:
+    """The first element that does not fit, and where it is."""
+    for at, each in enumerate(flat):
+        try:
+            array(code, [each])
+        except (TypeError, OverflowError):
+            return f": {_shown(each)} at {at}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+def in_columns(item: Any, columns: Sequence[str]) -> dict[str, Any]:
+    """An item of a model with columns as plain values by name, in their order. Raises BadCall where it has others.
+
+    Always alike: numbers are Python's, whichever datatype they came as, and what is missing is NaN.
+    """
+    if isinstance(item, np.ndarray):
+        item = item.tolist()
+    if isinstance(item, dict):
+        if item.keys() != set(columns):
+            lacks = [name for name in columns if name not in item]
+            more = [str(name) for name in item if name not in columns]
+            wrong = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has unknown {', '.join(more)}"] * bool(more)
+            raise BadCall(f"an item {' and '.join(wrong)}: its columns are {', '.join(columns)}")
+        values = [item[name] for name in columns]
+    elif isinstance(item, list) and len(item) == len(columns):
+        values = item
+    else:
+        raise BadCall(f"an item must be an object of {', '.join(columns)}, or a list of these {len(columns)} values")
+    found = {}
+    for name, value in zip(columns, values, strict=True):
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None:
+            value = math.nan
+        elif not isinstance(value, bool | int | float | str):
+            raise BadCall(f"column '{name}' must be a number or text, not {_shown(value)}")
+        found[name] = value
+    return found
+
+
 def fitted_item(item: Any, specs: Sequence[TensorSpec]) -> Any:
     """An item as a model with these inputs takes it: fitted, by name where there are several. Raises BadCall."""
     if not specs:
@@ -148,6 +210,13 @@ def fitted_item(item: Any, specs: Sequence[TensorSpec]) -> Any:
     if type(item) is not dict or item.keys() != {spec.name for spec in specs}:
         raise BadCall(f"an item must be an object of {', '.join(spec.name for spec in specs)}")
     return {spec.name: fitted(item[spec.name], spec) for spec in specs}
+
+
+def fitted_items(items: list[Any], model: Model) -> list[Any]:
+    """The items of a call as the model takes them. Raises BadCall."""
+    if model.inputs:
+        return [fitted_item(item, model.inputs) for item in items]
+    return [in_columns(item, model.columns) for item in items] if model.columns else items
 
 
 def stacked(results: Any, spec: TensorSpec | None) -> Array:
@@ -186,6 +255,28 @@ def to_bytes(tensor: Array) -> bytes | memoryview:
     if tensor.dtype != object:
         return np.ascontiguousarray(tensor).data if tensor.size else b""
     return b"".join([part for each in elements(tensor) for part in (_LENGTH.pack(len(each)), each)])
+
+
+def misfit(value: Any, fits: Callable[[Any], object], where: str = "results") -> str:
+    """Which part of a model's results cannot be said, by its place, type and value; empty: none is found."""
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        value = value.tolist()
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                return f"{where} has a key that is no text: {_shown(key)}"
+            if found := misfit(each, fits, f"{where}[{key!r}]"):
+                return found
+    elif isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            if found := misfit(each, fits, f"{where}[{at}]"):
+                return found
+    else:
+        try:
+            fits(value)
+        except (TypeError, ValueError, BadCall):
+            return f"{where} is {_shown(value)}"
+    return ""
 
 
 def _flatten(data: list[Any], shape: Sequence[int], name: str) -> list[Any]:

@@ -55,7 +55,9 @@ def stage_profilings(
     for model, stages in by_model.items():
         calls = tuple(_call(stage, item) for stage in stages for item in items.get(stage, ()))
         search = Path(config.source).resolve().parent
-        found.append(StageProfiling(tuple(stages), Profiling(located(model), search, named=model, calls=calls)))
+        found.append(
+            StageProfiling(tuple(stages), Profiling(located(model, beside=search), search, named=model, calls=calls))
+        )
     return found
 
 

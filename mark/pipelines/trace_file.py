@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
 from mark.models.driver import PipelineDriver, load_driver
-from mark.models.load import in_one_line, load
+from mark.models.load import home, in_one_line, load
 from mark.models.model import Model, predicted
 from mark.models.registry_place import located
 from mark.models.tensors import BadCall, fitted_item
@@ -58,7 +59,10 @@ def _answers(config: PipelineConfig) -> dict[str, Answer]:
             continue
         where = f"{config.source} [stage.{stage.name}] model"
         try:
-            loaded[stage.model] = load(located(stage.model), Path(config.source).parent)
+            search = Path(config.source).resolve().parent
+            reference = located(stage.model, beside=search)
+            with chdir(home(reference, search)):
+                loaded[stage.model] = load(reference, search)
         except BadInput as error:
             raise BadInput(f"{error.where}: {error.what}", where, error.value) from error.__cause__
         except Exception as error:

@@ -11,12 +11,13 @@ import os
 import random
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.models.answering import warm_up
-from mark.models.load import find
+from mark.models.load import find, home
 from mark.models.model import Model
 from mark.profiling.played_faults import faults_of_text
 from mark.profiling.policy import sigma_of
@@ -98,16 +99,19 @@ class Paced(Model):
         faults: str | None = None,
     ) -> None:
         self._times = Replay(profiled or model, instance, profile, seed, faults)
-        self._model = find(model, Path(search))
+        self._home = home(model, Path(search))
+        with chdir(self._home):
+            self._model = find(model, Path(search).resolve())
         self._speed_file = os.environ.get(SPEED_FILE)
         self._due_s = -math.inf  # of the last batch, by `time.perf_counter`
         self.overruns = 0
 
     def load(self) -> None:
         """Load the model, and let it begin lazily what it begins lazily: that is no overrun."""
-        self._model.load()
+        with chdir(self._home):
+            self._model.load()
         warm_up(self._model)
-        for attribute in ("platform", "inputs", "outputs", "warmup"):
+        for attribute in ("platform", "inputs", "outputs", "warmup", "columns", "by_name"):
             setattr(self, attribute, getattr(self._model, attribute))
 
     def predict(self, batch: list[Any]) -> Sequence[Any]:

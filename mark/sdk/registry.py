@@ -10,10 +10,11 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import ProfileRow
-from mark.models.files import model_files
+from mark.models.files import ModelFiles, model_files
 from mark.models.model import Model
-from mark.models.registry import ModelVersion
+from mark.models.registry import ModelVersion, check_said
 from mark.models.registry_place import open_registry, place_of
+from mark.models.trial import opened_files, try_model
 from mark.profiling.table import load_profiles
 from mark.sdk.reference import reference_of
 
@@ -30,21 +31,49 @@ def register(
     alias: str | None = None,
     files: Sequence[str] = (),
     registry: str | None = None,
+    load: bool = True,
 ) -> ModelVersion:
     """Keep a model as a version of `name`, and say which: `mark models register`.
 
-    `model` is what `mark.Service` takes. Kept are the files of its folder, or those that match the patterns `files`;
-    what could hold a secret is left out, and said. `metrics` are numbers of your own, `profile` a profile file with
-    rows of the model, `parent` the version that this one was made from, `alias` what shall name it from now on,
-    `registry` a folder or `s3://BUCKET/PREFIX`. The same again is the same version. Raises BadInput.
+    `model` is what `mark.Service` takes. It is loaded once to see which files of its folder it opens: those are kept,
+    or those that match the patterns `files`. Logs and what could hold a secret are left out, and said. Then it is
+    loaded from these files alone, as a worker will load it. Without `load` it is not, and `files` must be given.
+    `metrics` are numbers of your own, `profile` a profile file with rows of the model, `parent` the version that this
+    one was made from, `alias` what shall name it from now on, `registry` a folder or `s3://BUCKET/PREFIX`. The same
+    again is the same version. Raises BadInput.
     """
     reference, folder = reference_of(model)
-    within, found, kept_back = model_files(reference, folder, files, without=Path(place_of(registry)))
-    if kept_back:
-        print(f"mark: not kept, because they may hold a secret: {', '.join(kept_back[:10])}", file=sys.stderr)
-    rows = None if profile is None else _rows_of(Path(profile), (within, reference, name))
+    check_said(name, reference, "", metrics, alias)
+    if not load and not files:
+        raise BadInput("must say which files the model needs, because it is not loaded", "files")
+    found = model_files(reference, folder, files, without=Path(place_of(registry)))
+    rows = None if profile is None else _rows_of(Path(profile), (found.reference, reference, name))
+    if not files:
+        found = found.only(opened_files(found.reference, found.folder, found.files.values()))
+    found.checked()
+    if found.kept_back:
+        print(f"mark: left out, as logs or possible secrets: {', '.join(found.kept_back[:10])}", file=sys.stderr)
+    print(f"mark: {_told(found)}", file=sys.stderr)
+
+    def tried(folder: Path) -> None:
+        if load:
+            try:
+                try_model(found.reference, folder)
+            except BadInput as error:
+                raise BadInput(f"with the files that would be kept alone it {error.what}", error.where) from None
+
     opened = open_registry(registry)
-    return opened.register(name, within, found, profile=rows, metrics=metrics, parent=parent, alias=alias)
+    return opened.register(
+        name, found.reference, found.files, profile=rows, metrics=metrics, parent=parent, alias=alias, tried=tried
+    )
+
+
+def _told(found: ModelFiles) -> str:
+    """How much is kept, said before it is copied or sent."""
+    names = sorted(found.files)
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    files = "1 file" if len(names) == 1 else f"{len(names)} files"
+    return f"keeps {files} of {found.folder.resolve()}, {found.size_bytes:,} bytes: {shown}"
 
 
 def _rows_of(file: Path, names: Sequence[str]) -> tuple[str, bytes]:

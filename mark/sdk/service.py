@@ -349,7 +349,8 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         given: dict[str, Any] = dict(options)
         for name in given:
             if name not in RunOptions.__annotations__:
-                raise BadInput(f"unknown option, known are {', '.join(RunOptions.__annotations__)}", "options", name)
+                known = RunOptions.__annotations__
+                raise BadInput(f"unknown option, known are {', '.join(known)}", "options", name, known=known)
         for name in ("scale", "start_s", "duration_s", "train_s"):
             least_is_out = name in ("scale", "duration_s")
             if given.get(name) is not None and not (given[name] > 0.0 or (given[name] == 0.0 and not least_is_out)):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import uvloop
 
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, MarkError
 from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.service import FeedbackSettings
@@ -54,7 +54,8 @@ from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
-from mark.serving.worker.child import KeptChild, OwnChild
+from mark.serving.worker.child import KeptChild, OwnChild, Spawn
+from mark.serving.worker.output import PrintedOutput
 from mark.serving.worker.workers import Workers
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class ModelServer:
         self._serving, self._listener = serving, listener
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
+        self._printed = PrintedOutput()
         self._workers: list[Workers] = []
         self._remote: list[RemoteStage] = []
         self._first_ready = asyncio.Event()
@@ -175,6 +177,8 @@ class ModelServer:
             ]
             self.server = self._server(serving.name, serving, versions)
         admit = listener.auth.admit if listener.auth is not None else admit_own_machine
+        if listener.auth is not None:
+            self.server.may_tell_prices = listener.auth.may_tell_prices
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)
@@ -334,11 +338,16 @@ class ModelServer:
             name=serving.name,
             version=version,
             loader=serving.loader,
-            spawn=OwnChild if serving.worker_socket is None else KeptChild.through(serving.worker_socket),
+            spawn=self._spawn(serving),
         )
         replica.attach(workers)
         self._workers.append(workers)
         return replica
+
+    def _spawn(self, serving: Serving) -> Spawn:
+        if serving.worker_socket is None:
+            return partial(OwnChild, output=self._printed.fd)
+        return KeptChild.through(serving.worker_socket, self._printed.fd)
 
     def _see_ready(self) -> None:
         if self.server.ready:
@@ -431,6 +440,7 @@ class ModelServer:
         for remote in self._remote:
             remote.close()
         await asyncio.gather(*(workers.stop(5.0) for workers in self._workers))
+        await self._loop.run_in_executor(None, self._printed.close)
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)
@@ -493,7 +503,7 @@ def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: Feedbac
 async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[int], None] = lambda port: None) -> None:
     """Serve until SIGTERM or SIGINT, then drain. `started` is called with the port once everything is ready.
 
-    Raises BadInput where the model cannot be loaded or the port is taken, RuntimeError where all workers were lost for
+    Raises BadInput where the model cannot be loaded or the port is taken, MarkError where all workers were lost for
     good.
     """
     loop = asyncio.get_running_loop()
@@ -509,7 +519,7 @@ async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[i
     await model_server.stop.wait()
     failure = await model_server.drain()
     if failure is not None:
-        raise RuntimeError(f"no worker could be kept: {failure}")
+        raise MarkError(f"no worker has been ready for {serving.hang_s:g} s, the last one: {failure}")
 
 
 def run(main: Callable[[], Coroutine[None, None, None]]) -> None:

@@ -42,3 +42,11 @@ def test_feedback_past_the_horizon_is_counted(logs: Path, capsys: pytest.Capture
 def test_a_folder_without_a_log_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["feedback", "join", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"mark: error: folder: no feedback log in it: {tmp_path}\n"
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "/none/here"])
+def test_a_folder_that_cannot_be_read_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["feedback", "join", name]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("mark: error: folder: cannot be read (")
+    assert err.count("\n") == 1

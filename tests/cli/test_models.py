@@ -10,6 +10,7 @@ import pytest
 
 from mark.cli.main import main
 
+RANKER = "import mark\n\n\n@mark.model\ndef Ranker(batch):\n    return [{}] * len(batch)\n"
 Captured = pytest.CaptureFixture[str]
 PROFILE = "model,instance,batch,latency_ms\nranker:Ranker,c7i.large,1,{one}\nranker:Ranker,c7i.large,8,{eight}\n"
 
@@ -18,7 +19,7 @@ PROFILE = "model,instance,batch,latency_ms\nranker:Ranker,c7i.large,1,{one}\nran
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MARK_REGISTRY", raising=False)
-    Path("ranker.py").write_text("weight = 1\n")
+    Path("ranker.py").write_text(RANKER.format(1))
     return tmp_path
 
 
@@ -29,7 +30,7 @@ def said(capsys: Captured, *words: str) -> Any:
 
 
 def register(capsys: Captured, weight: int = 1, *more: str) -> str:
-    Path("ranker.py").write_text(f"weight = {weight}\n")
+    Path("ranker.py").write_text(RANKER.format(weight))
     found: str = said(capsys, "register", "ranker:Ranker", "--name", "ranker", "--files", "*.py", *more)["version"]
     return found
 
@@ -102,7 +103,7 @@ def test_another_place_is_another_registry(folder: Path, capsys: Captured) -> No
         (["promote", "ranker@staging", "production"], "ranker@staging: no such alias: staging"),
         (["rollback", "ranker", "production"], "ranker@production: has named nothing before"),
         (["rollback", "ranker", "production", "--expect", "none"], "ranker@production: is not at none but at sha256:"),
-        (["show", "rankr"], "name: the registry has no such model, did you mean ranker?: rankr"),
+        (["show", "rankr"], "has no such model, did you mean ranker?: rankr"),
         (["register", "ranker:Ranker", "--name", "x", "--alias", "a/b"], "alias: must be 1 to 63 letters"),
         (["register", "ranker:Ranker", "--name", "a/b"], "name: must be 1 to 63 letters"),
         (["register", "other:X", "--name", "x"], "model: is not among the files of"),
@@ -144,3 +145,49 @@ def test_a_registry_that_cannot_be_read_is_not_empty(folder: Path, capsys: Captu
         assert (told.out, told.err.count("\n")) == ("", 1)
         assert "registry: cannot be read (Not a directory): " in told.err
         assert str(folder / ".mark-registry" / "models") in told.err
+
+
+def test_a_damaged_version_leaves_the_others_to_be_shown(folder: Path, capsys: Captured) -> None:
+    bad, good = register(capsys, 1), register(capsys, 2)
+    file = next(Path(".mark-registry/models/ranker/versions").glob(f"{bad.removeprefix('sha256:')}*"))
+    file.chmod(0o644)
+    file.write_text("{}")
+    for words in (["show", "ranker"], ["list"]):
+        assert main(["models", *words]) == 0
+        assert "left out: ranker@sha256:" in capsys.readouterr().err
+    (shown,) = said(capsys, "show", "ranker")["versions"]
+    assert shown["version"] == good
+    assert main(["models", "show", f"ranker@{bad}"]) == 2
+
+
+def test_files_are_named_with_commas_or_one_by_one(folder: Path, capsys: Captured) -> None:
+    Path("ranker.joblib").write_text("x")
+    once = said(capsys, "register", "ranker:Ranker", "--name", "r", "--files", "ranker.py,ranker.joblib")
+    twice = said(capsys, "register", "ranker:Ranker", "--name", "r", "--files", "*.py", "--files", "*.joblib")
+    assert once == twice
+    assert list(once["files"]) == ["ranker.joblib", "ranker.py"]
+
+
+def test_a_model_is_registered_with_what_it_opens_alone(folder: Path, capsys: Captured) -> None:
+    """Said before anything is kept; logs, traces and settings beside it stay where they are."""
+    Path("ranker.py").write_text(RANKER.format(1) + "open('weights.bin').close()\n")
+    for name in ("weights.bin", "my-access.log", "traffic.csv", "settings.ini", ".env", "test_ranker.py"):
+        Path(name).write_text("x")
+    kept = said(capsys, "register", "ranker:Ranker", "--name", "r")
+    assert list(kept["files"]) == ["ranker.py", "weights.bin"]
+    assert main(["models", "register", "ranker:Ranker", "--name", "r"]) == 0
+    err = capsys.readouterr().err
+    assert f"keeps 2 files of {folder}, " in err
+    assert "left out, as logs or possible secrets: my-access.log" in err
+
+
+def test_a_model_that_lacks_a_file_is_not_registered(folder: Path, capsys: Captured) -> None:
+    Path("ranker.py").write_text(RANKER.format(1) + "open('weights.bin').close()\n")
+    Path("weights.bin").write_text("x")
+    register_it = ["models", "register", "ranker:Ranker", "--name", "r", "--files", "ranker.py"]
+    assert main(register_it) == 2
+    assert "with the files that would be kept alone it does not load: " in capsys.readouterr().err
+    assert not Path(".mark-registry").exists()
+    assert main([*register_it, "--no-load"]) == 0
+    assert main(["models", "register", "ranker:Ranker", "--name", "r", "--no-load"]) == 2
+    assert "files: must say which files the model needs" in capsys.readouterr().err

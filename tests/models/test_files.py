@@ -12,7 +12,16 @@ from mark.models.files import model_files, shipped_files
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("m.py", "pack/__init__.py", "pack/deep.py", "weights.bin", "server.key", ".git/x", "store/blob"):
+    for name in (
+        "m.py",
+        "pack/__init__.py",
+        "pack/deep.py",
+        "weights.bin",
+        "server.key",
+        "access.log",
+        ".env",
+        "store/blob",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     return tmp_path
@@ -25,22 +34,40 @@ def folder(tmp_path: Path) -> Path:
         ("m:M", ("*.py",), ["m.py", "pack/__init__.py", "pack/deep.py"]),
         ("pack.deep:M", ("pack/*",), ["pack/__init__.py", "pack/deep.py"]),
         ("pack:M", ("pack/*",), ["pack/__init__.py", "pack/deep.py"]),
-        ("onnx:weights.bin", (), ["weights.bin"]),
+        ("onnx:weights.bin", (), ["m.py", "pack/__init__.py", "pack/deep.py", "weights.bin"]),
+        ("onnx:weights.bin", ("*.bin",), ["weights.bin"]),
     ],
 )
 def test_the_files_of_a_model_are_found(
     folder: Path, reference: str, patterns: tuple[str, ...], expected: list[str]
 ) -> None:
-    within, files, kept_back = model_files(reference, folder, patterns, without=folder / "store")
-    assert within == reference
-    assert list(files) == expected
-    # It says so too of a graph, of which nothing but its own file is kept.
-    assert kept_back == ["server.key"]
+    found = model_files(reference, folder, patterns, without=folder / "store")
+    assert found.reference == reference
+    assert list(found.files) == expected
+    assert found.kept_back == ["access.log", "server.key"]
 
 
 def test_a_graph_is_named_within_its_own_folder(folder: Path) -> None:
-    within, files, _ = model_files(f"torch:{folder}/pack/deep.py?x=y", Path("elsewhere"))
-    assert (within, files) == ("torch:deep.py?x=y", {"deep.py": folder / "pack" / "deep.py"})
+    found = model_files(f"torch:{folder}/pack/deep.py?x=y", Path("elsewhere"))
+    assert (found.reference, found.folder) == ("torch:deep.py?x=y", folder / "pack")
+    assert found.files["deep.py"] == folder / "pack" / "deep.py"
+
+
+def test_files_keep_only_those_that_are_opened(folder: Path) -> None:
+    found = model_files("m:M", folder)
+    assert list(found.only({folder / "m.py", folder / "weights.bin"}).files) == ["m.py", "weights.bin"]
+
+
+def test_files_refuse_a_link_that_leads_out_of_the_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "passwd"
+    elsewhere.write_text("x")
+    (folder / "inside.bin").symlink_to(folder / "weights.bin")
+    model_files("m:M", folder).checked()
+    (folder / "linked.bin").symlink_to(elsewhere)
+    with pytest.raises(BadInput, match=r"linked.bin: is a symbolic link to a file outside of the model's folder"):
+        model_files("m:M", folder).checked()
 
 
 @pytest.mark.parametrize(

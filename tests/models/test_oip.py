@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tracemalloc
 from typing import Any
 
@@ -370,3 +371,46 @@ def test_a_request_changed_anywhere_is_answered_or_refused(
 def test_noise_is_refused(body: bytes, json_bytes: int | None) -> None:
     """Random bytes are never a request."""
     assert one(Echo(), Call("oip", "", body, json_bytes)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("datatype", "number", "said"),
+    [
+        ("FP32", 1e39, "input 'x': data does not fit FP32: 1e+39 at 1"),
+        ("FP32", -4e38, "input 'x': data does not fit FP32: -4e+38 at 1"),
+        ("FP16", 65520.0, "input 'x': data does not fit FP16: 65520.0 at 1"),
+        ("INT8", 300, "input 'x': data does not fit INT8: signed char is greater than maximum: 300 (int) at 1"),
+        ("INT64", 2**70, "input 'x': data does not fit INT64: "),
+        ("FP64", "a", "input 'x': data does not fit FP64: must be real number, not str: 'a' (str) at 1"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_named(datatype: str, number: object, said: str) -> None:
+    body = json.dumps({"inputs": [tensor("x", [2], datatype, data=[1, number])]}).encode()
+    assert error(one(Echo(), Call("oip", "application/json", body))).startswith(said)
+
+
+def test_the_largest_numbers_fit() -> None:
+    largest = float(np.finfo(np.float32).max)
+    assert outputs(one(Echo(), oip(tensor("x", [2], "FP32", data=[largest, -largest]))))[0]["data"] == [
+        pytest.approx(largest),
+        pytest.approx(-largest),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"s": {1, 2}}, "output 's': results[0] is {1, 2} (set)"),
+        ({"n": 2**70}, "output 'n': results[0] is 1180591620717411303424 (int)"),
+        ({1: "a"}, "results has a key that is no text: 1 (int)"),
+        ({"d": [1, None]}, "output 'd': results[0][1] is None (NoneType)"),
+        ({"d": np.array(["2026-01-01"], "datetime64[D]")}, "output 'd': results[0] is array(["),
+    ],
+)
+def test_a_result_that_is_no_tensor_is_named(result: dict[Any, Any], said: str) -> None:
+    class Odd(mark.Model):
+        def predict(self, batch: list[Any]) -> list[Any]:
+            return [result] * len(batch)
+
+    told = error(one(Odd(), oip(tensor("x", [1], "FP32", data=[1.0]))))
+    assert told.startswith("the model's results cannot be encoded: TypeError: " + said)

@@ -228,7 +228,7 @@ def test_the_oldest_version_comes_first(registry: Registry, tmp_path: Path) -> N
         ({"name": "../m"}, "name: must be 1 to 63 letters"),
         ({"alias": "prod/uction"}, "alias: must be 1 to 63 letters, .*: prod/uction"),
         ({"alias": ""}, "alias: must be 1 to 63 letters"),
-        ({"parent": "staging"}, "name: the registry has no such model"),
+        ({"parent": "staging"}, "registry: has no such model: m"),
         ({"model": "m:\udcff"}, "model: must be UTF-8"),
         ({"profile": ("m:\udcff", b"rows")}, "profile: must be UTF-8"),
         ({"files": {"w\udcff.bin": Path("w")}}, "files: a file's name must be printable UTF-8"),

@@ -94,7 +94,7 @@ def test_what_names_no_registry_opens_none(service: ServiceConfig, registry: Reg
         ("registry:m", r"service.toml model: must be NAME@ALIAS or NAME@sha256:HEX: m"),
         ("registry:@x", "must be NAME@ALIAS"),
         ("registry:m@staging", "m@staging: no such alias"),
-        ("registry:n@production", "name: the registry has no such model: n"),
+        ("registry:n@production", "registry: has no such model: n"),
     ],
 )
 def test_a_wrong_reference_is_one_line(service: ServiceConfig, registry: Registry, model: str, said: str) -> None:

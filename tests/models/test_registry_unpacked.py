@@ -11,7 +11,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.models.load import find, load
-from mark.models.registry import ModelVersion, Registry
+from mark.models.registry import Content, ModelVersion, Registry
 from mark.models.registry_unpacked import cache_folder, check, profile_in, unpack
 from mark.testing.fakes import FakeObjects
 
@@ -120,7 +120,9 @@ def test_what_is_there_needs_no_registry(registry: Registry, tmp_path: Path) -> 
 def test_no_file_is_put_outside_the_folder(registry: Registry, tmp_path: Path, name: str) -> None:
     """A registry that others may write to says which files there are."""
     (tmp_path / "x").write_text("x")
-    version = registry.register("m", "x:X", {name: tmp_path / "x"})
+    with pytest.raises(BadInput, match="a file's name leads out of the model's folder"):
+        registry.register("m", "x:X", {name: tmp_path / "x"})
+    version = ModelVersion("m", Content("x:X", {name: ("0" * 64, 1)}), "now", "another")
     with pytest.raises(BadInput, match="a file's name leads out of the model's folder"):
         unpack(registry, version, tmp_path / "cache")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tracemalloc
 from typing import Any
 
@@ -230,7 +231,6 @@ def test_a_bad_request_is_a_400_of_one_line(call: Call) -> None:
         (b"null", ""),
         (b"1,2,3", "text/csv"),
         (b"a,b", "text/csv"),
-        (b"\xff", "application/octet-stream"),
         (b"1,2", "text/plain"),
         (npy(np.zeros((1, 3))), _NPY),
         (npy(np.zeros((1, 2), dtype=complex)), _NPY),
@@ -266,8 +266,71 @@ _TYPES = ["", "application/json", "text/csv", "text/plain", _NPY, "application/o
 def test_anything_is_answered_or_refused(
     body: bytes, content_type: str, accept: str, specs: tuple[mark.TensorSpec, ...]
 ) -> None:
-    """Any body under any type: 200, 400 or 406, never an exception, never a fault of ours."""
+    """Any body under any type: 200, 400, 406 or 415, never an exception, never a fault of ours."""
     reply = one(Echo(specs), sagemaker(body, content_type, accept))
-    assert reply.status in (200, 400, 406), bytes(reply.body)
+    assert reply.status in (200, 400, 406, 415), bytes(reply.body)
     if reply.status != 200:
         error(reply)
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        (b"1180591620717411303424", "1180591620717411303424"),
+        (b'{"instances": [1, {"a": [-9223372036854775809]}]}', "-9223372036854775809"),
+        (b"18446744073709551616", "18446744073709551616"),
+        (b"1" * 300, "1" * 30),
+        (b"18446744073709551615", None),
+        (b"-9223372036854775808", None),
+        (b'["1180591620717411303424", 0.00000123456789012345678901, 1e30]', None),
+    ],
+)
+def test_an_integer_beyond_64_bits_is_refused(body: bytes, refused: str | None) -> None:
+    reply = one(Echo(), sagemaker(body))
+    if refused is None:
+        assert reply.status == 200
+        assert orjson.loads(reply.body) == json.loads(body)
+    else:
+        assert error(reply) == f"the integer {refused} does not fit 64 bits"
+
+
+@pytest.mark.parametrize("content_type", ["application/xml", "application/x-www-form", "image/png"])
+def test_an_unknown_content_type_is_refused_with_the_known_ones(content_type: str) -> None:
+    """Unless the model takes bytes."""
+    reply = one(Echo([mark.TensorSpec("x", "FP32", (2,))]), sagemaker(b"<x/>", content_type))
+    assert (reply.status, error(reply)) == (
+        415,
+        f"content-type {content_type} is not known, but application/json, text/csv, application/x-npy, text/plain",
+    )
+    for takes_bytes in (Echo(), Echo([mark.TensorSpec("x", "BYTES")])):
+        assert one(takes_bytes, sagemaker(b"<x/>", content_type)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [("application/json", b"[1e39, 1]"), ("text/csv", b"1e39,1"), ("application/x-npy", None)],
+)
+def test_a_number_that_becomes_infinite_is_refused(content_type: str, body: bytes | None) -> None:
+    if body is None:
+        file = io.BytesIO()
+        np.save(file, np.array([[1e39, 1.0]]))
+        body = file.getvalue()
+    reply = one(Echo([mark.TensorSpec("x", "FP32", (2,))]), sagemaker(body, content_type))
+    assert error(reply) == "input 'x': data does not fit FP32: 1e+39 at 0"
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"s": [1, {2}]}, "results['s'][1] is {2} (set)"),
+        ({1: "a"}, "results has a key that is no text: 1 (int)"),
+        ({"n": 2**70}, "results['n'] is 1180591620717411303424 (int)"),
+        (1j, "results is 1j (complex)"),
+    ],
+)
+def test_a_result_that_json_cannot_hold_is_named(result: Any, said: str) -> None:
+    class Odd(mark.Model):
+        def predict(self, batch: list[Any]) -> list[Any]:
+            return [result] * len(batch)
+
+    assert error(one(Odd(), sagemaker(b"1"))) == f"the model's results cannot be encoded: TypeError: {said}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,33 @@ def test_a_rolled_back_alias_serves_the_old_bytes(folder: Path) -> None:
         assert answer(server) == (1.0, old.id[:12])
 
 
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_model_opens_its_files_by_their_names_beside_it(folder: Path, registered: bool) -> None:
+    """From a registry as from the folder itself, wherever the server is started."""
+    Path("answer.py").write_text(MODEL.replace('__file__.replace("answer.py", "weights.txt")', '"weights.txt"'))
+    Path("weights.txt").write_text("4")
+    if registered:
+        mark.register("answer:Answer", "answer", alias="production")
+        asked = service(folder)
+    else:
+        Path("service.toml").write_text(SERVICE.format(model="answer:Answer"))
+        asked = mark.Service(Path("service.toml").absolute())
+        (folder / "away").mkdir()
+        os.chdir(folder / "away")
+    with asked.running() as server:
+        assert answer(server)[0] == 4.0
+
+
+def test_a_registry_is_found_beside_the_service_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MARK_REGISTRY")
+    Path("weights.txt").write_text("1")
+    mark.register("answer:Answer", "answer", alias="production", registry="../elsewhere/.mark-registry")
+    with service(folder).running() as server:
+        assert answer(server)[0] == 1.0
+    with pytest.raises(BadInput, match=r"registry .*/elsewhere/.mark-registry: has no such model, .*: anser"):
+        service(folder, "registry:anser@production").plan("synthetic:poisson?rate=2", duration_s=600.0)
+
+
 def test_two_versions_stand_side_by_side(folder: Path) -> None:
     """Of one module name, each in workers of its own; one is named by an alias, the other by its hash."""
     old, new = registered(1), registered(2)
@@ -122,9 +150,10 @@ def test_the_planner_has_the_profile_of_the_version(folder: Path) -> None:
 
 
 def test_a_registered_class_says_its_module(folder: Path) -> None:
-    """`tests.sdk.models:Echo` lies in this repository, of which the patterns take three files."""
+    """`tests.sdk.models:Echo` lies in this repository, of which it imports three files."""
     patterns = ["tests/__init__.py", "tests/sdk/__init__.py", "tests/sdk/models.py"]
-    version = mark.register(models.Echo, "echo", files=patterns)
+    version = mark.register(models.Echo, "echo")
+    assert mark.register(models.Echo, "echo", files=patterns) == version
     assert version.content.model == "tests.sdk.models:Echo"
     assert sorted(version.content.files) == patterns
 
@@ -157,7 +186,7 @@ def test_what_may_be_a_secret_and_the_registry_stay_out(
     first = registered(1)
     assert registered(1) == first
     assert sorted(first.content.files) == ["answer.py", "weights.txt"]
-    assert "not kept, because they may hold a secret: tls.pem" in capsys.readouterr().err
+    assert "left out, as logs or possible secrets: tls.pem" in capsys.readouterr().err
 
 
 def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
@@ -169,6 +198,7 @@ def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
 
 
 def test_an_alias_can_be_moved_as_a_model_is_registered(folder: Path) -> None:
+    Path("weights.txt").write_text("1")
     version = mark.register("answer:Answer", "answer", alias="production")
     assert mark.open_registry().find("answer", "production") == version
     with pytest.raises(BadInput, match="alias: must be 1 to 63 letters"):

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput, CloudError, MarkError, NotFoundError
-from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, SCOPES, digest_of, parse_keys
+from mark.serving.frontend.auth import ADMIN, CONTROLLER, INFER, METRICS, READ, SCOPES, digest_of, parse_keys
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.key_parameter import KeyParameter
 
-CONTROLLER = "controller"  # the name of the key with which bouncers are asked for their metrics
-CONDUCTOR = "conductor"  # and of that with which the stages of pipelines are asked
+CONDUCTOR = "conductor"  # the name of the key with which the stages of pipelines are asked
 MOST_BYTES = 8192  # of an advanced parameter, which is what AWS makes of one above 4096
 _MOST_WRITES = 10  # of one change, while others change the keys, too
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")

@@ -33,7 +33,7 @@ from typing import NamedTuple, Protocol
 from mark.domain.errors import BadInput
 from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination
 from mark.rules.batching import joins, reserve_s, start_s
-from mark.serving.backend.request import Batch, Request
+from mark.serving.backend.request import Batch, Request, is_left
 
 __all__ = [
     "DEADLINE", "DRAINING", "FUNCTION", "INSTANCE", "NO_WORKER", "OVERLOADED", "QUEUE_FULL", "REJECT", "TOO_LARGE",
@@ -222,7 +222,7 @@ class Bouncer:
 
         It is running from here on. Before those comes a batch that waits behind one that takes too long: an empty one
         stays in its place there, with no requests whose answer is dropped. Requests whose own deadline can't
-        be met any more, not even alone, are taken out (`take_expired`).
+        be met any more, not even alone, or whose client has gone are taken out (`take_expired`).
         """
         while self._idle > 0:
             if (first := self._first_stuck()) is not None and now_s >= self._patience_s(first):
@@ -236,7 +236,7 @@ class Bouncer:
                 return None
             self._settled_s = -NEVER_S
             self.queued -= len(batch.requests)
-            if now_s + batch.service_s + self._overhead_s > batch.expires_s:
+            if now_s + batch.service_s + self._overhead_s > batch.expires_s or any(map(is_left, batch.requests)):
                 self._drop_expired(batch, now_s)
                 if not batch.requests:
                     continue
@@ -251,6 +251,10 @@ class Bouncer:
         The worker is the one that is free first; it has one batch ahead at most. A batch with a client's own deadline
         stays here, where it can still be dropped.
         """
+        while self._closed and all(map(is_left, self._closed[0].requests)):
+            self._expired += (batch := self._first_closed()).requests
+            self._settled_s = -NEVER_S
+            self.queued -= len(batch.requests)
         if self._idle or not self._closed or not self._running or self._closed[0].expires_s < NEVER_S:
             return None
         first = min(self._running, key=lambda running: running.free_s(now_s))
@@ -259,11 +263,14 @@ class Bouncer:
         first.behind = batch = self._first_closed()
         self._settled_s = -NEVER_S
         self.queued -= len(batch.requests)
+        if any(map(is_left, batch.requests)):
+            self._drop_expired(batch, now_s)
         self.in_flight += len(batch.requests)
         return first, batch
 
     def take_expired(self) -> list[Request]:
-        """The requests dropped since the last call, because their client's deadline can't be met: to be answered."""
+        """The requests dropped since the last call, because their client's deadline can't be met, or because it has
+        gone: to be answered."""
         if not self._expired:
             return []
         expired, self._expired = self._expired, []
@@ -507,12 +514,14 @@ class Bouncer:
         return (min(request.deadline_s, promised), True) if allowed_s < self._own_below_s else (promised, False)
 
     def _drop_expired(self, batch: Batch, now_s: float) -> None:
-        """Take out of a batch that is to start whose client set a deadline that can't be met, not even alone."""
+        """Take out of a batch that is to start whose client has gone, or set a deadline that can't be met, not even
+        alone."""
         keep: list[Request] = []
         for request in batch.requests:
             _, own = self._deadline_s(request)
             answer_s = now_s + self._service_s[request.items] + self._overhead_s
-            (self._expired if own and answer_s > request.deadline_s + TOLERANCE_S else keep).append(request)
+            late = own and answer_s > request.deadline_s + TOLERANCE_S
+            (self._expired if late or is_left(request) else keep).append(request)
         if len(keep) < len(batch.requests):
             batch.requests = keep
             batch.items = sum(request.items for request in keep)

@@ -23,7 +23,7 @@ from mark.serving.backend.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Bounc
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
-from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Batch, Request, own_deadline
+from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Batch, Request, is_left, own_deadline
 from mark.serving.backend.tuning import Horizon
 from mark.serving.overflow.breaker import Breaker
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
@@ -280,8 +280,11 @@ class Replica:
             running, batch = ahead
             self._send(next(w for w, has in self._batches.items() if has[0] is running), batch)
         for request in bouncer.take_expired():
-            self.metrics.expired += 1
-            self._refuse(request, "expired")
+            if is_left(request):
+                self._forget(request, now_s)
+            else:
+                self.metrics.expired += 1
+                self._refuse(request, "expired")
         due_s = bouncer.due_s()
         if due_s != self._timer_s:
             if self._timer is not None:
@@ -302,6 +305,9 @@ class Replica:
         self._pump()
 
     def _overflow(self, request: Request, reason: str) -> None:
+        if is_left(request):
+            self._forget(request, self._now())
+            return
         if self._functions is None:
             self._refuse(request, reason if reason != "crash" else "lost")
             return
@@ -372,6 +378,12 @@ class Replica:
         self.metrics.refused[reason] += 1
         self.metrics.deadline_misses += 1
         self._answer(request, refusal(reason), NOBODY)
+
+    def _forget(self, request: Request, now_s: float) -> None:
+        """Its client has gone: a miss only where that was after the deadline."""
+        self.metrics.refused["gone"] += 1
+        self.metrics.deadline_misses += now_s > request.deadline_s
+        self._answer(request, refusal("gone"), NOBODY)
 
     def _answer(self, request: Request, reply: Reply, made_by: str) -> None:
         self.metrics.requests[made_by, reply.status] += 1

@@ -39,6 +39,7 @@ class Request:
     key: str = ""  # the client's word for what it belongs to, say a user
     stages: str = ""  # of a pipeline's query that is answered: what became of its stages
     version: str = ""  # of the model, that it was given to
+    gone: Callable[[], bool] | None = None  # has its client gone, so that its answer would not be read?
 
     def attempt(
         self,
@@ -58,6 +59,7 @@ class Request:
             call = Call(call.protocol, call.content_type, call.body, call.json_bytes, RESULTS)
         attempt = Attempt(call, items, self.arrived_s, self.deadline_s, answer, self.id)
         attempt.trace, attempt.key, attempt.of, attempt.number = self.trace, self.key, self, number
+        attempt.gone = self.gone
         return attempt
 
 
@@ -67,6 +69,11 @@ class Attempt(Request):
 
     of: Request | None = None
     number: int = 0
+
+
+def is_left(request: Request) -> bool:
+    """Has its client gone?"""
+    return request.gone is not None and request.gone()
 
 
 def own_deadline(allowed_s: float, rt_max_s: float) -> bool:

@@ -2,8 +2,9 @@
 
     mark-prices: usd_per_request=1.17e-06;usd_per_miss=1.978e-05
 
-A header replaces all that was told before; a price that is not in it is not known. A reader of metrics that sends none
-changes nothing. What was told is forgotten after `LASTS_S`: a controller that is gone prices nothing.
+A header replaces all that was told before; a price that is not in it is not known. A reader of metrics that sends none,
+or has not the controller's key, changes nothing. What was told is forgotten after `LASTS_S`: a controller that is gone
+prices nothing.
 """
 
 from __future__ import annotations

@@ -145,14 +145,27 @@ class FeedbackCollector:
         while self._posts:
             posts = self._posts
             self._posts, self._post_bytes = [], 0
-            kept = await self._keep([one for feedback, _ in posts for one in feedback])
+            try:
+                kept = await self._keep([one for feedback, _ in posts for one in feedback])
+            except (TypeError, ValueError) as error:  # of one piece that cannot be written: it fails alone
+                for feedback, told in posts:
+                    told(await self._keep_alone(feedback, error))
+                continue
             results = iter(kept or ())
             for feedback, told in posts:
                 told(None if kept is None else [next(results) for _ in feedback])
         self._writing = None
 
+    async def _keep_alone(self, feedback: Sequence[Feedback], error: Exception) -> list[str] | None:
+        try:
+            return await self._keep(feedback)
+        except (TypeError, ValueError):
+            self.results[FAILED] += len(feedback)
+            _LOG.error("feedback cannot be kept: %r", error)
+            return None
+
     async def _keep(self, feedback: Sequence[Feedback]) -> list[str] | None:
-        """What becomes of each, when the sink has it; None: it has not."""
+        """What becomes of each, when the sink has it; None: it has not. Raises TypeError or ValueError of the sink."""
         received_at_s = self._now()
         judged = self.join.judge(feedback, received_at_s)
         observed = [
@@ -165,6 +178,8 @@ class FeedbackCollector:
         if observed or unknown:
             try:
                 await self._loop.run_in_executor(self._thread, self._sink.received, observed, unknown, received_at_s)
+            except (TypeError, ValueError):
+                raise
             except Exception as error:  # whatever it is, its clients are told
                 self.results[FAILED] += len(feedback)
                 _LOG.error("feedback cannot be kept: %r", error)

@@ -15,6 +15,7 @@ import fcntl
 import os
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,14 @@ class FeedbackLog:
         self._kinds[ANSWERS].write(map(_line, map(answer_json, answers)))
 
     def received(self, observed: Sequence[Observation], unknown: Sequence[Feedback], received_at_s: float) -> None:
-        observations, feedback = self._kinds[OBSERVATIONS], self._kinds[FEEDBACK]
-        observations.write(map(_line, map(observation_json, observed)))
-        feedback.write(_line(feedback_json(one, received_at_s)) for one in unknown)
-        for files, lines in ((observations, observed), (feedback, unknown)):
+        # All lines are encoded first, so that one that cannot be leaves nothing behind. Observations are last: where
+        # they fail all of it comes again, and of unknown feedback a second line does no harm.
+        of_unknown = [_line(feedback_json(one, received_at_s)) for one in unknown]
+        of_observed = [_line(observation_json(one)) for one in observed]
+        for kind, lines in ((FEEDBACK, of_unknown), (OBSERVATIONS, of_observed)):
             if lines:
-                files.sync()
+                self._kinds[kind].write(lines)
+                self._kinds[kind].sync()
 
     def close(self) -> None:
         for files in self._kinds.values():
@@ -161,13 +164,16 @@ class _Files:
         if self._open is None:
             self._begin()
         assert self._open is not None
-        left = memoryview(chunk)
+        left, before = memoryview(chunk), self._bytes
         try:
             while left:
                 written = os.write(self._open, left)
                 self._bytes += written
                 left = left[written:]
         except OSError:
+            with suppress(OSError):  # these lines come again
+                os.ftruncate(self._open, before)
+                self._bytes = before
             self._next()
             raise
 

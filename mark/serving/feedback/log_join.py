@@ -71,6 +71,10 @@ def _rank(feedback: dict[str, Any], answer: dict[str, Any]) -> tuple[float, floa
 
 
 def _files(folder: Path, kind: str) -> list[Path]:
+    try:
+        folder.stat()  # pathlib's glob passes over what it cannot look at
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", "folder", str(folder)) from None
     files = sorted(folder.rglob(f"{kind}-*.jsonl"))
     if not files and not any(folder.rglob("lock")):
         raise BadInput("no feedback log in it", "folder", str(folder))

@@ -80,7 +80,8 @@ class FeedbackSink(Protocol):
         """Take observations, and feedback on answers that are not remembered here, durably when this returns.
 
         Only then a client is told, and an answer takes no more feedback. Raises where it fails: then none of them
-        counts, and all come again when their clients repeat them.
+        counts, and all come again when their clients repeat them. TypeError or ValueError: nothing was kept, because
+        one of them cannot be; the others may be tried apart from it.
         """
         ...
 

@@ -21,6 +21,7 @@ import hashlib
 import ipaddress
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 
 INFER, METRICS, READ, ADMIN = "infer", "metrics", "read", "admin"
 SCOPES = frozenset((INFER, METRICS, READ, ADMIN))
+CONTROLLER = "controller"  # the name of the key with which the controller reads metrics, and tells prices
 # Balancers and orchestrators ask these without a key, and they tell nothing but yes or no.
 HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
 _FOR_CLIENTS = frozenset((b"/", b"/docs", b"/openapi.json", b"/v2", b"/v2/repository/index", b"/invocations"))
 
+_MOST_BYTES = 16 << 20  # of a file with keys or secrets
 _SHORTEST_KEY = 16  # characters: keys are random, not remembered
 _DIGEST = re.compile(r"sha256-([0-9a-f]{64})")
 _LAST_S = 60.0  # a key that is refused sooner is not shown any more: clocks differ
@@ -75,7 +78,7 @@ class TokenSigner:
     @classmethod
     def from_file(cls, path: Path, audience: str = "mark") -> TokenSigner:
         """A secret per line."""
-        return cls([line.encode() for _, line in _numbered(_text(path))], audience)
+        return cls([line.encode() for _, line in _numbered(key_text(path))], audience)
 
     def sign(self, name: str, scopes: Iterable[str], until_s: float) -> str:
         """A token that lets `name` do what `scopes` say, until `until_s` (wall clock)."""
@@ -168,6 +171,11 @@ class Auth:
             return None
         return grant
 
+    def may_tell_prices(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Is this the controller, or a key with the scope `admin`? Other readers of metrics change nothing."""
+        grant = self.grant(headers)
+        return grant is not None and (grant.name == CONTROLLER or ADMIN in grant.scopes)
+
     def _digest(self, shown: bytes) -> bytes:
         return self._salted(hashlib.sha256(shown).digest())
 
@@ -222,7 +230,7 @@ def read_keys(path: Path) -> dict[str, Grant]:
 
     Raises BadInput, which names the line and never the key.
     """
-    return parse_keys(_text(path), str(path))
+    return parse_keys(key_text(path), str(path))
 
 
 def parse_keys(text: str, source: str) -> dict[str, Grant]:
@@ -297,9 +305,16 @@ def _sha256(key: str) -> bytes:
     return bytes.fromhex(digest[1]) if digest else hashlib.sha256(key.encode()).digest()
 
 
-def _text(path: Path) -> str:
+def key_text(path: Path) -> str:
+    """The text of a file with keys or secrets, a regular one. Raises BadInput."""
     try:
-        return path.read_text("utf-8")
+        if not stat.S_ISREG(path.stat().st_mode):  # one of these would be read without end, or waited for
+            raise BadInput("not a regular file", str(path))
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise BadInput(f"has more than {_MOST_BYTES >> 20} MiB", str(path))
+        return text.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
 

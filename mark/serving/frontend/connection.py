@@ -77,6 +77,10 @@ class Exchange:
         """Whether the client has gone: the answer would not be read."""
         return self._connection.transport is None
 
+    def has_gone(self) -> bool:
+        """`gone`, to be asked later."""
+        return self._connection.transport is None
+
     def answer(self, status: int, body: bytes | memoryview, content_type: bytes = JSON, headers: bytes = b"") -> None:
         """Answer, exactly once; `headers` are ready-made lines, each with its CRLF, a memoryview is one of bytes.
 
@@ -198,6 +202,7 @@ class Connection:
         "_handing",
         "_left",
         "_long",
+        "_offered",
         "_peer",
         "_reading",
         "_seen",
@@ -238,6 +243,7 @@ class Connection:
         self.room = 0  # bytes that the body may still grow
         self.more: bytearray | None = None  # a body that comes in pieces; not a list: pieces can be tiny
         self._again = 0  # headers whose name came before
+        self._offered = False  # the head offers another protocol
         self._unfinished = 0  # bytes of a head that has not ended
         self._continue = False  # the client waits for "100 Continue", and earlier answers are still owed
         # Requests read: with the handler or waiting for their turn to be written; and not yet handed over.
@@ -340,13 +346,13 @@ class Connection:
         unfinished, begun = self.phase == _HEAD, self.begun
         self._long = unfinished or len(data) > self.limits.header_bytes  # else the headers cannot be too long
         try:
-            self.parser.feed_data(data)
+            self._feed(data)
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Stop):
                 _LOG.exception("a request could not be read")
                 self.refuse(500, "internal error")
         except httptools.HttpParserUpgrade:
-            pass  # the request was handed over as any other; its answer is the last
+            pass  # a CONNECT was handed over as any other request; its answer is the last
         except httptools.HttpParserError as error:
             if self.phase >= _DEAF:
                 pass  # there is more after the last request: ignored
@@ -360,6 +366,39 @@ class Connection:
             self._unfinished = self._unfinished + len(data) if unfinished and self.begun == begun else 0
             if self._unfinished > 2 * (self.limits.header_bytes + self.limits.target_bytes):
                 self.refuse(431, "the request's head is too long")
+
+    def _feed(self, data: bytes) -> None:
+        """Let the parser read. An upgrade that a client offers is ignored (RFC 9110, 7.8), and so is its announcement:
+        the parser takes what follows for the other protocol, so a new one reads the head again without the offer.
+        """
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._offered:
+                    raise
+                rest = memoryview(rest)[upgrade.args[0] :]
+            self._offered = False
+            head = self._head_without_offer()
+            self.parser = httptools.HttpRequestParser(self)
+            self.phase = IDLE
+            self.begun -= 1
+            self.parser.feed_data(head)
+
+    def _head_without_offer(self) -> bytes:
+        headers = self.headers
+        tokens = [token.strip() for token in headers.pop(b"connection").split(b",")]
+        kept = [token for token in tokens if token.lower() not in (b"upgrade", b"http2-settings")]
+        for name in (b"upgrade", b"http2-settings"):
+            headers.pop(name, None)
+        if kept:
+            headers[b"connection"] = b", ".join(kept)
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.target, version)]
+        lines += [b"%b: %b" % header for header in headers.items()]
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_url(self, piece: bytes) -> None:
         # A request begins here; a method without a target is of no use.
@@ -384,6 +423,10 @@ class Connection:
         if name in headers:
             if name == b"host":
                 self._stop(400, "more than one host")
+            if name == b"content-type":
+                if value.lower() != headers[name].lower():
+                    self._stop(400, "two content-types that differ")
+                return
             self._again += 1
             if self._again > _MOST_REPEATS:  # each is a copy of all before
                 self._stop(431, "a header is repeated too often")
@@ -395,6 +438,9 @@ class Connection:
         limits = self.limits
         headers = self.headers
         parser = self.parser
+        if b"upgrade" in headers and parser.should_upgrade() and parser.get_method() != b"CONNECT":
+            self._offered = True
+            return
         path = self.target
         query = b""
         if path[0] != _SLASH:
@@ -410,7 +456,6 @@ class Connection:
             b"connection" in headers
             or b"transfer-encoding" in headers
             or b"host" not in headers
-            or b"upgrade" in headers
             or method == b"HEAD"
             or method == b"CONNECT"
             or server.draining
@@ -442,10 +487,10 @@ class Connection:
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
             self._stop(501 if version == "1.1" else 400, "unknown transfer-encoding")
-        upgrade = self.parser.should_upgrade()
-        if upgrade and _has_body(headers):
-            self._stop(501, "no upgrade here: repeat without it")  # the parser takes the body for the other protocol
-        if upgrade or not self.parser.should_keep_alive():
+        tunnel = exchange.method == b"CONNECT"
+        if tunnel and _has_body(headers):
+            self._stop(501, "no tunnel here")  # the parser takes the body for the other protocol
+        if tunnel or not self.parser.should_keep_alive():
             self.last = exchange
 
     def _turn_away(self, exchange: Exchange, refusal: Refusal) -> None:
@@ -477,6 +522,8 @@ class Connection:
                 self._stop(503, "too many bodies are coming at once", b"retry-after: 1\r\n")
 
     def on_message_complete(self) -> None:
+        if self._offered:
+            return
         exchange = self.exchange
         assert exchange is not None, "the parser has announced its head"
         self.exchange = None

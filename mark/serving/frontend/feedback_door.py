@@ -18,6 +18,7 @@ from mark.serving.frontend.limits import JSON
 
 MOST_BYTES = 1024 * 1024  # of one request
 MOST_ITEMS = 1000
+MOST_DEPTH = 64  # of lists and objects in one piece: what is read must also be written, and by any tool's reader
 _LONGEST_ID = 128  # as of a request
 _LINES = (b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")
 
@@ -76,7 +77,14 @@ def _feedback(item: Any, where: str, version: str | None) -> Feedback:
         raise Refused(400, f"{where}: reward must be a number")
     if isinstance(reward, float) and not math.isfinite(reward):
         raise Refused(400, f"{where}: reward must be finite")
+    if _deeper(item, MOST_DEPTH):
+        raise Refused(400, f"{where}: is nested more than {MOST_DEPTH} deep")
     return Feedback(identity, item, version)
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (levels == 0 or any(_deeper(each, levels - 1) for each in inner))
 
 
 def _loaded(text: bytes, where: str) -> Any:

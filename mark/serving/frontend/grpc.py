@@ -77,6 +77,9 @@ class GrpcListener:
                 ("grpc.server_handshake_timeout_ms", int(limits.header_timeout_s * 1e3)),
                 ("grpc.max_allowed_incoming_connections", _CONNECTIONS * limits.connections),
                 ("grpc.max_concurrent_streams", _STREAMS),
+                # Clients ping every ten seconds, so that no balancer forgets them; gRPC's own default forbids it.
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", int(limits.ping_s * 1e3)),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its requests
             ],
             maximum_concurrent_rpcs=limits.connections * limits.pipelined,
@@ -216,7 +219,7 @@ class GrpcListener:
             if self._server.answered is not None:
                 self._server.answered(request, reply, made_by)
 
-        self._server.infer(call, headers, arrived_s, version, answer)
+        self._server.infer(call, headers, arrived_s, version, answer, outcome.done)
         response, error_, metadata = await outcome
         context.set_trailing_metadata(metadata)
         if error_ is not None:

@@ -35,6 +35,7 @@ class HttpLimits:
     answer_timeout_s: float = 10.0  # for taking unread answers, plus their bytes / bytes_per_s_min: cut
     bytes_per_s_min: float = 8 * 1024
     idle_timeout_s: float = 75.0  # between requests; then closed
+    ping_s: float = 5.0  # of gRPC: the least between two pings of an idle client; a third that is sooner ends it
     handshake_s: float = 0.2  # for connections half made when the server closes: a round trip, and a busy machine
     drain_idle_s: float = 1.0  # between requests, from when the server has stopped listening
     sweep_s: float = 1.0

@@ -62,6 +62,7 @@ class Server:
     `ready` is a condition beside the workers' (false while draining). `answered` is called with every answer (logs,
     traces), `tracer` begins what traces say. `feedback` is where clients say how good answers were, None: nowhere. The
     model of a `stage` takes calls of a conductor, too. Other models may be `beside` it, each with a server of its own.
+    `may_tell_prices` says by a request's headers whether its reader of metrics is believed what it says of prices.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Server:
         feedback: FeedbackDoor | None = None,
         stage: bool = False,
         beside: Sequence[Server] = (),
+        may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True,
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
@@ -87,6 +89,7 @@ class Server:
         self.beside = beside
         self.served, self.answered = served, answered
         self.told_prices = ToldPrices()
+        self.may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = may_tell_prices
         self._by_version = {one.version: one for one in served}
         self._only = served[0] if len(served) == 1 else None
         # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
@@ -100,7 +103,8 @@ class Server:
         route = self.routes.get(exchange.path)
         if route is None:
             path = exchange.path
-            if path != b"/":
+            # An encoded slash is part of a name, as proxies with rules by path see it.
+            if path != b"/" and b"%2f" not in path.lower():
                 path = unquote_to_bytes(path).rstrip(b"/")
             route = self.routes.get(path)
             if route is None:
@@ -150,8 +154,12 @@ class Server:
         arrived_s: float,
         version: str | None,
         answer: Callable[[Request, Reply, str], None],
+        gone: Callable[[], bool] | None = None,
     ) -> None:
-        """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once."""
+        """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once.
+
+        `gone` says whether the client has left by then; None: it is not known.
+        """
         request_id = headers.get(b"x-request-id")
         if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1
@@ -161,6 +169,7 @@ class Server:
         deadline_s = arrived_s + self.rt_max_s
         left_ms = headers.get(b"mark-deadline-ms")
         request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
+        request.gone = gone
         one = self._only
         if one is None or version is not None:
             one = self._by_version[version if version is not None else self._versions.choose(identity)]
@@ -230,7 +239,8 @@ class Server:
         except Refused as error:
             self._refuse(exchange, error.status, str(error), error.headers)
         else:
-            self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
+            answer = partial(self._answer, exchange)
+            self.infer(call, exchange.headers, exchange.arrived_s, version, answer, exchange.has_gone)
 
     def _answer(self, exchange: Exchange, request: Request, reply: Reply, made_by: str) -> None:
         headers = b"%bx-request-id: %b\r\n" % (_BY[made_by], request.id.encode("latin-1"))
@@ -304,7 +314,8 @@ class Server:
             exchange.answer(200, orjson.dumps(self.repository_index(ready)), JSON)
 
     def _metrics_page(self, exchange: Exchange) -> None:
-        self.told_prices.hear(exchange.headers, exchange.arrived_s)
+        if self.may_tell_prices(exchange.headers):
+            self.told_prices.hear(exchange.headers, exchange.arrived_s)
         self.metrics.prices = self.told_prices.at(exchange.arrived_s)
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
 

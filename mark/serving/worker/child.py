@@ -80,9 +80,14 @@ class OwnChild:
     """A child of this process. Raises OSError where there is none to be had."""
 
     def __init__(
-        self, fds: Sequence[int], lifeline: int, arguments: Sequence[str], environment: Mapping[str, str]
+        self,
+        fds: Sequence[int],
+        lifeline: int,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: int = 2,
     ) -> None:
-        self._popen = start(fds, lifeline, arguments, environment)
+        self._popen = start(fds, lifeline, arguments, environment, output)
         self.pid = self._popen.pid
         try:
             self.ended_fd = os.pidfd_open(self.pid)
@@ -120,8 +125,8 @@ class KeptChild:
         self._over = False
 
     @classmethod
-    def through(cls, path: Path) -> Spawn:
-        """What listens there starts a keeper for each connection."""
+    def through(cls, path: Path, output: int = 2) -> Spawn:
+        """What listens there starts a keeper for each connection; workers print to `output`."""
 
         def spawn(
             fds: Sequence[int], lifeline: int, arguments: Sequence[str], environment: Mapping[str, str]
@@ -133,7 +138,7 @@ class KeptChild:
             try:
                 door.setblocking(False)
                 door.connect(str(path))
-                socket.send_fds(door, [said], [2, lifeline, *fds])
+                socket.send_fds(door, [said], [output, lifeline, *fds])
             except OSError as error:
                 door.close()
                 raise OSError(f"{path}: {error.strerror or error}") from None

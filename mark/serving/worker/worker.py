@@ -24,6 +24,7 @@ from pathlib import Path
 
 from mark.domain.errors import MarkError
 from mark.models.call import Reply
+from mark.models.load import home
 from mark.serving.worker.shared_memory import FAILED, LOADED, MESSAGE_BYTES, Arena
 from mark.serving.worker.worker_loop import Loaded, serve
 
@@ -38,6 +39,8 @@ def main() -> None:
     channel = socket.socket(fileno=channel_fd)
     with suppress(BrokenPipeError):  # the bouncer is gone, and with it every client
         try:
+            # A model opens its files by the names that they have beside it, wherever the server was started.
+            os.chdir(home(reference, Path(search)))
             loaded: Loaded = pkgutil.resolve_name(loader)(reference, Path(search), name, version)
         except Exception as error:
             if not isinstance(error, MarkError):  # those say all in their one line

@@ -1,7 +1,7 @@
 """The bouncer's side of its worker processes: start, feed, watch, restart, stop.
 
 A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What
-a model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
+a model prints goes where `spawn` says, by default to standard error, and so does the traceback of a model that fails.
 
 A worker that has grown beyond `memory_bytes` is replaced between two batches by a successor, which has loaded the model
 by then: no request waits for that, and no callback reports it. There is one successor at a time.
@@ -49,12 +49,13 @@ class Workers:
     on_lost(worker, reason, back_in_s, at_next): the process is gone, and with it its batches if it had any; `at_next`:
     it was at the second one, and had the results of the first, which are lost, too. It is started again by
     itself: at once, then after growing waits while it finishes no batch. Ready in `back_in_s` if it loads as before.
-    on_failed(reason): once at most: the very first load failed, or `tries` in a row while no worker was ready.
+    on_failed(reason): once at most: the very first load failed, or a later one when none was ready for `give_up_s`.
     on_replaced(): a worker that had grown too large has been succeeded.
 
     A batch sent ends in exactly one on_done or, with all that the worker has, on_lost. `threads` is what numerical
     libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`,
     costs the process its life, as does one that takes ten times as long as any so far, and longer than `hang_s`.
+    `give_up_s` is `hang_s` unless said: a burst of kills (an OOM killer) must not end a server that can come back.
     `memory_bytes` is of one worker's process, not of what it has started. `spawn` makes the processes.
     Call from one thread, which must outlive the processes: they die with it.
     """
@@ -74,7 +75,7 @@ class Workers:
         hang_s: float = 60.0,
         load_limit_s: float = 900.0,
         memory_bytes: float = math.inf,
-        tries: int = 5,
+        give_up_s: float | None = None,
         name: str = "model",
         version: str = "",
         loader: str = "mark.serving.worker.loaders:load",
@@ -87,7 +88,8 @@ class Workers:
         if threads is not None:
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
                 self._environment[name] = str(threads)
-        self._hang_s, self._load_limit_s, self._tries = hang_s, load_limit_s, tries
+        self._hang_s, self._load_limit_s = hang_s, load_limit_s
+        self._give_up_s = hang_s if give_up_s is None else give_up_s
         self._memory_bytes, self._spawn = memory_bytes, spawn
         self._on_replaced = on_replaced
         self._processes: dict[int, WorkerProcess] = {}
@@ -97,7 +99,7 @@ class Workers:
         self._leaving: set[WorkerProcess] = set()  # replaced
         self._looking: asyncio.TimerHandle | None = None
         self._losses = [0] * count  # of each worker, since it last finished a batch
-        self._failed_loads = 0  # of all workers, since one was last ready
+        self._none_since_s: float | None = None  # since when no worker is ready, though one was
         self._longest_load_s = 0.0
         self._was_ready = self._has_failed = self._stopping = False
         self._ended = asyncio.Event()
@@ -237,7 +239,7 @@ class Workers:
         now_s = self._loop.time()
         process.load_s, process.said = now_s - process.since_s, bytes(said.body)
         process.ready, process.since_s = True, now_s
-        self._was_ready, self._failed_loads = True, 0
+        self._was_ready, self._none_since_s = True, None
         self._longest_load_s = max(self._longest_load_s, process.load_s)
         process.timer.cancel()
         self._watch(process)
@@ -294,6 +296,8 @@ class Workers:
             self._ended.set()
 
     def _lost(self, worker: int, process: WorkerProcess, reason: str) -> None:
+        if self._none_since_s is None and not any(one.ready for one in self._all()):
+            self._none_since_s = self._loop.time()
         heir = self._heir if worker == self._heir_of else None
         if heir is not None:
             # It is there already, or nearly; what was held for it is lost with the rest.
@@ -365,9 +369,8 @@ class Workers:
     def _not_loaded(self, worker: int, reason: str) -> None:
         if self._stopping or self._has_failed:
             return
-        self._failed_loads += 1
-        allowed = self._tries if self._was_ready else 1
-        if self._failed_loads >= allowed and not any(process.ready for process in self._processes.values()):
+        since_s = self._none_since_s
+        if not self._was_ready or (since_s is not None and self._loop.time() - since_s >= self._give_up_s):
             self._has_failed = True
             self._on_failed(f"{self.reference}: {reason}")
         else:

@@ -354,6 +354,52 @@ async def test_expired_work_is_dropped_before_it_costs_anything() -> None:
     assert bench.workers.sent == {}
 
 
+@pytest.mark.parametrize(("deadline_s", "left"), [(5.0, "bde"), (None, "deg")])
+def test_what_no_client_waits_for_is_not_computed(deadline_s: float | None, left: str) -> None:
+    """Gone while it waits: no worker has it. Without a deadline of its own a worker has one batch ahead."""
+
+    @on_a_loop
+    async def test() -> None:
+        bench = Bench(n_batch=2, service_s=0.1, functions=False)
+        for identity in "abcdefg":
+            request = bench.answers.request(identity, 0.0, RT_MAX_S, deadline_s)
+            request.gone = lambda identity=identity: bench.now_s > 0.0 and identity in left  # type: ignore[misc]
+            bench.replica.offer(request)
+            if identity == "a":
+                await turns()
+        await turns()
+        batches = 0
+        while bench.workers.sent:
+            bench.now_s += 0.1
+            bench.done()
+            batches += 1
+            await turns()
+        statuses = {identity: status for identity, (status, *_) in bench.answers.by_id.items()}
+        assert statuses == {identity: 503 if identity in left else 200 for identity in "abcdefg"}
+        assert batches == 3
+        assert bench.metrics.refused == {"gone": 3}
+        assert bench.metrics.deadline_misses == 0
+        assert bench.replica.bouncer.queued == bench.replica.bouncer.in_flight == 0
+
+    test()
+
+
+@on_a_loop
+async def test_what_no_client_waits_for_goes_to_no_function() -> None:
+    """Nor when the worker that had it is lost."""
+    bench = Bench()
+    request = bench.answers.request("a", 0.0, RT_MAX_S, None)
+    request.gone = lambda: bench.now_s > 0.0
+    bench.replica.offer(request)
+    await turns()
+    bench.now_s = 0.3
+    bench.replica.worker_lost(0, "exit code 3", math.inf)
+    await turns()
+    assert bench.functions is not None
+    assert bench.functions.calls == []
+    assert bench.metrics.refused == {"gone": 1}
+
+
 @on_a_loop
 async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
     """Then what they should have is refused at once; one request finds out whether they answer again."""

@@ -422,7 +422,7 @@ async def _exits(query: Any, models: mark.StageModels) -> Any:
 
 
 async def _odd(query: Any, models: mark.StageModels) -> Any:
-    return object()
+    return 1j
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ async def _odd(query: Any, models: mark.StageModels) -> Any:
         (_unknown, "the driver failed: BadInput"),
         (_set, "the driver failed: TypeError"),
         (_exits, "the driver failed: SystemExit"),
-        (_odd, "the model's results cannot be encoded: TypeError"),
+        (_odd, "the model's results cannot be encoded: TypeError: results is 1j (complex)"),
     ],
 )
 def test_a_driver_that_fails_costs_its_own_query_only(cast_of: CastOf, respond: Any, error: str) -> None:

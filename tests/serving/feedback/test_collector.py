@@ -28,6 +28,7 @@ class FakeSink:
         self.writes = 0
         self.closed = False
         self.error: Exception | None = None
+        self.cannot_write = ""  # an id whose feedback can never be kept
         self.open = threading.Event()
         self.open.set()
 
@@ -39,6 +40,8 @@ class FakeSink:
         self.writes += 1
         self.open.wait(60)
         self._fail()
+        if self.cannot_write in {*(one.answer.id for one in observed), *(one.id for one in unknown)}:
+            raise TypeError("cannot be written")
         self.observed += [one.answer.id for one in observed]
         self.unknown += [one.id for one in unknown]
 
@@ -112,6 +115,24 @@ def test_feedback_the_sink_lost_is_applied_when_it_comes_again() -> None:
         assert await place.post("a") == ["duplicate"]
         assert place.sink.observed == ["a"]
         assert place.collector.results[FAILED] == 3
+        await place.collector.close()
+
+    run(main)
+
+
+def test_feedback_that_cannot_be_written_fails_alone() -> None:
+    """Others that come in the same batch are kept, once."""
+
+    async def main() -> None:
+        place = Collected()
+        for identity in "abc":
+            place.answer(identity)
+        place.sink.cannot_write = "b"
+        told = [place.post("x"), place.post("a"), place.post("b", "c"), place.post("c")]
+        assert [await one for one in told] == [["unknown"], ["applied"], None, ["applied"]]
+        assert (place.sink.observed, place.sink.unknown) == (["a", "c"], ["x"])
+        assert place.collector.results == {"unknown": 1, "applied": 2, FAILED: 2}
+        assert await place.post("d") == ["unknown"]
         await place.collector.close()
 
     run(main)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import resource
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,46 @@ def test_a_failed_write_is_said_and_the_log_goes_on(tmp_path: Path) -> None:
     log.folder.mkdir()
     log.received([], [feedback("b")], 2.0)
     assert [line["id"] for line in lines(tmp_path, "feedback")] == ["b"]
+    log.close()
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def test_what_cannot_be_written_leaves_no_line(tmp_path: Path) -> None:
+    """Of the same call: its client is told that nothing is kept, and sends it again."""
+    log = FeedbackLog(tmp_path, MB)
+    good = Observation(answer("a"), feedback("a"), 1.0)
+    for unknown, observed in (([feedback("x", label=nested(300))], []), ([], [feedback("b", label=nested(300))])):
+        with pytest.raises(TypeError):
+            log.received([good, *(Observation(answer("b"), one, 1.0) for one in observed)], unknown, 1.0)
+    assert lines(tmp_path, "observations") == lines(tmp_path, "feedback") == []
+    log.received([good], [feedback("x")], 2.0)
+    assert len(lines(tmp_path, "observations")) == len(lines(tmp_path, "feedback")) == 1
+    log.close()
+
+
+def test_a_write_that_fails_in_the_middle_leaves_no_line(tmp_path: Path) -> None:
+    """The disk is full: by the limit on the size of this process's files, which is one for all of them."""
+    log = FeedbackLog(tmp_path, 16 * MB)
+    log.received([Observation(answer("a"), feedback("a"), 1.0)], [], 1.0)
+    size = next(tmp_path.rglob("observations-*")).stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + size // 2, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            log.received([Observation(answer(each), feedback(each), 1.0) for each in "bc"], [], 1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert [line["id"] for line in lines(tmp_path, "observations")] == ["a"]
+    log.received([Observation(answer("b"), feedback("b"), 2.0)], [], 2.0)
+    assert [line["id"] for line in lines(tmp_path, "observations")] == ["a", "b"]
     log.close()
 
 

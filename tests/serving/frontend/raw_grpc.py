@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 
-HEADERS, DATA, RESET, SETTINGS, GOAWAY = 1, 0, 3, 4, 7
+HEADERS, DATA, RESET, SETTINGS, PING, GOAWAY = 1, 0, 3, 4, 6, 7
+WINDOW = 8
 END_STREAM, END_HEADERS = 1, 4
 
 
@@ -49,3 +50,14 @@ def ended(connection: socket.socket) -> bytes:
         if (head[3] in (HEADERS, DATA) and head[4] & END_STREAM) or head[3] in (RESET, GOAWAY):
             break
     return data
+
+
+def frames(connection: socket.socket, count: int) -> list[int]:
+    """The kinds of the next frames that are no settings; fewer where the connection ends."""
+    found: list[int] = []
+    read = connection.makefile("rb")
+    while len(found) < count and len(head := read.read(9)) == 9:
+        read.read(int.from_bytes(head[:3], "big"))
+        if head[3] not in (SETTINGS, WINDOW):
+            found.append(head[3])
+    return found

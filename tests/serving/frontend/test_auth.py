@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import time
 from pathlib import Path
@@ -366,3 +367,27 @@ def test_without_keys_no_foreign_page_is_answered(host: bytes | None, origin: by
     refusal = admit_own_machine(b"POST", INFER_PATH, headers)
     assert (200 if refusal is None else refusal[0]) == expected
     assert admit_own_machine(b"GET", b"/v2/health/ready", headers) is None
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "fifo", "."])
+def test_a_key_file_that_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+    """One would be read until memory ends, another waited for."""
+    os.mkfifo(tmp_path / "fifo")
+    for read in (read_keys, TokenSigner.from_file):
+        with pytest.raises(BadInput, match="not a regular file"):
+            read(tmp_path / name)
+
+
+def test_a_key_file_has_a_size(tmp_path: Path) -> None:
+    with (tmp_path / "keys").open("wb") as file:
+        file.truncate(17 << 20)
+    with pytest.raises(BadInput, match="has more than 16 MiB"):
+        read_keys(tmp_path / "keys")
+
+
+def test_prices_are_told_by_the_controller_and_admins_alone() -> None:
+    keys = {name * 16: Grant(name, frozenset((METRICS,))) for name in "ab"}
+    keys |= {"c" * 16: Grant("controller", frozenset((METRICS,))), "d" * 16: Grant("d", frozenset((ADMIN,)))}
+    auth = Auth(keys)
+    may = [auth.may_tell_prices({b"x-api-key": name.encode() * 16}) for name in "abcde"]
+    assert may == [False, False, True, True, False]

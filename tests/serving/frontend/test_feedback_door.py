@@ -51,6 +51,9 @@ def test_json_lines(kind: bytes) -> None:
         (b'{"id": "a"}', 400, "feedback 1: must have a label or a reward"),
         (b'{"id": "a", "label": 1, "reward": true}', 400, "feedback 1: reward must be a number"),
         (b'{"id": "a", "reward": "1"}', 400, "feedback 1: reward must be a number"),
+        (b'{"id": "a", "label": %b}' % (b"[" * 64 + b"]" * 64), 400, "feedback 1: is nested more than 64 deep"),
+        (b'{"id": "a", "label": %b}' % (b"[" * 300 + b"]" * 300), 400, "feedback 1: is nested more than 64 deep"),
+        (b'{"id": "a", "label": 1, "x": %b1%b}' % (b'{"y":' * 1000, b"}" * 1000), 400, "feedback 1: is nested more"),
     ],
 )
 def test_what_is_wrong_is_refused_whole(body: bytes, status: int, what: str) -> None:
@@ -58,6 +61,11 @@ def test_what_is_wrong_is_refused_whole(body: bytes, status: int, what: str) -> 
         feedback_in(body, b"", None)
     assert refused.value.status == status
     assert str(refused.value).startswith(what)
+
+
+def test_what_is_nested_as_deep_as_allowed_is_taken() -> None:
+    (one,) = feedback_in(b'{"id": "a", "label": %b}' % (b"[" * 63 + b"]" * 63), b"", None)
+    assert json.dumps(one.said).count("[") == 63
 
 
 def test_a_wrong_line_is_named() -> None:

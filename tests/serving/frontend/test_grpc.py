@@ -365,6 +365,64 @@ def test_a_cancelled_client_leaves_the_server_working(run: Run) -> None:
     run(main())
 
 
+def test_a_call_cancelled_while_it_waits_is_not_computed(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            first = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
+            await waiting(place, first)
+            calls = [first]
+            for queued in (1, 2):
+                calls.append(asyncio.ensure_future(place.stub.ModelInfer(infer_request())))
+                while place.replica.bouncer.queued < queued:
+                    await asyncio.sleep(0)
+            left = calls.pop()
+            left.cancel()
+            await asyncio.wait([left])
+            await place.stub.ServerLive(service_pb2.ServerLiveRequest())  # behind the cancellation, so that has come
+            place.pool.held = False
+            place.pool.release()
+            await asyncio.gather(*calls)
+            assert len(place.pool.calls) == 2
+            assert place.metrics.refused == {"gone": 1}
+            assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+
+    run(main())
+
+
+def test_a_request_of_a_client_that_left_is_not_computed(run: Run) -> None:
+    """By HTTP, at the same place."""
+    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [7, 7]}]}'
+    head = b"POST /v2/models/twice/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            first = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
+            await waiting(place, first)
+            writers = []
+            for queued in (1, 2, 3):
+                _, writer = await asyncio.open_connection("127.0.0.1", place.client.base_url.port)
+                writer.write(head + body)
+                writers.append(writer)
+                while place.replica.bouncer.queued < queued:
+                    await asyncio.sleep(0)
+            for writer in writers[:2]:
+                writer.close()
+            while len(place.http.connections) > 1:
+                await asyncio.sleep(0)
+            place.pool.held = False
+            place.pool.release()
+            await first
+            while len(place.told) < 4:
+                await asyncio.sleep(0)
+            assert len(place.pool.calls) == 2
+            assert place.metrics.refused == {"gone": 2}
+            writers[2].close()
+
+    run(main())
+
+
 def test_refusals_say_when_to_come_back(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
@@ -491,6 +549,43 @@ def test_a_flood_of_reset_calls_does_not_disturb_others(run: Run) -> None:
                 for _ in range(20):
                     assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
                 await flooding
+
+    run(main())
+
+
+def test_an_idle_client_may_ping_and_not_flood(run: Run) -> None:
+    """As clients do by default or by their configuration, every ten seconds, without a call; bounded as anything."""
+
+    async def main() -> None:
+        async with Place(ping_s=0.2) as place:
+            with raw_grpc.connect(place.port) as client:
+                for _ in range(8):
+                    client.sendall(raw_grpc.frame(raw_grpc.PING, 0, 0, b"12345678"))
+                    assert await asyncio.to_thread(raw_grpc.frames, client, 1) == [raw_grpc.PING]
+                    await asyncio.to_thread(time.sleep, 0.3)
+                client.sendall(raw_grpc.frame(raw_grpc.PING, 0, 0, b"12345678") * 10)
+                assert raw_grpc.GOAWAY in await asyncio.to_thread(raw_grpc.frames, client, 11)
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_a_client_that_pings_every_ten_seconds_keeps_its_connection(run: Run) -> None:
+    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_permit_without_calls", 1)]
+    options += [("grpc.http2.max_pings_without_data", 0)]
+
+    async def main() -> None:
+        async with Place() as place, grpc.aio.insecure_channel(f"127.0.0.1:{place.port}", options) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            assert (await stub.ModelInfer(infer_request())).model_name == "twice"
+            states = []
+            until_s = time.monotonic() + 45.0
+            while (left_s := until_s - time.monotonic()) > 0.0:
+                state = channel.get_state()
+                states.append(state)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(channel.wait_for_state_change(state), left_s)
+            assert states == [grpc.ChannelConnectivity.READY]
 
     run(main())
 

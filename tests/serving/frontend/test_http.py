@@ -334,14 +334,52 @@ def test_http_1_0_closes_unless_asked_to_go_on() -> None:
     assert not wire.ended
 
 
-@pytest.mark.parametrize(("body", "expected"), [(b"", 200), (b"body", 501)])
-def test_an_upgrade_is_not_made_and_ends_the_connection(body: bytes, expected: int) -> None:
-    """The parser would take a body for the other protocol's, so only a request without one is served."""
+H2C = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+
+
+@pytest.mark.parametrize("cut", [None, 1, 30])
+@pytest.mark.parametrize("offer", [H2C, {"Connection": "keep-alive, upgrade", "Upgrade": "websocket"}])
+def test_an_offered_upgrade_is_answered_as_http_1_1(offer: dict[str, str], cut: int | None) -> None:
+    """As Java's client and `curl --http2` offer it, with a body and without, among other requests."""
     listener = Listener()
-    wire = listener.ask(request("/", body, Connection="Upgrade", Upgrade="h2c") + b"PRI * HTTP/2.0\r\n\r\n")
-    assert (only(wire).status, only(wire).headers["connection"]) == (expected, "close")
+    chunked = b"POST /3 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n%b\r\n4\r\nmore\r\n0\r\n\r\n"
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in offer.items())
+    sent = request("/1", b"body", **offer) + request("/2", b"", **offer) + chunked % lines + request("/4", b"next")
+    wire = listener.ask(*(sent[i : i + (cut or len(sent))] for i in range(0, len(sent), cut or len(sent))))
+    assert [(a.status, a.body) for a in answers(wire.out)] == [
+        (200, b"body"),
+        (200, b""),
+        (200, b"more"),
+        (200, b"next"),
+    ]
+    assert [e.path for e in listener.seen] == [b"/1", b"/2", b"/3", b"/4"]
+    assert all(b"upgrade" not in e.headers and b"http2-settings" not in e.headers for e in listener.seen)
+    assert not wire.ended
+
+
+def test_an_offered_upgrade_keeps_what_else_the_connection_says() -> None:
+    wire = Listener().ask(request("/", b"body", Connection="close, Upgrade", Upgrade="h2c"))
+    assert (only(wire).body, only(wire).headers["connection"]) == (b"body", "close")
     assert wire.ended
-    assert len(listener.seen) == (expected == 200)
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        (b"content-length: 4\r\ntransfer-encoding: chunked\r\n", 400),
+        (b"content-length: 4\r\ncontent-length: 5\r\n", 400),
+        (b"content-length: 99999999\r\n", 413),
+        (b"host: y\r\n", 400),
+        (b"expect: more\r\n", 417),
+    ],
+)
+def test_an_offered_upgrade_loosens_no_rule(more: bytes, status: int) -> None:
+    head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n%b\r\nbody" % more
+    listener = Listener(body_bytes=1000)
+    wire = listener.ask(head)
+    assert only(wire).status == status
+    assert wire.ended
+    assert not listener.seen
 
 
 def test_an_upgrade_that_is_only_offered_changes_nothing() -> None:
@@ -786,6 +824,15 @@ def test_the_peer_with_most_connections_makes_room_for_others() -> None:
     assert len(listener.server.connections) == sum(map(len, listener.server.of_peer.values())) == 4
     refused, _ = from_peer(listener, "honest")  # all peers with most connections wait for their answers
     assert only(refused).status == 503
+
+
+def test_a_content_type_said_twice_is_one() -> None:
+    """Where the two differ it is unknown which one holds."""
+    twice = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: text/csv\r\ncontent-type: %b\r\ncontent-length: 1\r\n\r\n1"
+    listener = Listener()
+    assert only(listener.ask(twice % b"text/csv")).status == 200
+    assert listener.seen[0].headers[b"content-type"] == b"text/csv"
+    assert only(listener.ask(twice % b"text/plain")).status == 400
 
 
 def test_a_header_repeated_again_and_again_is_refused() -> None:

@@ -118,3 +118,35 @@ def test_a_model_that_is_no_stage_takes_none() -> None:
         assert (answer.status_code, list(json.loads(answer.content))) == (400, ["error"])
 
     run(main, stage=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v2/models/small%2fready", 404),
+        ("/v2/models%2Fsmall/ready", 404),
+        ("/v2%2fhealth/live", 404),
+        ("/v2/models/sm%61ll/ready", 200),
+        ("/v2/models/small/ready/", 200),
+    ],
+)
+def test_an_encoded_slash_is_no_slash(path: str, status: int) -> None:
+    """A proxy with rules by path sees one name there."""
+
+    async def main(client: httpx.AsyncClient, replicas: list[Replica]) -> None:
+        for replica in replicas:
+            replica.worker_ready(0)
+        assert (await client.get(path)).status_code == status
+
+    run(main)
+
+
+def test_a_reader_of_metrics_changes_no_price() -> None:
+    async def main(client: httpx.AsyncClient, replicas: list[Replica]) -> None:
+        told = {"mark-prices": "usd_per_miss=0.5"}
+        page = (await client.get("/metrics", headers=told)).text
+        assert "mark_usd_per_miss 0.5" not in page
+        page = (await client.get("/metrics", headers=told | {"x-from": "controller"})).text
+        assert "mark_usd_per_miss 0.5" in page
+
+    run(main, may_tell_prices=lambda headers: headers.get(b"x-from") == b"controller")

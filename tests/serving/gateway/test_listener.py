@@ -51,6 +51,19 @@ def test_a_replica_removed_by_new_weights_still_answers() -> None:
     run(main())
 
 
+def test_an_offered_upgrade_is_passed_on_without_the_offer() -> None:
+    async def main() -> None:
+        a = FakeReplica()
+        async with Front(a) as front:
+            offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
+            for _ in range(3):
+                answer = await front.post(b"body", **offer)
+                assert (answer.status_code, answer.content) == (200, b"body")
+            assert not {"upgrade", "http2-settings"} & {name.lower() for one in a.asked for name in one.headers}
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

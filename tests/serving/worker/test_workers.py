@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import random
 import resource
@@ -559,7 +560,7 @@ def test_what_never_loaded_is_not_tried_again(tmp_path: Path, fifo: Callable[[st
     looked = fifo("weights.looked")
 
     async def test() -> None:
-        async with pool(f"needs {tmp_path / 'weights'}", tries=3) as one:
+        async with pool(f"needs {tmp_path / 'weights'}") as one:
             assert (await one.next())[0] == "failed"
             assert os.read(looked.fd, 100) == b"x"
 
@@ -576,29 +577,50 @@ def test_a_model_that_takes_for_ever_to_load_fails(fifo: Callable[[str], Told]) 
     run(test)
 
 
-def test_a_model_that_stops_loading_fails_after_some_tries(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
+def test_a_model_that_stops_loading_fails_after_some_time(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
     """What once loaded is tried again, with growing waits, before it is given up."""
     weights, looked = tmp_path / "weights", fifo("weights.looked")
     weights.touch()
 
     async def test() -> None:
-        async with ready_pool(reference=f"needs {weights}", tries=3) as one:
+        async with ready_pool(reference=f"needs {weights}", give_up_s=math.inf) as one:
             await looked.told()
-            for tries in (2, 3):  # the first time it comes back just in time
+            for comes_back in (True, False):
                 weights.unlink()
                 await one.serves()
                 one.send(0, "exit")
                 assert await one.next() == ("lost", 0, "exit code 3", 1)
-                for _ in range(tries):
+                for _ in range(3):
                     await looked.told()
-                if tries == 2:
+                if comes_back:
                     weights.touch()
                     assert await one.next() == ("ready", 0)
                     await looked.told()
+            one.workers._give_up_s = 0.0  # it is over by now
             kind, reason = await one.next()
             assert kind == "failed"
             assert reason.endswith(f"FileNotFoundError: {weights}")
             assert one.workers.pids() == {}
+
+    run(test)
+
+
+def test_a_burst_of_kills_ends_nothing() -> None:
+    """As of an OOM killer: each worker that starts is killed before it has loaded, again and again."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            for kills in range(7):
+                while not (pid := one.workers.pids().get(0, 0)):  # 0: a keeper has not told of it yet
+                    await asyncio.sleep(0)
+                os.kill(pid, signal.SIGKILL)
+                await ended(pid)
+                if not kills:
+                    assert (await one.next())[:2] == ("lost", 0)
+                while one.workers.pids().get(0) == pid:
+                    await asyncio.sleep(0)
+            assert await one.next() == ("ready", 0)
+            await one.serves()
 
     run(test)
 
@@ -609,7 +631,7 @@ def test_a_reload_has_less_time_than_the_first_load(tmp_path: Path) -> None:
     weights.touch()
 
     async def test() -> None:
-        async with ready_pool(reference=f"then-hangs {weights}", hang_s=0.5, tries=1) as one:
+        async with ready_pool(reference=f"then-hangs {weights}", hang_s=0.5) as one:
             one.workers._longest_load_s = 0.01  # on a busy machine it took longer
             one.send(0, "exit")
             assert await one.next() == ("lost", 0, "exit code 3", 1)
@@ -624,7 +646,7 @@ def test_while_one_serves_nothing_has_failed(tmp_path: Path, fifo: Callable[[str
     weights.touch()
 
     async def test() -> None:
-        async with ready_pool(2, reference=f"needs {weights}", tries=2) as two:
+        async with ready_pool(2, reference=f"needs {weights}", give_up_s=0.0) as two:
             for _ in range(2):
                 await looked.told()
             weights.unlink()

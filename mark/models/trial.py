@@ -1,0 +1,148 @@
+"""Load a model once in a process of its own, as a worker would, and see which files of its folder it opens.
+
+    python -m mark.models.trial REFERENCE SEARCH REPORT
+
+The kernel reports the opened files (inotify), because libraries in C and Rust open weights without Python's notice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from mark.domain.errors import BadInput, MarkError
+from mark.models import answering
+from mark.models.load import home, in_one_line, load
+
+_OPENED, _LOST = 0x20, 0x4000  # IN_OPEN, IN_Q_OVERFLOW
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind it
+_SAY_FILES = "say by `files` which ones it needs"
+
+
+def try_model(reference: str, search: Path) -> None:
+    """Load the model and let it predict its warm-up. Raises BadInput where it cannot."""
+    _run(reference, search, None)
+
+
+def opened_files(reference: str, search: Path, files: Iterable[Path]) -> set[Path]:
+    """Those of `files` that are opened while the model loads and predicts its warm-up. Raises BadInput."""
+    with _Watch(reference, files) as watch:
+        _run(reference, search, watch)
+        return watch.opened
+
+
+class _Watch:
+    """Which of some files are opened, by any process. A symbolic link counts where the file behind it is opened."""
+
+    def __init__(self, reference: str, files: Iterable[Path]) -> None:
+        self.opened: set[Path] = set()
+        self._reference = reference
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise self._impossible()
+        self._places: dict[int, Path] = {}
+        self._files = {path: path.resolve() for path in files}
+        real = set(self._files.values())
+        try:
+            for place in {path.parent for path in real}:
+                self._add(place)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def read(self) -> None:
+        """Take what was opened since the last call. Raises BadInput where some of it is lost."""
+        seen: set[Path] = set()
+        with suppress(BlockingIOError):
+            while events := os.read(self.fd, 1 << 16):
+                at = 0
+                while at < len(events):
+                    watch, mask, _, length = _EVENT.unpack_from(events, at)
+                    if mask & _LOST:
+                        raise BadInput(f"opens more files than can be followed: {_SAY_FILES}", self._reference)
+                    name = events[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+                    if name and watch in self._places:
+                        seen.add(self._places[watch] / os.fsdecode(name))
+                    at += _EVENT.size + length
+        self.opened |= {path for path, real in self._files.items() if real in seen}
+
+    def _add(self, place: Path) -> None:
+        watch = self._libc.inotify_add_watch(self.fd, os.fsencode(place), _OPENED)
+        if watch < 0:
+            raise self._impossible()
+        self._places[watch] = place
+
+    def _impossible(self) -> BadInput:
+        why = os.strerror(ctypes.get_errno())
+        return BadInput(f"the files that it opens cannot be followed ({why}): {_SAY_FILES}", self._reference)
+
+
+def _run(reference: str, search: Path, watch: _Watch | None) -> None:
+    with tempfile.TemporaryDirectory(prefix="mark-trial-") as folder:
+        report = Path(folder, "report")
+        report.touch()
+        # Bytecode of its own: where Python finds some beside a module, it does not open the module.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
+        command = [sys.executable, "-P", "-m", "mark.models.trial", reference, str(search.resolve()), str(report)]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environment, process_group=0) as child:
+            try:
+                ended, polled = os.pidfd_open(child.pid), select.poll()
+                try:
+                    polled.register(ended, select.POLLIN)
+                    if watch is not None:
+                        polled.register(watch.fd, select.POLLIN)
+                    over = False
+                    while not over:
+                        over = ended in {fd for fd, _ in polled.poll()}
+                        if watch is not None:
+                            watch.read()
+                finally:
+                    os.close(ended)
+            finally:
+                with suppress(ProcessLookupError):  # with whatever it has started
+                    os.killpg(child.pid, signal.SIGKILL)
+        if child.returncode != 0:
+            why = report.read_text(errors="replace") or f"its process ended with {_how(child.returncode)}"
+            raise BadInput(f"does not load: {why}", reference)
+
+
+def _how(code: int) -> str:
+    return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
+
+
+def main() -> None:
+    reference, search, report = sys.argv[1:]
+    code = 0
+    try:
+        os.chdir(home(reference, Path(search)))
+        answering.warm_up(load(reference, Path(search)))
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, MarkError):  # those say all in their one line
+            traceback.print_exc()
+        told = str(error) if isinstance(error, MarkError) else in_one_line(error)
+        Path(report).write_text(told, errors="replace")
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of the model must not keep it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Loading a model once in a process of its own: which of its files it opens, and what it cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.models.files import model_files
+from mark.models.trial import opened_files, try_model
+
+MODEL = """
+import ctypes
+import mark
+from helper import name
+
+class M(mark.Model):
+    warmup = (1,)
+
+    def load(self):
+        self.kept = open(name).read()
+
+    def predict(self, batch):
+        libc = ctypes.CDLL(None)  # as a library in C opens its weights
+        libc.close(libc.open(b"late/weights.bin", 0))
+        return batch
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (
+        ("m.py", MODEL),
+        ("helper.py", "name = 'vocabulary.txt'"),
+        ("vocabulary.txt", "x"),
+        ("late/weights.bin", "x"),
+        ("late/other.bin", "x"),
+        ("unused.py", ""),
+        ("traffic.csv", "x"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def opened(folder: Path, reference: str = "m:M") -> list[str]:
+    files = model_files(reference, folder).files
+    return sorted(path.relative_to(folder).as_posix() for path in opened_files(reference, folder, files.values()))
+
+
+EXPECTED = ["helper.py", "late/weights.bin", "m.py", "vocabulary.txt"]
+
+
+def test_trial_sees_what_python_and_c_open(folder: Path) -> None:
+    """By their names in the folder, which is the current one."""
+    assert opened(folder) == EXPECTED
+
+
+def test_trial_sees_modules_that_python_has_compiled_before(folder: Path) -> None:
+    import compileall
+
+    assert compileall.compile_dir(folder, quiet=1)
+    assert opened(folder) == EXPECTED
+
+
+def test_trial_sees_the_file_behind_a_link_and_the_link(folder: Path) -> None:
+    (folder / "vocabulary.txt").rename(folder / "real.txt")
+    (folder / "vocabulary.txt").symlink_to("real.txt")
+    assert opened(folder) == sorted([*EXPECTED, "real.txt"])
+
+
+def test_trial_sees_an_outside_file_behind_a_link(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "words"
+    (folder / "vocabulary.txt").rename(elsewhere)
+    (folder / "vocabulary.txt").symlink_to(elsewhere)
+    assert opened(folder) == EXPECTED
+
+
+def test_trial_ends_what_the_model_has_started(folder: Path) -> None:
+    """Otherwise registering would wait for it, or leave it."""
+    (folder / "m.py").write_text(MODEL + "    import subprocess; subprocess.Popen(['sleep', '1000'])\n")
+    try_model("m:M", folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (MODEL.replace("name)", "'gone.txt')"), "does not load: FileNotFoundError: .*'gone.txt'"),
+        (MODEL.replace("return batch", "return 1"), "does not load: TypeError"),
+        ("import os\nos._exit(3)", "does not load: its process ended with exit code 3"),
+        ("import os\nos.kill(os.getpid(), 9)", r"does not load: its process ended with Killed \(signal 9\)"),
+        ("import sys\nsys.exit('no')", "does not load: .*SystemExit: no"),
+        ("N = 1", "does not load: m:M: m has no M"),
+    ],
+)
+def test_trial_says_why_a_model_does_not_load(folder: Path, text: str, why: str) -> None:
+    (folder / "m.py").write_text(text)
+    with pytest.raises(BadInput, match=f"^m:M: {why}"):
+        try_model("m:M", folder)
