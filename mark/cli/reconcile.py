@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mark.billing.invoice import parse_time
+from mark.billing.line_items import parse_time
 from mark.cli.arguments import field_value
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import add_run_options, policy_list, request_from
@@ -29,7 +29,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="FILE",
-        help="cost and usage report, .csv or .csv.gz, or a folder of them; may be repeated",
+        help="cost and usage report (.csv, .csv.gz), Cost Explorer export, invoice, or a folder; may be repeated",
     )
     bill.add_argument("--began", type=_time, metavar="TIME", help="when the trace's first row was (access logs know)")
     bill.add_argument(
