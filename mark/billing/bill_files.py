@@ -17,7 +17,7 @@ from mark.domain.errors import BadInput
 from mark.workload.blocks import blocks, is_folder
 
 if TYPE_CHECKING:
-    from _csv import _reader as Reader
+    from _csv import Reader
 
 # From the one that says most to the one that says least.
 KINDS = (cost_reports.KIND, cost_explorer.KIND, monthly_invoices.KIND)

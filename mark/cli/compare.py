@@ -31,8 +31,8 @@ from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.pipeline_run import simulate_pipeline
 
-_MANAGED = "target-tracking"
-_DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{_MANAGED},oracle"
+_MANAGED = ("target-tracking-best", "target-tracking")
+_DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{','.join(_MANAGED)},oracle"
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -100,11 +100,12 @@ def _default(request: RunRequest) -> tuple[str, ...]:
     """The usual policies, without SageMaker's where it has no type for this service."""
     names = policy_list(_DEFAULT)
     service = open_service(request)
-    try:
-        tracked_type(_MANAGED, service)
-    except BadInput as error:
-        print(f"mark: {_MANAGED} is left out: {error.what}", file=sys.stderr)
-        return tuple(name for name in names if name != _MANAGED)
+    for managed in _MANAGED:
+        try:
+            tracked_type(managed, service)
+        except BadInput as error:
+            print(f"mark: {managed} is left out: {error.what}", file=sys.stderr)
+            names = tuple(name for name in names if name != managed)
     return names
 
 
