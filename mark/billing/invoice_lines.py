@@ -53,6 +53,7 @@ BALANCER = InvoiceLine("other", "balancer", "h")
 BALANCER_UNITS = InvoiceLine("other", "balancer units", "LCU-h")
 ADDRESSES = InvoiceLine("other", "public addresses", "h")
 DATA_OUT = InvoiceLine("other", "data out", "GB")
+SITE = InvoiceLine("other", "controller, NAT, table, queue")  # of mark's own site; invoices have them apart
 EXTRAS = (BALANCER, BALANCER_UNITS, ADDRESSES, DATA_OUT)
 
 _REGION = re.compile(r"^(?:[A-Z]{2,4}\d?-)+")

@@ -30,6 +30,7 @@ from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.with_spot import with_spot
 
 _MANAGED = ("target-tracking-best", "target-tracking")
 _DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{','.join(_MANAGED)},oracle"
@@ -67,13 +68,16 @@ def run(args: argparse.Namespace) -> int:
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
+    # Who names policies has chosen what is run; else one run more shows the lever that is off.
+    spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
     data = {
         "schema": 1,
         "policies": {name: result.as_json() for name, result in results.items()},
         "savings": savings_json(results),
+        "with_spot": None if spot is None else spot.as_json(),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
     }
-    deliver(data, args.json, lambda: compare_table(results, attribution))
+    deliver(data, args.json, lambda: compare_table(results, attribution, spot))
     if args.report:
         report(args, results, attribution, executor=executor)
     return slo_code(args, results)

@@ -22,6 +22,7 @@ from mark.reporting.takeaway import (
     reference,
     row_name,
     saves,
+    spot_words,
     takeaway,
     usd_per_million,
     verdict,
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 
 
 def compare_table(
-    results: Mapping[str, SimulationResult], attribution: Mapping[str, Attribution] | None = None
+    results: Mapping[str, SimulationResult],
+    attribution: Mapping[str, Attribution] | None = None,
+    spot: SimulationResult | None = None,
 ) -> RenderableType:
     """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
-    above the bound go, and the words."""
+    above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy."""
     return page(
         _headline(next(iter(results.values()))),
         _outcomes(results),
@@ -51,7 +54,7 @@ def compare_table(
         text("The bill by market ($)", "bold"),
         _markets(results),
         *attribution_table(attribution or {}),
-        *sentences(takeaway(results)),
+        *sentences([*takeaway(results), *([] if spot is None else [spot_words(spot, results)])]),
         *small_print(notes(results)),
     )
 

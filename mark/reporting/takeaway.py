@@ -318,6 +318,18 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
     return sentences
 
 
+def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) -> str:
+    """What the same policy would pay with spot, and what it risks; `results` are without."""
+    own = results.get("mark")
+    change = "" if own is None else f" ({saves(spot, own)} less)" if (saving(spot, own) or 0.0) > 0.0 else ""
+    taken = spot.fleet.interrupted
+    return (
+        f"With spot allowed (--markets on-demand,spot) mark would cost {usd(spot.bill.total)}{change}, with "
+        f"{percent(spot.slo_result.attainment, 2)} in time: {verdict(spot) or '-'}. AWS takes spot back when it likes, "
+        f"with two minutes' notice; in this run it took {count(taken)} instance{'' if taken == 1 else 's'}."
+    )
+
+
 def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
     """The questions of a budget, in rows: today's bill (or the reference's), the best policy's, the saving with its
     range, and of when the prices are. Empty where no policy kept the promise."""

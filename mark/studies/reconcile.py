@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mark.billing.extras import extras
+from mark.billing.extras import extras, site_usd_per_hour
 from mark.billing.invoice import Invoice, read_invoice
 from mark.billing.invoice_lines import (
     CALLS,
@@ -22,6 +22,7 @@ from mark.billing.invoice_lines import (
     GB_SECONDS,
     INSTANCE_MARKETS,
     REFUND,
+    SITE,
     TAX,
     InvoiceLine,
 )
@@ -30,6 +31,7 @@ from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
 from mark.planning.resolve import profile_of
 from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.parts import takes_controller
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import policy_requests, run_all
@@ -307,6 +309,10 @@ def _simulated(
         parts = extras(result.trace.duration_s, result.requests.total, service.request_kb, service.response_kb)
         lines |= {line: (parts[line.name][0], parts[line.name][0] * parts[line.name][1]) for line in EXTRAS}
         disks_usd = bill.other - sum(amount * usd for amount, usd in parts.values())
+        if takes_controller(result.policy):
+            site_usd = site_usd_per_hour() * result.trace.duration_s / 3600.0
+            lines[SITE] = (0.0, site_usd)
+            disks_usd -= site_usd
         lines[DISKS] = (disks_usd / DISK_USD_PER_GIB_MONTH, disks_usd)
     return lines
 
