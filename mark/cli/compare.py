@@ -7,6 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 
+from mark.cli.arguments import Listed
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import (
     add_no_bound,
@@ -41,14 +42,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument(
         "--policies",
-        type=policy_list,
+        action=Listed,
+        parse=policy_list,
         metavar="A,B,C",
         help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT}; "
         f"of a pipeline {','.join(PIPELINE_POLICIES)})",
     )
     parser.add_argument(
         "--attribute",
-        type=_names,
+        action=Listed,
+        parse=_names,
         metavar="A,B|none",
         help="whose dollars above the bound to split (default: all that forecast but the paper's; 1 or 2 runs more)",
     )

@@ -125,13 +125,21 @@ def takes_controller(policy: str) -> bool:
     return entry.live or entry.forecasts
 
 
-def bill_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInstances, cloud: SimulatedCloud) -> Bill:
-    """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras."""
+def bill_of(
+    inputs: Inputs,
+    policy: Policy,
+    stage: StageSimulation | SharedInstances,
+    cloud: SimulatedCloud,
+    *,
+    with_site: bool = False,
+) -> Bill:
+    """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras;
+    `with_site` what mark's controller needs, too."""
     end_s = inputs.duration_s
     bill = cloud.bill(end_s)
     other = bill.other
     if policy.resolved.catalog.bills_extras:
         other += extras_usd(end_s, stage.arrived, inputs.service.request_kb, inputs.service.response_kb)
-        if takes_controller(policy.planner.name):
+        if with_site:
             other += site_usd_per_hour() * end_s / HOUR_S
     return replace(bill, functions=stage.function_usd(), other=other)

@@ -124,6 +124,9 @@ class Simulation:
         self._seed, self._end_s = request.seed, inputs.duration_s
         self._policy: Policy = _policy_named(policy, inputs) if isinstance(policy, str) else policy
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
+        # Stages of a pipeline share one site with each other, and their bills have no extras.
+        is_stage = arrivals is not None or shared is not None
+        self._with_site = not is_stage and takes_controller(self._policy.planner.name)
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         resolved = self._policy.resolved
         self._plane: StageSimulation | SharedInstances
@@ -304,7 +307,7 @@ class Simulation:
 
     def bill(self) -> Bill:
         """Of the whole part."""
-        return bill_of(self._inputs, self._policy, self._plane, self._cloud)
+        return bill_of(self._inputs, self._policy, self._plane, self._cloud, with_site=self._with_site)
 
     def fleet(self) -> FleetResult:
         """What became of it."""
@@ -469,7 +472,7 @@ class Simulation:
             cause = self._controller.causes.get(name)
             notes.append(f"fallback, {count} times: {name}" + (f" (at first {cause})" if cause else ""))
         notes += [f"refused, {count} times: {name}" for name, count in sorted(failures.items())]
-        if resolved.catalog.bills_extras and takes_controller(self._policy_name):
+        if resolved.catalog.bills_extras and self._with_site:
             site_usd = site_usd_per_hour() * self._end_s / HOUR_S
             notes.append(
                 f"${site_usd:.2f} of the bill is for what mark's controller needs (itself, NAT gateway, DynamoDB "
