@@ -9,11 +9,18 @@ if TYPE_CHECKING:
     from mark.models.model import Model, TensorSpec, model
     from mark.models.registry_place import open_registry
     from mark.sdk.registry import register
+    from mark.sdk.report import report
     from mark.sdk.service import Service
 
 __all__ = [
     "Model", "Service", "StageModels", "TensorSpec", "__version__", "model", "open_registry", "pipeline", "register",
+    "report",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """What a notebook completes: also what is imported on first use only."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
@@ -34,6 +41,10 @@ def __getattr__(name: str) -> Any:
         from mark.sdk.registry import register
 
         return register
+    if name == "report":
+        from mark.sdk.report import report
+
+        return report
     if name == "open_registry":
         from mark.models.registry_place import open_registry
 

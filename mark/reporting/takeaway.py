@@ -29,8 +29,7 @@ def market_name(field: str) -> str:
 
 def kept(result: SimulationResult) -> bool | None:
     """Did the run keep its SLO? None when there was no request to keep it for."""
-    attainment = result.slo_result.attainment
-    return None if attainment is None else attainment >= result.slo.attainment
+    return result.kept
 
 
 def keeps_every_minute(result: SimulationResult) -> bool:

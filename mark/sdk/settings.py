@@ -145,7 +145,8 @@ def pipeline_text(stages: Mapping[str, Any], settings: Mapping[str, Any]) -> tup
 
 def _check_known(key: str, options: type) -> None:
     if key not in options.__annotations__:
-        raise BadInput(f"unknown setting, known are {', '.join(options.__annotations__)}", "mark.Service", key)
+        known = options.__annotations__
+        raise BadInput(f"unknown setting, known are {', '.join(known)}", "mark.Service", key, known=known)
 
 
 def _with_promise(driver: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
