@@ -101,7 +101,7 @@ def _named_in(file: Path) -> list[Path]:
     """The files that a service or pipeline file names."""
     try:
         sections = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # who reads it says what is wrong
+    except (OSError, ValueError):  # its reader says what is wrong
         return []
     values = [value for table in sections.values() if isinstance(table, dict) for value in table.values()]
     return [file.parent / value for value in values if isinstance(value, str) and _exists(str(file.parent / value))]

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
-    # Who names policies has chosen what is run; else one run more shows the lever that is off.
+    # Where no policy is named one run more shows what is off: spot.
     spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
     data = {
         "schema": 1,

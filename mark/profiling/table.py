@@ -37,7 +37,7 @@ def _is_missing(path: Path) -> bool:
         path.stat()
     except FileNotFoundError:
         return True
-    except (OSError, ValueError):  # no path at all: who reads it says why
+    except (OSError, ValueError):  # no path at all: its reader says why
         pass
     return False
 

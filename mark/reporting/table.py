@@ -219,7 +219,7 @@ def _headline(result: SimulationResult) -> Text:
 
 def _outcomes(results: Mapping[str, SimulationResult]) -> Table:
     against, winner = reference(results), best(results)
-    table = columns("policy", "bill", "saves", "SLO %", "p50", "p98", "p99 ms", "by\nfunct.", "regret")
+    table = columns("policy", "bill", "saves", "SLO %", "p50", "p98", "p99 ms", "by\nLambda", "regret")
     for name, result in results.items():
         table.add_row(
             text(row_name(name, result), "bold green" if name == winner else "bold" if name == "mark" else ""),

@@ -133,12 +133,12 @@ def saving(result: SimulationResult, against: SimulationResult) -> float | None:
 
 
 def saving_shown(result: SimulationResult, against: SimulationResult) -> str:
-    """The saving with its range, as `32 %, 27 to 36 % by its 24 hours drawn anew`."""
+    """The saving with its range, as `32 %; resampling the 24 hours: 27 to 36 %`."""
     share, span = percent(saving(result, against), 0), saving_range(result, against)
     if span is None or percent(span.low, 0) == percent(span.high, 0):
         return share
     low = percent(span.low, 0).removesuffix(" %")
-    return f"{share}, {low} to {percent(span.high, 0)} by its {span.blocks} {span.over} drawn anew"
+    return f"{share}; resampling the {span.blocks} {span.over}: {low} to {percent(span.high, 0)}"
 
 
 def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def test_typos_are_told(folder: Path, capsys: Captured, argv: list[str], said: s
     assert said in capsys.readouterr().err
 
 
-def test_a_profile_that_is_not_there_yet_says_what_makes_it(folder: Path, capsys: Captured) -> None:
+def test_a_missing_profile_says_what_makes_it(folder: Path, capsys: Captured) -> None:
     fleet = 'catalog = "aws-2026"\nmarkets = ["on-demand"]\ninstances = ["c7i.*"]\n[overflow]\nfunction = "none"\n'
     Path("s.toml").write_text((SERVICE + fleet).replace("p.csv", "new.csv"))
     assert main(["check", "s.toml"]) == 2

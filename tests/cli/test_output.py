@@ -42,7 +42,7 @@ def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
         write_file(str(tmp_path), "x", "--json")
 
 
-def test_where_there_is_no_terminal_progress_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_progress_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 4.0, 9.9, 10.0, 15.0, 19.9, 20.5])
     with progress("comparing", clock=lambda: next(times)) as tell:
         for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6):

