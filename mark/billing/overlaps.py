@@ -58,8 +58,8 @@ def left_out(said: Mapping[K, Said], reports: Sequence[Report]) -> tuple[set[K],
     for key, pair in dropped.items():
         pairs.setdefault(pair, []).append(said[key])
     notes = tuple(
-        f"{sum(one.rows for one in what):,} line items of {reports[out].name}, ${sum(one.usd for one in what):.2f}, "
-        f"are in {reports[kept].name}, too, and count once"
+        f"{reports[out].name}: {sum(one.rows for one in what):,} of its line items, "
+        f"${sum(one.usd for one in what):.2f}, are in {reports[kept].name}, too, and count once"
         for (out, kept), what in sorted(pairs.items())
     )
     return set(dropped), notes

@@ -75,7 +75,10 @@ def test_options_have_the_names_of_the_command_line(folder: Path) -> None:
     ("wrong", "said"),
     [
         (lambda: mark.Service(model="x:Y", slo_ms=5, slo_atainment=0.9), "did you mean slo_attainment?"),
-        (lambda: mark.Service("inception-v3").simulate(POISSON, duraton_s=5), "did you mean duration_s?"),
+        (
+            lambda: mark.Service("inception-v3").simulate(POISSON, duraton_s=5),  # type: ignore[call-arg]
+            "did you mean duration_s?",
+        ),
     ],
 )
 def test_a_slip_in_a_name_is_told(wrong: Callable[[], object], said: str) -> None:
