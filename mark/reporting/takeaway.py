@@ -160,10 +160,14 @@ def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
 
 def saves(result: SimulationResult, against: SimulationResult) -> str:
     """The saving as people read it: a share, and where it costs more than twice as much, how many times."""
-    share = saving(result, against)
+    return share_shown(saving(result, against))
+
+
+def share_shown(share: float | None) -> str:
     if share is not None and share <= -1.0:
         return f"costs {1.0 - share:.1f} x"
-    return percent(share, 0).replace("-0 %", "0 %")
+    shown = percent(share, 0)
+    return "0 %" if shown == "-0 %" else shown
 
 
 def best(results: Mapping[str, SimulationResult]) -> str | None:
@@ -176,13 +180,13 @@ def best(results: Mapping[str, SimulationResult]) -> str | None:
 
 
 def ties(results: Mapping[str, SimulationResult]) -> list[str]:
-    """The cheapest that kept the SLO, and what costs as much to the cent: fixed fleets first, then what runs today,
+    """The cheapest that kept the SLO, and what costs as much as it is shown: fixed fleets first, then what runs today,
     then `mark`, then the others in their order."""
     able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
     if not able:
         return []
-    least = min(round(results[name].bill.total, 2) for name in able)
-    tied = [name for name in able if round(results[name].bill.total, 2) == least]
+    least = usd(min(results[name].bill.total for name in able))
+    tied = [name for name in able if usd(results[name].bill.total) == least]
     return sorted(tied, key=_moving_parts)  # a stable sort
 
 

@@ -65,6 +65,10 @@ def test_a_tie_to_the_cent_is_a_tie() -> None:
     results["best-fixed"] = result("best-fixed", usd=10.0)
     assert best(results) == "best-fixed"
     assert saves(results["mark"], results["best-fixed"]) == "0 %"
+    # Of fractions of a cent as many digits count as are shown.
+    short = {name: result(name, bill=Bill(on_demand=usd)) for name, usd in (("mark", 0.0089), ("reactive", 0.0060))}
+    assert best(short) == "reactive"
+    assert "the same to the cent" not in " ".join(takeaway(short))
 
 
 def test_sagemaker_is_compared_at_its_best() -> None:
