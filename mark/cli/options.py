@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from mark.cli.arguments import Listed, add_json, html_file
 from mark.cli.numbers import above_zero, seconds, seed, span
@@ -22,6 +22,7 @@ def add_run_options(
     *,
     service: Literal["required", "optional", "elsewhere"] = "required",
     report: str = "interactive report, with a sensitivity table",
+    several_predictors: bool = False,
 ) -> None:
     """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one.
 
@@ -32,8 +33,9 @@ def add_run_options(
         required = service == "required"
         what.add_argument("--service", required=required, metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
+    several: dict[str, Any] = {"action": Listed, "parse": str} if several_predictors else {}
     what.add_argument(
-        "--predictor", metavar="NAME", help="what forecasts (default: what the policy brings, mostly auto)"
+        "--predictor", metavar="NAME", help="what forecasts (default: what the policy brings, mostly auto)", **several
     )
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")

@@ -57,8 +57,7 @@ def row_name(name: str, result: SimulationResult) -> str:
 def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
     """What the marks of a table of outcomes mean: the asterisk, `dips`, and a regret that is not there."""
     lines = [
-        f"{name}*: not the paper's system as printed, since {result.predictor} forecasts in place of its LSTM "
-        "(install mark with the extra `torch`)"
+        f"{name}*: not the paper's system as printed, since {result.predictor} forecasts in place of its LSTM"
         for name, result in results.items()
         if lacks_lstm(name, result)
     ]

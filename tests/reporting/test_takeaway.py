@@ -92,8 +92,7 @@ def test_rows_that_are_not_what_their_name_says_are_marked() -> None:
     assert verdict(dark) == "dips"
     missed = result("b", attainment=0.9, regret=None, regret_reason="the SLO was missed")
     assert footnotes({"mark-paper": paper, "mark": dark, "b": missed, "c": missed}) == [
-        "mark-paper*: not the paper's system as printed, since auto forecasts in place of its LSTM (install mark with "
-        "the extra `torch`)",
+        "mark-paper*: not the paper's system as printed, since auto forecasts in place of its LSTM",
         "dips: kept on the whole, but not in every minute: mark (worst minute 0 % in time, 56 min below the promise)",
         "no regret for b and c: the SLO was missed",
     ]
