@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from mark.models.model import Model, TensorSpec, model
     from mark.models.registry_place import open_registry
     from mark.sdk.registry import register
+    from mark.sdk.report import report
     from mark.sdk.service import Service
 
 __all__ = [
     "Model", "Service", "StageModels", "TensorSpec", "__version__", "model", "open_registry", "pipeline", "register",
+    "report",
 ]  # fmt: skip
 
 
@@ -34,6 +36,10 @@ def __getattr__(name: str) -> Any:
         from mark.sdk.registry import register
 
         return register
+    if name == "report":
+        from mark.sdk.report import report
+
+        return report
     if name == "open_registry":
         from mark.models.registry_place import open_registry
 

@@ -5,6 +5,8 @@ Prices of us-east-1, AWS price list, 2026-07; on where the catalogue bills extra
 
 from __future__ import annotations
 
+from mark.billing.meter import DISK_USD_PER_GIB_MONTH
+
 BALANCER_USD_PER_HOUR = 0.0225  # Application Load Balancer, per started hour; here by the second
 BALANCER_LCU_USD_PER_HOUR = 0.008  # one capacity unit: 25 new connections/s or 1 GB an hour
 LCU_GB_PER_HOUR = 1.0
@@ -32,7 +34,15 @@ ZONE_USD_PER_GB = 0.01  # and direction: traffic between zones
 STATE_USD_PER_HOUR = 2.0 * 3600.0 * 0.625 / 1e6
 
 LEFT_OUT = "the bill leaves out balancer, disks, public addresses and data moved"
-LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, NAT and cross-zone traffic"
+LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, alarms, data through NAT and between zones"
+
+
+def site_usd_per_hour() -> float:
+    """Dollars an hour of what mark's controller needs, with no instance running: itself with its disk, the NAT gateway
+    with its address, the table in DynamoDB, the queue."""
+    disk = CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0
+    nat = NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR
+    return CONTROLLER_USD_PER_HOUR + disk + nat + STATE_USD_PER_HOUR + 3600.0 / QUEUE_POLL_S * QUEUE_CALL_USD
 
 
 def extras(duration_s: float, requests: int, request_kb: float, response_kb: float) -> dict[str, tuple[float, float]]:

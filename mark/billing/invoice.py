@@ -1,49 +1,26 @@
-"""AWS cost and usage reports: what a period was invoiced, by line. CSV, plain or gzip, a file, several, or a folder.
+"""What a period was invoiced, by line, from AWS's own files.
 
-Legacy reports (`lineItem/UsageType`) and Data Exports' CUR 2.0 (`line_item_usage_type`) differ in how they write the
-names of the columns, so columns are known by their letters alone. Sums are decimal: every line item of the files is
-in one of the sums of an `Invoice`, to the last digit.
+Sums are decimal: every line item of the files is in one of the sums of an `Invoice`, to the last digit, and once, in
+however many reports it stands.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from io import StringIO
-from pathlib import Path
 
+from mark.billing.bill_files import KINDS, BillFile, bill_files
 from mark.billing.invoice_lines import COMMITMENTS, USED, InvoiceLine, line_of
+from mark.billing.line_items import ZERO, LineItem, utc
+from mark.billing.overlaps import DAY_S, Report, Said, left_out
 from mark.domain.errors import BadInput
-from mark.workload.blocks import blocks, is_folder
 
-_REQUIRED = {
-    "start": "lineItem/UsageStartDate",
-    "end": "lineItem/UsageEndDate",
-    "product": "lineItem/ProductCode",
-    "usage_type": "lineItem/UsageType",
-    "item_type": "lineItem/LineItemType",
-    "amount": "lineItem/UsageAmount",
-    "cost": "lineItem/UnblendedCost",
-}
-_OPTIONAL = {
-    "operation": ("lineitemoperation",),
-    "currency": ("lineitemcurrencycode",),
-    "region": ("productregioncode", "productregion"),
-    "list_cost": ("pricingpublicondemandcost",),
-    "billing_period": ("billbillingperiodstartdate",),
-    "tags": ("resourcetags", "tags"),
-}
-_TAG_PREFIXES = ("resourcetagsuser", "resourcetags", "user", "")
 _COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
-_ZERO = Decimal(0)
 _PLAIN_LINUX = re.compile(r"(RunInstances(:SV\d+)?|RunInstance|Hosting)?")
+_PROBE = 1000  # items of each part of a report by which a part that repeats another one is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +70,50 @@ def read_invoice(
     """The line items of the period [begin, end), those with all of the tags; of instances only the types that fit one
     of the patterns. An item that reaches beyond the period counts with its share of the time.
 
-    Raises BadInput for what is no cost and usage report, for the same report twice, for dollars that are none (another
-    currency), and where nothing is left to compare.
+    What several reports have counts once. Raises BadInput for what is no bill, for reports that differ on one thing,
+    for dollars that are none (another currency), and where nothing is left to compare.
     """
     reading = _Reading(begin_s, end_s, tuple(tags), tuple(instances))
-    files = [file for path in paths for file in _files(path)]
-    seen: dict[tuple[str, str], Path] = {}
-    for file in files:
-        period = reading.read(file)
-        before = seen.setdefault((file.name, period) if period else (str(file.resolve()), ""), file)
-        if before is not file:
-            raise BadInput("the same report twice; leave out the older version of it", str(file), str(before))
-    return reading.invoice(len(files))
-
-
-def _files(path: str) -> list[Path]:
-    where = Path(path)
-    if not path or not is_folder(where):
-        return [where]
-    found = sorted(p for p in where.rglob("*") if p.name.lower().endswith((".csv", ".csv.gz")) and p.is_file())
-    if not found:
-        raise BadInput("no .csv or .csv.gz files in this folder (choose text/csv for the report)", path)
-    return found
+    files = [file for path in paths for file in bill_files(path)]
+    reading.by_day = len(files) > 1
+    for n, file in enumerate(files):
+        reading.read(n, file)
+    return reading.invoice(files)
 
 
 @dataclass(slots=True)
 class _Sums:
-    amount: Decimal = _ZERO
-    usd: Decimal = _ZERO
-    rated_amount: Decimal = _ZERO
-    rated_usd: Decimal = _ZERO
+    amount: Decimal = ZERO
+    usd: Decimal = ZERO
+    rated_amount: Decimal = ZERO
+    rated_usd: Decimal = ZERO
+
+    def add(self, other: _Sums) -> None:
+        self.amount += other.amount
+        self.usd += other.usd
+        self.rated_amount += other.rated_amount
+        self.rated_usd += other.rated_usd
+
+
+@dataclass(slots=True)
+class _Pile:
+    """What one file says of one line, of one account on one day (over all days where there is one file)."""
+
+    rows: int = 0
+    usd: Decimal = ZERO
+    amount: Decimal = ZERO
+    is_long: bool = False
+    in_period: bool = False
+    sums: dict[InvoiceLine, _Sums] = field(default_factory=dict)
+    runs: dict[tuple[float, float], float] = field(default_factory=dict)
+    outside_period: Decimal = ZERO
+    outside_selection: Decimal = ZERO
+
+    def of(self, line: InvoiceLine) -> _Sums:
+        return self.sums.setdefault(line, _Sums())
+
+
+_Key = tuple[int, str, InvoiceLine, int]  # file, account, line, day
 
 
 @dataclass(slots=True)
@@ -131,98 +122,148 @@ class _Reading:
     end_s: float
     tags: tuple[tuple[str, str], ...]
     instances: tuple[str, ...]
-    sums: dict[InvoiceLine, _Sums] = field(default_factory=dict)
-    runs: dict[InvoiceLine, dict[tuple[float, float], float]] = field(default_factory=dict)
-    outside_period: Decimal = _ZERO
-    outside_selection: Decimal = _ZERO
-    rows: int = 0
+    by_day: bool = False
+    piles: dict[_Key, _Pile] = field(default_factory=dict)
+    probes: dict[tuple[str, ...], dict[int, set[tuple[str, float, str]]]] = field(default_factory=dict)
+    repeated: set[tuple[str, ...]] = field(default_factory=set)  # reports of which a part repeats another
     first_s: float = float("inf")
     last_s: float = float("-inf")
     regions: set[str] = field(default_factory=set)
     platforms: set[str] = field(default_factory=set)
+    accounts: set[str] = field(default_factory=set)
     covered: bool = False  # is there use that a reservation or a savings plan has paid
 
-    def read(self, path: Path) -> str:
-        """Add a file's items; its billing period, where it says one and has an item."""
-        reader = csv.reader(_lines(path), strict=True)
-        period = ""
-        try:
-            header = next(reader, None)
-            if header is None:
-                raise BadInput("the file is empty", str(path))
-            columns = _Columns(header, path, self.tags)
-            for cells in reader:
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise BadInput(f"{len(cells)} cells under a header of {len(header)}", f"{path}:{reader.line_num}")
-                row = _Row(columns, cells, path, reader.line_num)
-                period = period or row.text("billing_period")
-                self.add(row)
-        except csv.Error as error:
-            raise BadInput(f"is no CSV ({error})", f"{path}:{reader.line_num}") from None
-        return period
+    def read(self, n: int, file: BillFile) -> None:
+        for item in file.items(self.tags):
+            self.add(n, item)
+            if self.by_day and item.identity:
+                self._probe(n, file.report, (item.identity, item.start_s, item.item_type))
 
-    def add(self, row: _Row) -> None:
-        self.rows += 1
-        start_s, end_s = row.time("start"), row.time("end")
-        if end_s < start_s:
-            raise BadInput("ends before it starts", row.where("end"), row.text("end"))
-        cost, item_type = row.number("cost"), row.text("item_type")
-        if cost and row.text("currency") not in ("", "USD"):
-            raise BadInput("mark's prices are US dollars", row.where("currency"), row.text("currency"))
-        used = item_type in USED
+    def _probe(self, n: int, report: tuple[str, ...], item: tuple[str, float, str]) -> None:
+        """Items have identities within a report: parts of it share none."""
+        parts = self.probes.setdefault(report, {})
+        if any(item in seen for part, seen in parts.items() if part != n):
+            self.repeated.add(report)
+        own = parts.setdefault(n, set())
+        if len(own) < _PROBE:
+            own.add(item)
+
+    def add(self, n: int, item: LineItem) -> None:
+        used = item.item_type in USED
         if used:
-            self.first_s, self.last_s = min(self.first_s, start_s), max(self.last_s, end_s)
-        share = self._share(start_s, end_s)
-        inside = cost * share
-        self.outside_period += cost - inside
+            self.first_s, self.last_s = min(self.first_s, item.start_s), max(self.last_s, item.end_s)
+        line = line_of(item.product, item.usage_type, item.item_type)
+        day = int(item.start_s // DAY_S) if self.by_day else 0
+        pile = self.piles.setdefault((n, item.account, line, day), _Pile())
+        share = self._share(item.start_s, item.end_s)
+        inside = item.cost * share
+        pile.rows += 1
+        pile.usd += item.cost
+        pile.amount += item.amount if used else ZERO
+        pile.is_long = pile.is_long or item.end_s - item.start_s > DAY_S
+        pile.in_period = pile.in_period or bool(share)
+        pile.outside_period += item.cost - inside
         if not share:
             return
-        line = line_of(row.text("product"), row.text("usage_type"), item_type)
-        if not row.has_tags(self.tags) or (line.is_instance and not self._wants(line.name)):
-            self.outside_selection += inside
+        if not item.is_selected or (line.is_instance and not self._wants(line.name)):
+            pile.outside_selection += inside
             return
-        amount = row.number("amount") * share if used else _ZERO
-        sums = self.sums.setdefault(line, _Sums())
+        amount = item.amount * share if used else ZERO
+        sums = pile.of(line)
         sums.amount += amount
         sums.usd += inside
-        if item_type == "DiscountedUsage":
+        if item.item_type == "DiscountedUsage":
             # A reservation has paid for it already: it counts at list price here, and `commitments` for as much less,
             # which is how savings plans come in the report.
-            listed = row.number("list_cost") * share
+            listed = item.list_cost * share
             sums.usd += listed
-            self.sums.setdefault(COMMITMENTS, _Sums()).usd -= listed
+            pile.of(COMMITMENTS).usd -= listed
         else:
             sums.rated_amount += amount
             sums.rated_usd += inside
-        self.covered = self.covered or item_type in _COVERED
+        self.accounts.add(item.account)
+        self.covered = self.covered or item.item_type in _COVERED
         if line.is_instance and used:
-            run = self.runs.setdefault(line, {})
-            run[start_s, end_s] = run.get((start_s, end_s), 0.0) + float(row.number("amount"))
-            self.regions.add(row.text("region"))
-            if not _PLAIN_LINUX.fullmatch(row.text("operation")):
-                self.platforms.add(row.text("operation"))
+            span = (item.start_s, item.end_s)
+            pile.runs[span] = pile.runs.get(span, 0.0) + float(item.amount)
+            self.regions.add(item.region)
+            if not _PLAIN_LINUX.fullmatch(item.operation):
+                self.platforms.add(item.operation)
 
     def _share(self, start_s: float, end_s: float) -> Decimal:
         """How much of the item's time lies in the period."""
         if self.begin_s <= start_s and end_s <= self.end_s and start_s < self.end_s:
             return Decimal(1)
         overlap_s = min(end_s, self.end_s) - max(start_s, self.begin_s)
-        return Decimal(overlap_s) / Decimal(end_s - start_s) if overlap_s > 0.0 else _ZERO
+        return Decimal(overlap_s) / Decimal(end_s - start_s) if overlap_s > 0.0 else ZERO
 
     def _wants(self, instance: str) -> bool:
         return not self.instances or any(fnmatchcase(instance, pattern) for pattern in self.instances)
 
-    def invoice(self, files: int) -> Invoice:
+    def _counted(self, files: Sequence[BillFile]) -> tuple[dict[_Key, _Pile], tuple[str, ...]]:
+        """The piles that count, and what is said of the others."""
+        if not self.by_day:
+            return self.piles, ()
+        copies: dict[bytes, int] = {}
+        of: dict[tuple[str, ...], int] = {}
+        reports: list[int] = []  # of each file
+        notes = []
+        for n, file in enumerate(files):
+            before = copies.setdefault(file.digest, n)
+            # A part that repeats items of another is a report of its own, and so are those beside it.
+            alone = file.report in self.repeated
+            reports.append(reports[before] if before != n else n if alone else of.setdefault(file.report, n))
+            if before != n and any(key[0] == n for key in self.piles):
+                notes.append(f"{file.path} is a copy of {files[before].path} and counts once")
+        piles = {key: pile for key, pile in self.piles.items() if copies[files[key[0]].digest] == key[0]}
+        said = {
+            key: Said(reports[key[0]], *key[1:], pile.usd, pile.amount, pile.rows, pile.is_long, pile.in_period)
+            for key, pile in piles.items()
+        }
+        named = [Report(str(file.path), KINDS.index(file.kind), file.kind) for file in files]
+        dropped, pairs = left_out(said, named)
+        return {key: pile for key, pile in piles.items() if key not in dropped}, (*notes, *pairs)
+
+    def invoice(self, files: Sequence[BillFile]) -> Invoice:
         period = f"{utc(self.begin_s)} to {utc(self.end_s)}"
-        if not self.rows:
+        if not self.piles:
             raise BadInput("the files have headers and no line items", "bill")
-        if not self.sums:
-            if self.outside_selection:
+        piles, overlaps = self._counted(files)
+        sums: dict[InvoiceLine, _Sums] = {}
+        runs: dict[InvoiceLine, dict[tuple[float, float], float]] = {}
+        for (_, _, line, _), pile in piles.items():
+            for part, one in pile.sums.items():
+                sums.setdefault(part, _Sums()).add(one)
+            for span, hours in pile.runs.items():
+                of_line = runs.setdefault(line, {})
+                of_line[span] = of_line.get(span, 0.0) + hours
+        outside_selection = sum((pile.outside_selection for pile in piles.values()), ZERO)
+        if not sums:
+            if outside_selection:
                 raise BadInput("no line item of the period fits `tags` and `instances`", "bill", period)
             reach = f"; use is from {utc(self.first_s)} to {utc(self.last_s)}" if self.first_s <= self.last_s else ""
             raise BadInput(f"no line item in the trace's period{reach}", "bill", period)
+        return Invoice(
+            charges={
+                line: InvoicedCost(float(one.amount), float(one.usd), float(one.rated_amount), float(one.rated_usd))
+                for line, one in sums.items()
+            },
+            usd=float(sum((one.usd for one in sums.values()), ZERO)),
+            outside_period_usd=float(sum((pile.outside_period for pile in piles.values()), ZERO)),
+            outside_selection_usd=float(outside_selection),
+            files=len(files),
+            rows=sum(pile.rows for pile in piles.values()),
+            first_s=self.first_s,
+            last_s=self.last_s,
+            runs={
+                line: tuple((*interval, hours) for interval, hours in sorted(by_interval.items()))
+                for line, by_interval in runs.items()
+            },
+            regions=tuple(sorted(self.regions - {""})),
+            notes=(*self._notes(files, period), *overlaps),
+        )
+
+    def _notes(self, files: Sequence[BillFile], period: str) -> list[str]:
         notes = []
         if self.first_s > self.last_s:
             notes.append("the invoice has no use at all, only fees, taxes and credits")
@@ -230,128 +271,10 @@ class _Reading:
             notes.append(
                 f"the invoice has use from {utc(self.first_s)} to {utc(self.last_s)} only, and the trace is of {period}"
             )
+        if len(accounts := sorted(self.accounts - {""})) > 1:
+            notes.append(f"the invoice is of {len(accounts)} accounts, all of which count: {', '.join(accounts)}")
         if self.platforms:
             notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
         if self.tags and self.covered:
             notes.append("fees carry no tags: what reservations and plans cover stands here without what it cost")
-        return Invoice(
-            charges={
-                line: InvoicedCost(float(one.amount), float(one.usd), float(one.rated_amount), float(one.rated_usd))
-                for line, one in self.sums.items()
-            },
-            usd=float(sum((one.usd for one in self.sums.values()), _ZERO)),
-            outside_period_usd=float(self.outside_period),
-            outside_selection_usd=float(self.outside_selection),
-            files=files,
-            rows=self.rows,
-            first_s=self.first_s,
-            last_s=self.last_s,
-            runs={
-                line: tuple((*interval, hours) for interval, hours in sorted(by_interval.items()))
-                for line, by_interval in self.runs.items()
-            },
-            regions=tuple(sorted(self.regions - {""})),
-            notes=tuple(notes),
-        )
-
-
-class _Columns:
-    """Where the columns of one file are."""
-
-    def __init__(self, header: Sequence[str], path: Path, tags: Sequence[tuple[str, str]]) -> None:
-        at = {_letters(name): place for place, name in reversed(list(enumerate(header)))}
-        self.at: dict[str, int] = {}
-        for column, name in _REQUIRED.items():
-            if _letters(name) not in at:
-                raise BadInput(f"no cost and usage report: it lacks the column {name}", f"{path}:1")
-            self.at[column] = at[_letters(name)]
-        for column, names in _OPTIONAL.items():
-            place = next((at[name] for name in names if name in at), None)
-            if place is not None:
-                self.at[column] = place
-        self.of_tag = {
-            key: [at[name] for name in (f"{prefix}{_letters(key)}" for prefix in _TAG_PREFIXES[:2]) if name in at]
-            for key, _ in tags
-        }
-
-
-@dataclass(slots=True)
-class _Row:
-    columns: _Columns
-    cells: Sequence[str]
-    path: Path
-    line: int
-
-    def where(self, column: str) -> str:
-        return f"{self.path}:{self.line} {_REQUIRED.get(column, column)}"
-
-    def text(self, column: str) -> str:
-        place = self.columns.at.get(column)
-        return "" if place is None else self.cells[place].strip()
-
-    def number(self, column: str) -> Decimal:
-        """Zero where it is blank, as amounts of taxes are."""
-        cell = self.text(column)
-        if not cell:
-            return _ZERO
-        try:
-            value = Decimal(cell)
-        except InvalidOperation:
-            value = Decimal("NaN")
-        if not value.is_finite() or abs(value) > Decimal("1e15"):
-            raise BadInput("must be a finite number", self.where(column), cell)
-        return value
-
-    def time(self, column: str) -> float:
-        cell = self.text(column)
-        try:
-            return _unix_s(cell)
-        except ValueError:
-            raise BadInput("must be a time like 2026-05-01T00:00:00Z", self.where(column), cell) from None
-
-    def has_tags(self, tags: Sequence[tuple[str, str]]) -> bool:
-        return all(self._has_tag(key, value) for key, value in tags)
-
-    def _has_tag(self, key: str, value: str) -> bool:
-        if any(self.cells[place].strip() == value for place in self.columns.of_tag[key]):
-            return True
-        if not (packed := self.text("tags")):
-            return False
-        try:
-            tags = json.loads(packed)
-        except ValueError:
-            tags = None
-        if not isinstance(tags, dict):
-            raise BadInput("must be a map of tags, as JSON", self.where("resource_tags"), packed)
-        names = {f"{prefix}{_letters(key)}" for prefix in _TAG_PREFIXES}
-        return any(_letters(name) in names and held == value for name, held in tags.items())
-
-
-def _lines(path: Path) -> Iterator[str]:
-    for line, block in blocks(path):
-        try:
-            yield from StringIO(block.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise BadInput("is no UTF-8 text", f"{path}, from line {line}") from None
-
-
-def parse_time(text: str) -> float:
-    """Unix seconds of an ISO 8601 time, UTC where it names no zone. Raises ValueError, also far from today."""
-    when = datetime.fromisoformat(text)
-    if not 2000 <= when.year < 2200:
-        raise ValueError(text)
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-
-
-_unix_s = lru_cache(maxsize=65536)(parse_time)
-
-
-def utc(at_s: float) -> str:
-    """A Unix time to the minute."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
-
-
-@lru_cache(maxsize=4096)
-def _letters(name: str) -> str:
-    """`lineItem/UsageType` and `line_item_usage_type` alike; `user:CostCenter` and `user_cost_center`, too."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+        return notes

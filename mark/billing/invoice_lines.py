@@ -16,19 +16,20 @@ from mark.workload.blocks import shown
 INSTANCE_MARKETS = ("on_demand", "spot", "burstable", "sagemaker")
 # Amounts of these are use; those of other types are not, or are said once more.
 USED = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
-_NOT_FROM_USAGE = frozenset({"Tax", "Credit", "Refund"})
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceLine:
     """A line that has dollars on both sides. `market` is a field of Bill; "" is what no simulation knows.
 
-    `name` is the instance type where it is one; `unit` that of its amounts.
+    `name` is the instance type where it is one; `unit` that of its amounts. `is_use` is false for what is paid and not
+    used: credits, taxes, fees.
     """
 
     market: str
     name: str
     unit: str = ""
+    is_use: bool = True
 
     @property
     def is_instance(self) -> bool:
@@ -39,7 +40,11 @@ class InvoiceLine:
         return f"{self.name} {self.market.replace('_', '-')}" if self.is_instance else self.name
 
 
-COMMITMENTS = InvoiceLine("on_demand", "commitments")
+COMMITMENTS = InvoiceLine("on_demand", "commitments", is_use=False)
+CREDIT = InvoiceLine("", "credit", is_use=False)
+REFUND = InvoiceLine("", "refund", is_use=False)
+TAX = InvoiceLine("", "tax", is_use=False)
+SUPPORT = InvoiceLine("", "support", is_use=False)
 CPU_CREDITS = InvoiceLine("burstable", "CPU credits", "vCPU-h")
 GB_SECONDS = InvoiceLine("functions", "function time", "GB-s")
 CALLS = InvoiceLine("functions", "function calls", "calls")
@@ -48,6 +53,7 @@ BALANCER = InvoiceLine("other", "balancer", "h")
 BALANCER_UNITS = InvoiceLine("other", "balancer units", "LCU-h")
 ADDRESSES = InvoiceLine("other", "public addresses", "h")
 DATA_OUT = InvoiceLine("other", "data out", "GB")
+SITE = InvoiceLine("other", "controller, NAT, table, queue")  # of mark's own site; invoices have them apart
 EXTRAS = (BALANCER, BALANCER_UNITS, ADDRESSES, DATA_OUT)
 
 _REGION = re.compile(r"^(?:[A-Z]{2,4}\d?-)+")
@@ -59,6 +65,8 @@ _BY_PATTERN = (
     (re.compile(r"LCUUsage"), BALANCER_UNITS),
     (re.compile(r"PublicIPv4:(InUse|Idle)Address"), ADDRESSES),
 )
+_BY_ITEM_TYPE = {"Tax": TAX, "Credit": CREDIT, "Refund": REFUND}
+_SUPPORT = re.compile(r"AWS ?(Support|DeveloperSupport|PremiumSupport)")
 _INSTANCE = re.compile(r"(BoxUsage|SpotUsage|Host)(?::(.+))?")
 _BURSTABLE = re.compile(r"t\d[a-z]*\.")
 _MACHINE_LEARNING = frozenset({"AmazonSageMaker", "MachineLearningSavingsPlans"})
@@ -74,8 +82,10 @@ def line_of(product: str, usage_type: str, item_type: str) -> InvoiceLine:
     are not, being for years. Private discounts belong to the use they discount. What is none of ours is a line of its
     own, named as it is in the report.
     """
-    if item_type in _NOT_FROM_USAGE:
-        return InvoiceLine("", item_type.lower())
+    if item_type in _BY_ITEM_TYPE:
+        return _BY_ITEM_TYPE[item_type]
+    if _SUPPORT.match(product):
+        return SUPPORT
     plan = item_type in ("SavingsPlanRecurringFee", "SavingsPlanNegation") and product not in _MACHINE_LEARNING
     if plan or (item_type == "RIFee" and product == "AmazonEC2"):
         return COMMITMENTS
@@ -84,7 +94,8 @@ def line_of(product: str, usage_type: str, item_type: str) -> InvoiceLine:
         if found is not None:
             return found
     kind = "" if item_type in USED else f" {item_type}"
-    return InvoiceLine("", shown(f"{product} {usage_type}{kind}".strip().encode()))
+    name = shown(f"{product} {usage_type}{kind}".strip().encode())
+    return InvoiceLine("", name, is_use=item_type in USED or item_type.endswith("Discount"))
 
 
 def _used(product: str, usage_type: str) -> InvoiceLine | None:

@@ -6,7 +6,8 @@ column and value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from mark.domain.cells import Row, is_file, read_rows
@@ -182,3 +183,13 @@ def _refuse(row: Row, columns: Iterable[str], why: str) -> None:
     for column in columns:
         if row.has(column):
             raise BadInput(why, f"{row.where} {column}", row.cells[column])
+
+
+def check_types(patterns: Sequence[str], catalog: Catalog, where: str) -> None:
+    """Raises BadInput for a pattern of instance types that matches nothing in the catalogue: a slip of the pen."""
+    types = sorted({offer.instance for offer in catalog.offers})
+    for pattern in patterns:
+        if not any(fnmatchcase(instance, pattern) for instance in types):
+            # Of a pattern the family may be meant.
+            families = {f"{instance.split('.')[0]}.*" for instance in types} if pattern.endswith(".*") else set()
+            raise BadInput(f"{catalog.name} has no such type", where, pattern, known=[*types, *families])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import tomllib
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +26,87 @@ def from_args(options: type[T], args: argparse.Namespace) -> T:
     return options(**found)
 
 
+class Listed(argparse.Action):
+    """An option with several values, between commas or by repeating it: the namespace gets a tuple, or what `parse`
+    makes of all of them with commas between. `each` reads one value. A file whose name has commas is one value."""
+
+    def __init__(
+        self, *args: Any, parse: Callable[[str], Any] | None = None, each: Callable[[str], Any] = str, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._parse, self._each = parse, each
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        said = vars(namespace).setdefault(_SAID, {}).setdefault(self.dest, [])
+        said.append(values)
+        try:
+            if self._parse is not None:
+                found = self._parse(",".join(said))
+            else:
+                found = tuple(self._each(part.strip()) for text in said for part in _parts(text))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, found)
+
+
+_SAID = "as said"  # no option has this name
+
+
+def _parts(text: str) -> list[str]:
+    return [text] if _exists(text) else text.split(",")
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def refuse_overwriting(args: argparse.Namespace) -> None:
+    """Raises BadInput where a result would be written over something that is read, or over another result."""
+    outputs = {
+        f"--{name}": str(value)
+        for name in ("json", "report", "markdown", "out")
+        if (value := getattr(args, name, None)) not in (None, "-") and not _is_updated(args, name)
+    }
+    read = [
+        Path(text)
+        for name, value in vars(args).items()
+        if name not in ("json", "report", "markdown", "out", _SAID)
+        for text in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(text, str | Path) and _exists(str(text))
+    ]
+    read += [named for path in read if path.suffix == ".toml" for named in _named_in(path)]
+    for option, output in outputs.items():
+        path = Path(output)
+        for other in read:
+            inside = (
+                other.is_dir() and other != Path(".") and path.exists() and other.resolve() in path.resolve().parents
+            )
+            if inside or (path.exists() and other.is_file() and path.samefile(other)):
+                raise BadInput(f"would be written over {other}, which is read", option, output)
+        if list(map(os.path.realpath, outputs.values())).count(os.path.realpath(output)) > 1:
+            raise BadInput("two results in one file", option, output)
+
+
+def _is_updated(args: argparse.Namespace, name: str) -> bool:
+    """`mark profile --out` adds rows to a profile that is there."""
+    return name == "out" and getattr(args, "command", None) == "profile"
+
+
+def _named_in(file: Path) -> list[Path]:
+    """The files that a service or pipeline file names."""
+    try:
+        sections = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # its reader says what is wrong
+        return []
+    values = [value for table in sections.values() if isinstance(table, dict) for value in table.values()]
+    return [file.parent / value for value in values if isinstance(value, str) and _exists(str(file.parent / value))]
+
+
 def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", type=_json_file, metavar="FILE", help="result as JSON; - is stdout, and nothing else")
 
@@ -40,7 +123,9 @@ def _json_file(text: str) -> str:
 
 
 def html_file(text: str) -> str:
-    return writable(text, "--report")
+    if Path(writable(text, "--report")).suffix.lower() not in (".html", ".htm"):
+        raise BadInput("is a page: name it .html", "--report", text)
+    return text
 
 
 def writable(text: str, option: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 
+from mark.cli.arguments import Listed
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import (
     add_no_bound,
@@ -30,9 +31,10 @@ from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.with_spot import with_spot
 
-_MANAGED = "target-tracking"
-_DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{_MANAGED},oracle"
+_MANAGED = ("target-tracking-best", "target-tracking")
+_DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{','.join(_MANAGED)},oracle"
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -40,14 +42,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument(
         "--policies",
-        type=policy_list,
+        action=Listed,
+        parse=policy_list,
         metavar="A,B,C",
         help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT}; "
         f"of a pipeline {','.join(PIPELINE_POLICIES)})",
     )
     parser.add_argument(
         "--attribute",
-        type=_names,
+        action=Listed,
+        parse=_names,
         metavar="A,B|none",
         help="whose dollars above the bound to split (default: all that forecast but the paper's; 1 or 2 runs more)",
     )
@@ -67,13 +71,16 @@ def run(args: argparse.Namespace) -> int:
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
+    # Where no policy is named one run more shows what is off: spot.
+    spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
     data = {
         "schema": 1,
         "policies": {name: result.as_json() for name, result in results.items()},
         "savings": savings_json(results),
+        "with_spot": None if spot is None else spot.as_json(),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
     }
-    deliver(data, args.json, lambda: compare_table(results, attribution))
+    deliver(data, args.json, lambda: compare_table(results, attribution, spot))
     if args.report:
         report(args, results, attribution, executor=executor)
     return slo_code(args, results)
@@ -100,11 +107,12 @@ def _default(request: RunRequest) -> tuple[str, ...]:
     """The usual policies, without SageMaker's where it has no type for this service."""
     names = policy_list(_DEFAULT)
     service = open_service(request)
-    try:
-        tracked_type(_MANAGED, service)
-    except BadInput as error:
-        print(f"mark: {_MANAGED} is left out: {error.what}", file=sys.stderr)
-        return tuple(name for name in names if name != _MANAGED)
+    for managed in _MANAGED:
+        try:
+            tracked_type(managed, service)
+        except BadInput as error:
+            print(f"mark: {managed} is left out: {error.what}", file=sys.stderr)
+            names = tuple(name for name in names if name != managed)
     return names
 
 

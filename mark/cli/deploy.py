@@ -18,6 +18,7 @@ from mark_infra.deploy.releases import RolloutNews
 from mark_infra.deploy.shipments import shipments
 from mark_infra.deploy.target import DeployTarget
 
+from mark.cli.arguments import Listed
 from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show
 from mark.config.site_services import site_pipelines, site_services
@@ -45,7 +46,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION, the profile's, the site's)"
     )
-    where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
+    where.add_argument(
+        "--zones",
+        action=Listed,
+        default=(),
+        metavar="A,B",
+        help="availability zones (default: the region's first three)",
+    )
     where.add_argument(
         "--cidr", metavar="A.B.0.0/16", help="addresses of the VPC, once for all (default: 10.42.0.0/16)"
     )
@@ -64,7 +71,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     door.add_argument("--grpc-port", type=port, metavar="P", help="gRPC at this port as well; needs --certificate")
     door.add_argument("--domain", metavar="NAME", help="name in the certificate, by which clients come")
     door.add_argument("--hosted-zone", metavar="ID", help="zone of Route 53 in which it is made to point there")
-    door.add_argument("--clients", action="append", metavar="CIDR", help="network of clients (default: all, with TLS)")
+    door.add_argument("--clients", action=Listed, metavar="CIDR", help="network of clients (default: all, with TLS)")
     door.add_argument("--alarm-email", metavar="ADDRESS", help="where alarms are sent")
     door.add_argument("--budget", type=above_zero, metavar="USD", help="tell of an account's month beyond this")
     parser.set_defaults(run=run)
@@ -79,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         name=args.name,
         profile=args.profile,
         region=args.region,
-        zones=tuple(args.zones.split(",")) if args.zones else (),
+        zones=args.zones,
         cidr=args.cidr,
         certificate=args.certificate,
         grpc_port=args.grpc_port,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, did_you_mean
 
 # Fields whose flag is their name with dashes. Not all are: `policy`, `predictor`, `catalog` and `model` also stand in
 # service files, and errors about them hold wherever they were named.
@@ -15,6 +15,7 @@ _SAME = """
     running scale service site slo_ms stage_ca stage_key stages_in_clear state time_column tls_cert tls_client_ca
     tls_key trace_requests
 """
+_SCHEMES = ("synthetic", "cloudwatch")  # of traces that are no files
 FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {
     "at_s": "--at",
     "duration_s": "--duration",
@@ -36,4 +37,7 @@ def with_flags(error: BadInput) -> str:
     """The message with flags for fields: as the place of the error, and in backquotes."""
     where = " and ".join(FLAGS.get(field, field) for field in error.where.split(" and "))
     what = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), error.what)
+    scheme, colon, rest = error.where.partition(":")
+    if colon and what == "cannot be opened" and (hint := did_you_mean(scheme, _SCHEMES)):
+        what += hint.replace("?", f":{rest}?")
     return str(BadInput(what, where, error.value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from mark.cli.arguments import Listed
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.numbers import above_zero, number
 from mark.cli.options import add_run_options, request_from
@@ -24,14 +25,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     promise = parser.add_argument_group("which promises: every RT_max with every attainment")
     promise.add_argument(
         "--slo-ms",
-        type=_each(_rt_max_s),
+        action=Listed,
+        parse=_each(_rt_max_s),
         default=(),
         metavar="A,B,C",
         help="RT_max in ms (default: 0.5, 0.75, 1, 1.5 and 2 times the service's)",
     )
     promise.add_argument(
         "--attainment",
-        type=_each(_attainment),
+        action=Listed,
+        parse=_each(_attainment),
         default=(),
         metavar="A,B,C",
         help="SL_min as shares, 0.99 for 99 %% (default: the service's, a nine less and a nine more: for 0.98 also "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mark.cli.arguments import from_args
+from mark.cli.arguments import Listed, from_args
 from mark.cli.functions import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, whole
@@ -24,9 +24,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--replica",
         dest="replicas",
-        type=_replica,
-        action="append",
-        default=[],
+        action=Listed,
+        each=_replica,
+        default=(),
         metavar="URL[=WEIGHT]",
         help="http://host:port, weight 1 unless said; may be repeated",
     )

@@ -10,6 +10,7 @@ quick (0.1 s; with all of them it takes a second).
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import re
@@ -17,8 +18,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from mark.cli.arguments import refuse_overwriting
 from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible, MarkError, did_you_mean
 from mark.domain.version import VERSION
@@ -33,6 +35,7 @@ class _Command(NamedTuple):
 
 
 _UNKNOWN = "unrecognized arguments: "
+_MISSING = "the following arguments are required: "
 _CHOICE = re.compile(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)")
 
 # In the order of a first visit.
@@ -104,11 +107,14 @@ def guarded(action: Callable[[], int]) -> int:
         return 0
     except KeyboardInterrupt:
         return _failed("interrupted", 130)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _fault(error)
+        with suppress(OSError, ValueError):  # what is still buffered cannot be kept either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _failed("the output cannot be written: no space left on device", 1)
     except Exception as error:
-        if os.environ.get("MARK_TRACEBACK") == "1":
-            raise
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        return _failed(f"a fault of ours, sorry: {what[:300]} (MARK_TRACEBACK=1 shows where)", 1)
+        return _fault(error)
     finally:
         _forget_unwritten()
 
@@ -170,9 +176,24 @@ class _Parser(argparse.ArgumentParser):
             known = [option for parser in given for option in parser._option_string_actions]
             words = message.removeprefix(_UNKNOWN).split()
             message = _UNKNOWN + ", ".join(word + did_you_mean(word.split("=")[0], known) for word in words)
+        elif message.startswith(_MISSING) and (typos := self._typos(message.removeprefix(_MISSING).split(", "))):
+            message = _UNKNOWN + ", ".join(typos)
         elif found := _CHOICE.search(message):
             message += did_you_mean(found[1], found[2].replace("'", "").split(", "))
         self.exit(2, f"mark: error: {' '.join(message.split())} (see {asked.prog} --help)\n")
+
+    def _typos(self, missing: Sequence[str]) -> list[str]:
+        """Words of the command line that are almost one of the options that are missing."""
+        known = self._option_string_actions
+        words = [word.split("=")[0] for word in self.words if word.startswith("--")]
+        return [word + hint for word in words if word not in known and (hint := did_you_mean(word, missing))]
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Of what was asked for (help, version) a failure is told; argparse hides it."""
+        if file is not None and file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
     def given(self) -> Iterator[_Parser]:
         """This parser and, of the commands below it, those on the command line."""
@@ -188,6 +209,8 @@ class _Parser(argparse.ArgumentParser):
 def _run(argv: Sequence[str]) -> int:
     top = parser(argv[0] if argv else None)
     top.words = argv
+    for _ in top.given():  # each gets the words
+        pass
     try:
         args = top.parse_args(argv)
     except SystemExit as ending:  # --help, --version and usage errors have said what they had to say
@@ -195,6 +218,7 @@ def _run(argv: Sequence[str]) -> int:
     if args.command is None:
         top.print_help()
         return 0
+    refuse_overwriting(args)
     run: Callable[[argparse.Namespace], int] = args.run
     return run(args)
 
@@ -203,6 +227,13 @@ def _failed(message: str, code: int) -> int:
     with suppress(OSError, ValueError):  # the code says it too
         print(f"mark: {'error: ' if code != 130 else ''}{' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def _fault(error: Exception) -> int:
+    if os.environ.get("MARK_TRACEBACK") == "1":
+        raise error
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return _failed(f"a fault of ours, sorry: {what[:300]} (MARK_TRACEBACK=1 shows where)", 1)
 
 
 def _forget_unwritten() -> None:

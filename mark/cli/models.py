@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from mark.catalog.tables import load_catalog
-from mark.cli.arguments import Commands, add_json
+from mark.cli.arguments import Commands, Listed, add_json
 from mark.cli.output import deliver
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
@@ -43,14 +43,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     made.add_argument("model", metavar="MODEL", help="module:Class, onnx:FILE, torch:FILE or sklearn:FILE")
     made.add_argument("--name", required=True, metavar="NAME", help="of the model in the registry")
     made.add_argument(
-        "--metrics", action="append", default=[], metavar="FILE.json|KEY=NUMBER", help="how good it is; repeatable"
+        "--metrics", action=Listed, default=(), metavar="FILE.json|KEY=NUMBER", help="how good it is; repeatable"
     )
     made.add_argument("--profile", metavar="FILE", help="its latency by batch size, a .csv file: it is planned with")
     made.add_argument("--parent", metavar="V", help="the version that it was made from: an alias or sha256:HEX")
     made.add_argument(
         "--files",
-        action="append",
-        default=[],
+        action=Listed,
+        default=(),
         metavar="PATTERN",
         help="which files of the folder; repeatable, or with commas (default: those that the model opens)",
     )

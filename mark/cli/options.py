@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
-from mark.cli.arguments import add_json, html_file
+from mark.cli.arguments import Listed, add_json, html_file
 from mark.cli.numbers import above_zero, seconds, seed, span
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
@@ -22,6 +22,7 @@ def add_run_options(
     *,
     service: Literal["required", "optional", "elsewhere"] = "required",
     report: str = "interactive report, with a sensitivity table",
+    several_predictors: bool = False,
 ) -> None:
     """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one.
 
@@ -32,12 +33,15 @@ def add_run_options(
         required = service == "required"
         what.add_argument("--service", required=required, metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
+    several: dict[str, Any] = {"action": Listed, "parse": str} if several_predictors else {}
     what.add_argument(
-        "--predictor", metavar="NAME", help="what forecasts (default: what the policy brings, mostly auto)"
+        "--predictor", metavar="NAME", help="what forecasts (default: what the policy brings, mostly auto)", **several
     )
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
-    what.add_argument("--markets", type=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}")
+    what.add_argument(
+        "--markets", action=Listed, parse=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}"
+    )
     part = parser.add_argument_group("which traffic")
     part.add_argument("--scale", type=above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
     part.add_argument(
@@ -49,7 +53,7 @@ def add_run_options(
     part.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     cloud = parser.add_argument_group("which cloud")
     cloud.add_argument(
-        "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
+        "--spot-trace", action=Listed, default=(), metavar="FILE", help="availability or prices, one file a zone"
     )
     cloud.add_argument("--spot-first-hour-free", action="store_true", help="AWS's rule for what it takes back early")
     cloud.add_argument("--cold-start", action="store_true", help="begin with no instance")

@@ -6,8 +6,9 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mark.domain.errors import BadInput
+
+_LINE_EVERY_S = 10.0
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
@@ -61,15 +64,28 @@ def cores() -> int:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[float], None] | None]:
-    """A bar on stderr, fed with the share done; None where stderr is no terminal."""
+def progress(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, fed with the share done; where stderr is no terminal a line every ten seconds."""
     if not sys.stderr.isatty():
-        yield None
+        yield _lines(label, clock)
         return
     parts = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+def _lines(label: str, clock: Callable[[], float]) -> Callable[[float], None]:
+    told_s = clock()
+
+    def tell(share: float) -> None:
+        nonlocal told_s
+        if (now_s := clock()) - told_s >= _LINE_EVERY_S:
+            told_s = now_s
+            with suppress(OSError, ValueError):  # a log that is gone must not end the work
+                print(f"mark: {label}, {share:.0%} done", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _plain(value: Any) -> Any:

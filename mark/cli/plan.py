@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 
 from mark.catalog.commitment import DISCOUNTS, SOURCE
+from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress, write_file
@@ -51,8 +52,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--commitment-discount",
-        type=_discounts,
-        default=_DISCOUNTS,
+        action=Listed,
+        parse=_discounts,
+        default=dict(DISCOUNTS),
         metavar="TERM=SHARE",
         help=f"what committing takes off the on-demand price, several by commas (default: {_DISCOUNTS}, of m6a in "
         "October 2026)",

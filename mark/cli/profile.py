@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
-from mark.cli.arguments import add_json, html_file, writable
+from mark.cli.arguments import Listed, add_json, html_file, writable
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
@@ -50,7 +50,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_argument_group("what is measured")
     what.add_argument(
-        "--batch", type=_sizes, metavar="1,2,4,...", help="batch sizes (default: 1,2,4,8,16,32)", dest="batches"
+        "--batch",
+        action=Listed,
+        parse=_sizes,
+        metavar="1,2,4,...",
+        help="batch sizes (default: 1,2,4,8,16,32)",
+        dest="batches",
     )
     what.add_argument(
         "--input", type=Path, metavar="FILE", help="a request body of one item: JSON, npy, CSV, text or bytes "
@@ -82,11 +87,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     result.add_argument("--report", type=html_file, metavar="FILE.html", help="page with plots")
     rented = parser.add_argument_group("on machines that are rented for it")
     rented.add_argument(
-        "--on", type=_types, metavar="TYPE,...", help="rent these types and find the cheapest per million requests"
+        "--on",
+        action=Listed,
+        parse=_types,
+        metavar="TYPE,...",
+        help="rent these types and find the cheapest per million requests",
     )
     rented.add_argument("--budget-usd", type=above_zero, metavar="USD", help="spend no more than this (with --on)")
     rented.add_argument("--site", type=Path, metavar="FILE", help="where to rent (default: $MARK_SITE)")
-    rented.add_argument("--markets", type=_markets, metavar="A,B", help="on-demand, spot (default: the service's)")
+    rented.add_argument(
+        "--markets", action=Listed, parse=_markets, metavar="A,B", help="on-demand, spot (default: the service's)"
+    )
     parser.set_defaults(run=run)
 
 

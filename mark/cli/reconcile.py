@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mark.billing.invoice import parse_time
-from mark.cli.arguments import field_value
+from mark.billing.line_items import parse_time
+from mark.cli.arguments import Listed, field_value
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import add_run_options, policy_list, request_from
 from mark.cli.output import deliver, progress
@@ -26,22 +26,25 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     bill = parser.add_argument_group("which invoice")
     bill.add_argument(
         "--bill",
-        action="append",
+        action=Listed,
         required=True,
         metavar="FILE",
-        help="cost and usage report, .csv or .csv.gz, or a folder of them; may be repeated",
+        help="cost and usage report (.csv, .csv.gz), Cost Explorer export, invoice, or a folder; may be repeated",
     )
     bill.add_argument("--began", type=_time, metavar="TIME", help="when the trace's first row was (access logs know)")
     bill.add_argument(
-        "--tag", action="append", type=field_value, default=[], metavar="KEY=VALUE", help="only line items with it"
+        "--tag", action=Listed, each=field_value, default=(), metavar="KEY=VALUE", help="only line items with it"
     )
-    bill.add_argument("--instances", type=_patterns, default=(), metavar="A,B", help="only these types, such as c5.*")
+    bill.add_argument(
+        "--instances", action=Listed, parse=_patterns, default=(), metavar="A,B", help="only these types, such as c5.*"
+    )
     bill.add_argument(
         "--prices", choices=("catalog", "invoice"), default="catalog", help="of simulated hours (default: catalog)"
     )
     parser.add_argument(
         "--policies",
-        type=policy_list,
+        action=Listed,
+        parse=policy_list,
         default=_OTHERS,
         metavar="A,B,C",
         help="what else might have run (default: mark); --policy names what did run (default: [policy], as-is)",

@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import RenderableType
 
 from mark.catalog.tables import load_catalog
-from mark.cli.arguments import add_json, html_file
+from mark.cli.arguments import Listed, add_json, html_file
 from mark.cli.output import deliver, progress, write_file
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, did_you_mean
 from mark.profiling.table import load_profiles
 from mark.reporting.inferline.planners_page import planners_json, planners_table, render_planners
 from mark.reporting.inferline.tuners_page import render_tuners, tuners_json, tuners_table
@@ -73,7 +73,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--spot-trace", metavar="FILE", help="table5, fig7: a preemption series, as one more run")
     parser.add_argument(
-        "--model", action="append", choices=MODELS, help="optimal: this model only; may be repeated (default: all four)"
+        "--model",
+        action=Listed,
+        each=_model,
+        metavar="NAME",
+        help="optimal: this model only; may be repeated (default: all four)",
     )
     add_json(parser)
     parser.add_argument("--report", type=html_file, metavar="FILE.html", help="figures: as a page")
@@ -192,3 +196,11 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "inferline-fig12": lambda args: _tuners(run_inferline_fig12),
     "inferline-activation": lambda args: _tuners(run_inferline_activation),
 }
+
+
+def _model(text: str) -> str:
+    if text not in MODELS:
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(MODELS)}, not {text!r}{did_you_mean(text, MODELS)}"
+        )
+    return text

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from mark.cli.arguments import from_args
+from mark.cli.arguments import Listed, from_args
 from mark.cli.functions import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, count, port
@@ -70,17 +70,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     stages.add_argument(
         "--stage",
         dest="stages_here",
-        action="append",
-        default=[],
+        action=Listed,
+        default=(),
         metavar="NAME",
         help="serve only this stage, as a model of its own; may be repeated (default: all, behind one endpoint)",
     )
     stages.add_argument(
         "--stage-at",
         dest="stages_at",
-        type=_stage_at,
-        action="append",
-        default=[],
+        action=Listed,
+        each=_stage_at,
+        default=(),
         metavar="NAME=URL",
         help="this stage is served at http://host:port, also of a gateway; may be repeated (default: here)",
     )
@@ -101,9 +101,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     over.add_argument(
         "--stage-function",
         dest="stage_functions",
-        type=_stage_function,
-        action="append",
-        default=[],
+        action=Listed,
+        each=_stage_function,
+        default=(),
         metavar="NAME=NAME|URL",
         help="of a pipeline: this stage has that function; may be repeated",
     )

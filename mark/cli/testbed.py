@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mark.cli.arguments import GAPS, add_json, from_args
+from mark.cli.arguments import GAPS, Listed, add_json, from_args
 from mark.cli.numbers import above_zero, port, seconds, seed, share, span, whole
 from mark.cli.output import deliver, progress, show
 from mark.launch.testbed import LoadOptions, TestbedOptions, TraceLoad, start_testbed, stop_testbed, testbed
@@ -40,7 +40,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     up.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
     up.add_argument("--history", metavar="TRACE", help="load for the predictor to learn from at first")
     up.add_argument(
-        "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
+        "--spot-trace", action=Listed, default=(), metavar="FILE", help="availability or prices, one file a zone"
     )
     up.add_argument(
         "--faults",
@@ -55,7 +55,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="what AWS refuses: nothing but capacity, all it does refuse, or all that and with a new account's quotas "
         "(default: generous)",
     )
-    up.add_argument("--scp", action="append", default=[], choices=("no-spot",), help="a policy of the organisation")
+    up.add_argument(
+        "--scp", action=Listed, each=_scp, default=(), metavar="no-spot", help="a policy of the organisation"
+    )
     load = actions.add_parser("load", help="send a trace's requests", allow_abbrev=False)
     load.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     load.add_argument("--service", metavar="NAME", help="which one (default: the only one there is)")
@@ -136,3 +138,9 @@ def _down(args: argparse.Namespace) -> int:
     usd = stop_testbed(args.state, keep_logs=args.keep_logs)
     print(f"ended; it would have cost ${usd:.4f}")
     return 0
+
+
+def _scp(text: str) -> str:
+    if text != "no-spot":
+        raise argparse.ArgumentTypeError(f"must be no-spot, not {text!r}")
+    return text

@@ -20,6 +20,12 @@ from mark.domain.profile import Profile
 CATALOG = "aws-2026"
 
 
+_SPOT = ["on-demand", "spot"]
+_RISK = """# Spot costs a third to a half, and AWS takes it back when it likes, with two minutes' notice: some requests
+# may come late, though mark has others ready or answers with functions. Without "spot" it buys on demand only.
+"""
+
+
 def new_service(name: str, slo_ms: float | None = None) -> str:
     """A commented service file: the shipped one of that name, else today's Inception-v3 under the name.
 
@@ -29,7 +35,7 @@ def new_service(name: str, slo_ms: float | None = None) -> str:
     if name in SERVICE_NAMES:
         return _with(shipped_text(name), changed)
     check_name(name, "service name")
-    return _with(shipped_text(SERVICE_NAMES[0]), {"name": name, **changed})
+    return _with_spot(_with(shipped_text(SERVICE_NAMES[0]), {"name": name, **changed}))
 
 
 def new_service_of(
@@ -76,7 +82,14 @@ def new_service_of(
     )
     first = text.split("\n", 1)[0]
     text = text.replace(first, f"# {name}: {found} as measured in {profile_file}.", 1)
-    return text.replace('"c7i.xlarge"', json.dumps(types[0]))
+    return _with_spot(text.replace('"c7i.xlarge"', json.dumps(types[0])))
+
+
+def _with_spot(text: str) -> str:
+    """The lever that saves most is on, and what it risks is said where it is turned off."""
+    text = _with(text, {"markets": _SPOT})
+    line = next(line for line in text.splitlines(keepends=True) if line.startswith("markets = "))
+    return text.replace(line, line + _RISK, 1)
 
 
 def _with(text: str, values: Mapping[str, object]) -> str:

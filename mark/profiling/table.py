@@ -24,6 +24,24 @@ _REQUIRED = ("model", "instance", "batch", "latency_ms")
 _OPTIONAL = ("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "basis", "source")
 
 
+def measured_profiles(name_or_path: str | None, file: str) -> dict[str, dict[str, Profile]]:
+    """The same for a service or pipeline `file`; where its profile is not there yet the error says what makes it."""
+    if file and name_or_path not in (None, "paper") and _is_missing(Path(str(name_or_path))):
+        how = f"`mark profile {file} --instance TYPE --out {name_or_path}`"
+        raise BadInput(f"is not there yet: measure first, {how}", f"{file} profile", name_or_path)
+    return load_profiles(name_or_path)
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):  # no path at all: its reader says why
+        pass
+    return False
+
+
 def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profile]]:
     """Model -> instance -> profile, of the shipped table (None or "paper") or the CSV file at that path.
 

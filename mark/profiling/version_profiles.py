@@ -27,7 +27,7 @@ from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.models.registry_unpacked import PREFIX, profile_in
 from mark.profiling.policy import candidate, p99_of, sigma_of
-from mark.profiling.table import load_profiles
+from mark.profiling.table import load_profiles, measured_profiles
 
 Profiles = Mapping[str, Profile]  # by instance
 
@@ -41,7 +41,7 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
     rows of the service's model, which all versions without one share. A version without requests counts for nothing.
     Raises BadInput.
     """
-    profiles = load_profiles(service.profile_file)
+    profiles = measured_profiles(service.profile_file, service.source)
     shared = profiles.get(service.model, {})
     served = [version for version in service.versions if version.weight > 0.0]
     own = [version_profiles(version.model, service, profiles, shared) for version in served]

@@ -21,7 +21,7 @@ MEANINGS = {
     "launch_overhead": ("launch overhead", "what it then pays for booting, beyond the launches of the bound"),
     "queueing": ("queueing", "clairvoyant plans, minute by minute, of whole instances: with queues less without"),
     "integrality": ("integrality", "clairvoyant plans, minute by minute: whole instances less fractions"),
-    "extras": ("extras", "disks and addresses, which the bound leaves out"),
+    "extras": ("extras", "disks and what the controller needs, which the bound leaves out"),
     "beyond_promise": (
         "beyond promise",
         "requests in time beyond the promise, which the bound leaves out",

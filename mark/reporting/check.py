@@ -11,7 +11,7 @@ from mark.domain.cells import is_file
 from mark.domain.errors import Infeasible
 from mark.domain.faults import Faults
 from mark.planning.resolve import resolve
-from mark.profiling.table import load_profiles
+from mark.profiling.table import load_profiles, measured_profiles
 from mark.reporting.words import count, duration, number, percent, usd
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
@@ -72,7 +72,7 @@ def _faults(faults: Faults) -> str:
 
 def _pipeline(config: PipelineConfig) -> str:
     """Each stage is looked up by itself, and none may need more than the whole of the promise."""
-    catalog, profiles = load_catalog(config.fleet.catalog), load_profiles(config.profile_file)
+    catalog, profiles = load_catalog(config.fleet.catalog), measured_profiles(config.profile_file, config.source)
     graph = f"of {config.driver}" if config.driver else "as said"
     stages = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages"
     parts = [f"ok, a pipeline of {stages} ({', '.join(config.names)}), its graph {graph}"]

@@ -235,7 +235,20 @@ def _while_held(explained: Explanation) -> list[str]:
         return []
     priced = sum(target.count * explained.prices.get(target.offer, 0.0) for target in explained.plan.targets)
     if abs(weighed.chosen.instances_usd_per_hour - priced) <= _ROUNDING * priced:
-        return []
+        shorter = [
+            f"{one.label}, {usd(listed)}"
+            for one in weighed.alternatives[:MOST_CHOICES]
+            if one.label.startswith("one ")
+            and one.label.endswith(" more")
+            and one.instances_usd_per_hour
+            < (1.0 - _ROUNDING) * (listed := sum(n * explained.prices.get(name, 0.0) for name, n in one.counts.items()))
+        ]
+        if not shorter or explained.committed_usd_per_hour > 0.0:
+            return []
+        return [
+            f"an instance that this traffic does not need is let go within the {duration(weighed.over_s)}, so that an "
+            f"alternative may cost less than the price of all that it names ({shorter[0]}/h if it were kept)"
+        ]
     return [
         f"$/h of fleets are expected spending over the next {duration(weighed.over_s)}, in which instances come and go "
         f"as the forecast does; what is wanted now costs {usd(priced)}/h while it runs"

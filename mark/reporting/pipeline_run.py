@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.takeaway import share_shown
 from mark.reporting.words import count, dollars, duration, latency, milliseconds, number, per_month, percent, rate, usd
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
             text(name, "bold green" if name == winner else "bold" if name == "mark" else ""),
             usd(run.usd),
             *([usd(run.function_usd or None)] if named else []),
-            "-" if against is None else "ref." if name == against else _saves(run, runs[against]),
+            "-" if against is None else "ref." if name == against else share_shown(1.0 - run.usd / runs[against].usd),
             text(f"{shown} ok", "green") if run.kept else text(f"{shown} MISSED", "bold red"),
             latency(run.latency_ms.p50),
             latency(run.latency_ms.p95),
@@ -214,15 +215,12 @@ def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
 
 
 def _reference(runs: Mapping[str, PipelineRun]) -> str | None:
-    """What savings are counted against: a fleet that never changes, else the dearest policy."""
-    if len(runs) < 2:
-        return None
-    return REFERENCE if REFERENCE in runs else max(runs, key=lambda name: runs[name].usd)
-
-
-def _saves(run: PipelineRun, against: PipelineRun) -> str:
-    times = run.usd / against.usd
-    return percent(1.0 - times, 0) if times < 2.0 else f"{times:.1f} times"
+    """What savings are counted against: a fleet that never changes, else the dearest policy; one that keeps the
+    promise."""
+    able = [name for name, run in runs.items() if run.kept]
+    if REFERENCE in able and len(runs) > 1:
+        return REFERENCE
+    return max(able, key=lambda name: runs[name].usd) if len(able) > 1 else None
 
 
 def _takeaway(runs: Mapping[str, PipelineRun]) -> list[str]:

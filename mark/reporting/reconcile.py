@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mark.billing.invoice import utc
+from mark.billing.line_items import utc
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.takeaway import kept, notes
 from mark.reporting.words import count, number, percent, usd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from mark.studies.reconcile import Compared, Reconciliation
@@ -26,13 +28,19 @@ def reconcile_table(found: Reconciliation) -> RenderableType:
     """Both sides of every line, their sums, and the words."""
     first = found.results[found.policy]
     table = columns("line", "invoiced", "simulated", "$ invoiced", "$ simulated", "$ apart")
-    simulated = [one for one in found.lines if one.simulates]
+    simulated = [one for one in found.used if one.simulates]
     others = found.not_simulated
     for one in [*simulated, *others[:_MOST_NOT_SIMULATED]]:
         table.add_row(text(one.line.label), *_cells(one))
     if rest := others[_MOST_NOT_SIMULATED:]:
         rest_usd = sum(one.invoiced_usd for one in rest)
         table.add_row(f"{len(rest)} further lines", "", "", _money(rest_usd), "-", _money(-rest_usd))
+    beside = [one for one in found.lines if not one.line.is_use and (one.invoiced_usd or one.simulated_usd)]
+    if beside:
+        used_usd, simulated_usd = found.used_usd, sum(one.simulated_usd for one in found.used)
+        table.add_row("used", "", "", _money(used_usd), _money(simulated_usd), _money(simulated_usd - used_usd))
+        for one in beside:
+            table.add_row(text(one.line.label), *_cells(one))
     apart_usd = found.simulated_usd - found.invoice.usd
     table.add_row("total", "", "", _money(found.invoice.usd), _money(found.simulated_usd), _money(apart_usd))
     period = f"{utc(found.begin_s)} to {utc(found.end_s)}"
@@ -47,24 +55,38 @@ def reconcile_table(found: Reconciliation) -> RenderableType:
 
 def summary(found: Reconciliation) -> list[str]:
     """The comparison, what it leaves out, and what the others would have paid."""
-    invoiced, simulated = found.invoice.usd, found.simulated_usd
-    apart = simulated - invoiced
-    share = f" ({apart / invoiced:+.1%})" if invoiced > 0.0 else ""
-    off = f"{usd(abs(apart))} {'more' if apart > 0.0 else 'less'}{share}" if abs(apart) >= _HALF_A_CENT else "the same"
-    lines = [
-        f"The simulator explains {percent(found.explained)} of the invoice of {usd(invoiced)}, line by line; its bill "
-        f"is {usd(simulated)}, {off}."
-    ]
+    lines = [_explained(found)]
     if others := found.not_simulated:
-        named = [f"{one.line.name} {_money(one.invoiced_usd, sign='$')}" for one in others[:_MOST_NAMED]]
-        rest = others[_MOST_NAMED:]
-        if rest:
-            named.append(f"{len(rest)} more {_money(sum(one.invoiced_usd for one in rest), sign='$')}")
-        lines.append(f"Not simulated: {', '.join(named)}.")
-    if found.explained is None or found.explained < _DOUBT:
+        lines.append(f"Not simulated: {_named(others)}.")
+    if beside := found.not_used:
+        lines.append(f"The invoice comes to {_money(found.invoice.usd, sign='$')}: beside use it has {_named(beside)}.")
+    if found.explained is None:
+        lines.append("Without use there is nothing to check the simulator against: what follows is simulated only.")
+    elif found.explained < _DOUBT:
         lines.append("That is little: see which lines are apart before you believe what follows.")
     lines += [_would_have_paid(found, name) for name in found.results if name != found.policy]
     return lines
+
+
+def _explained(found: Reconciliation) -> str:
+    simulated = sum(one.simulated_usd for one in found.used)
+    if found.explained is None:
+        return f"The invoice has no dollars of use in the period; the simulated bill is {usd(simulated)}."
+    used = found.used_usd
+    apart = simulated - used
+    share = f" ({apart / used:+.1%})" if used > 0.0 else ""
+    off = f"{usd(abs(apart))} {'more' if apart > 0.0 else 'less'}{share}" if abs(apart) >= _HALF_A_CENT else "the same"
+    return (
+        f"The simulator explains {percent(found.explained)} of the {_money(used, sign='$')} that were used, line by "
+        f"line; its bill for that is {usd(simulated)}, {off}."
+    )
+
+
+def _named(lines: Sequence[Compared]) -> str:
+    named = [f"{one.line.name} {_money(one.invoiced_usd, sign='$')}" for one in lines[:_MOST_NAMED]]
+    if rest := lines[_MOST_NAMED:]:
+        named.append(f"{len(rest)} more {_money(sum(one.invoiced_usd for one in rest), sign='$')}")
+    return ", ".join(named)
 
 
 def _would_have_paid(found: Reconciliation, name: str) -> str:
@@ -72,10 +94,16 @@ def _would_have_paid(found: Reconciliation, name: str) -> str:
     paid, before = found.usd[name], found.simulated_usd
     change = f" ({paid / before - 1.0:+.0%})" if before > 0.0 else ""
     verdict = {True: "kept", False: "MISSED", None: "-"}[kept(result)]
+    invoice = found.paid_usd(name)
+    if invoice is None:
+        would_be = "what the invoice would have been cannot be said, since the simulated bill is so far from it"
+    else:
+        before_credits = " before credits, refunds and taxes" if found.is_before_credits else ""
+        would_be = f"an invoice of {_money(invoice, sign='$')}{before_credits}"
     return (
         f"{name} would have paid {usd(paid)} where {found.policy} pays {usd(before)}{change}, with "
         f"{percent(result.slo_result.attainment, 2)} in time ({percent(result.slo.attainment, 0)} asked, {verdict}; "
-        f"{found.policy} has {percent(own.slo_result.attainment, 2)}): an invoice of {usd(found.paid_usd(name))}."
+        f"{found.policy} has {percent(own.slo_result.attainment, 2)}): {would_be}."
     )
 
 
@@ -96,6 +124,7 @@ def reconcile_json(found: Reconciliation) -> dict[str, Any]:
             "outside_period_usd": invoice.outside_period_usd,
             "outside_selection_usd": invoice.outside_selection_usd,
             "usd": invoice.usd,
+            "used_usd": found.used_usd,
         },
         "simulated_usd": found.simulated_usd,
         "explained": found.explained,
@@ -110,6 +139,7 @@ def reconcile_json(found: Reconciliation) -> dict[str, Any]:
                 "simulated_usd": one.simulated_usd,
                 "difference_usd": one.difference_usd,
                 "simulates": one.simulates,
+                "is_use": one.line.is_use,
             }
             for one in found.lines
         ],

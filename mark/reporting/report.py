@@ -22,16 +22,18 @@ from mark.reporting.takeaway import (
     MARKETS,
     at_a_glance,
     best,
+    footnotes,
     forecasters,
-    kept,
     market_name,
     next_steps,
     notes,
     overflow_share,
     reference,
+    row_name,
     saves,
     takeaway,
     usd_per_million,
+    verdict,
 )
 from mark.reporting.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
 
@@ -143,7 +145,7 @@ def _card(name: str, results: Mapping[str, SimulationResult]) -> str:
     ]
     return (
         f'<article class="card{" best" if name == best(results) else ""}">'
-        f"<h2>{_html(name)} {_badge(result)}</h2>"
+        f"<h2>{_html(row_name(name, result))} {_badge(result)}</h2>"
         f"<p class=bill>{usd(result.bill.total)}</p><p class=month>{dollars(month)} a month at this pace</p>"
         f"{f'<p class=month>forecasts by {_html(forecasters(result))}</p>' if result.predictor else ''}"
         f"<dl>{''.join(f'<div><dt>{label}</dt><dd>{value}</dd></div>' for label, value in facts)}</dl></article>"
@@ -181,9 +183,9 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
             *([str(result.fleet.interrupted)] if interrupted else []),
             f'<span title="{_html(result.regret_reason)}">{number(result.regret)}</span>',
         ]
-        row = f"<th scope=row>{_html(name)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
+        row = f"<th scope=row>{_html(row_name(name, result))}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
         rows.append(f"<tr{' class=best' if name == winner else ''}>{row}</tr>")
-    return _grid(heads, rows)
+    return _grid(heads, rows) + (_list(below) if (below := footnotes(results)) else "")
 
 
 def _cold_starts(called: FunctionCalls) -> str:
@@ -300,8 +302,8 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _badge(result: SimulationResult) -> str:
-    ok = kept(result)
-    return "" if ok is None else "<span class=ok>ok</span>" if ok else "<span class=missed>MISSED</span>"
+    said = verdict(result)
+    return f"<span class={said.lower()}>{said}</span>" if said else ""
 
 
 def _html(text: str) -> str:

@@ -43,17 +43,20 @@ def sensitivity(
     base: Mapping[str, SimulationResult],
     run: Callable[[Sequence[RunRequest]], list[SimulationResult]],
 ) -> list[Variation]:
-    """Run every policy again, without its bound, under each of the four variations.
+    """Run every policy again, without its bound, under each of the variations; that of interruptions only where spot
+    was bought, since nothing else is taken back.
 
     `requests` and `base` hold, by policy name, what was asked and what came out of it. Errors of `run` pass through.
     """
+    buys_spot = any(result.bill.spot > 0.0 for result in base.values())
+    variations = [(label, change) for label, change in VARIATIONS if buys_spot or change.interruptions == 1.0]
     changed = [
         replace(request, sensitivity=change, with_bound=False, explain=False)
-        for _, change in VARIATIONS
+        for _, change in variations
         for request in requests.values()
     ]
     results = iter(run(changed))
-    return [variation(label, base, {name: next(results) for name in requests}) for label, _ in VARIATIONS]
+    return [variation(label, base, {name: next(results) for name in requests}) for label, _ in variations]
 
 
 def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:

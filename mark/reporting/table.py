@@ -14,15 +14,18 @@ from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.takeaway import (
     MARKETS,
     best,
+    footnotes,
     forecasters,
-    kept,
     market_name,
     notes,
     overflow_share,
     reference,
+    row_name,
     saves,
+    spot_words,
     takeaway,
     usd_per_million,
+    verdict,
 )
 from mark.reporting.words import count, dollars, duration, latency, milliseconds, number, per_month, percent, rate, usd
 
@@ -38,17 +41,20 @@ if TYPE_CHECKING:
 
 
 def compare_table(
-    results: Mapping[str, SimulationResult], attribution: Mapping[str, Attribution] | None = None
+    results: Mapping[str, SimulationResult],
+    attribution: Mapping[str, Attribution] | None = None,
+    spot: SimulationResult | None = None,
 ) -> RenderableType:
     """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
-    above the bound go, and the words."""
+    above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy."""
     return page(
         _headline(next(iter(results.values()))),
         _outcomes(results),
+        *small_print(footnotes(results)),
         text("The bill by market ($)", "bold"),
         _markets(results),
         *attribution_table(attribution or {}),
-        *sentences(takeaway(results)),
+        *sentences([*takeaway(results), *([] if spot is None else [spot_words(spot, results)])]),
         *small_print(notes(results)),
     )
 
@@ -118,7 +124,13 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         f"{speed.planner_s:.2f}, predictor {speed.predictor_s:.2f} s; {speed.peak_rss_mb:,.0f} MB",
     )
     title = f"policy {result.policy}" + (f", forecasts by {forecasters(result)}" if result.predictor else "")
-    return page(_headline(result), text(title), table, *sentences(takeaway(results)), *small_print(notes(results)))
+    return page(
+        _headline(result),
+        text(title),
+        table,
+        *sentences(takeaway(results)),
+        *small_print([*footnotes(results), *notes(results)]),
+    )
 
 
 def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
@@ -131,7 +143,7 @@ def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
                 text(outcome.policy),
                 usd(outcome.bill_usd),
                 f"{outcome.change:+.1%}" if outcome.change is not None else "-",
-                _slo(outcome.attainment, outcome.kept),
+                _slo(outcome.attainment, {True: "ok", False: "MISSED", None: ""}[outcome.kept]),
                 ("yes" if row.order_holds else "no") if place == 0 and len(row.outcomes) > 1 else "",
             )
     return page(text("What if it is not so? Each line is a run of its own", "bold"), table)
@@ -207,13 +219,13 @@ def _headline(result: SimulationResult) -> Text:
 
 def _outcomes(results: Mapping[str, SimulationResult]) -> Table:
     against, winner = reference(results), best(results)
-    table = columns("policy", "bill", "saves", "SLO %", "p50", "p98", "p99 ms", "by\nfunct.", "regret")
+    table = columns("policy", "bill", "saves", "SLO %", "p50", "p98", "p99 ms", "by\nLambda", "regret")
     for name, result in results.items():
         table.add_row(
-            text(name, "bold green" if name == winner else "bold" if name == "mark" else ""),
+            text(row_name(name, result), "bold green" if name == winner else "bold" if name == "mark" else ""),
             usd(result.bill.total),
             "-" if against is None else "ref." if name == against else saves(result, results[against]),
-            _slo(result.slo_result.attainment, kept(result)),
+            _slo(result.slo_result.attainment, verdict(result)),
             latency(result.latency_ms.p50),
             latency(result.latency_ms.p98),
             latency(result.latency_ms.p99),
@@ -234,20 +246,24 @@ def _markets(results: Mapping[str, SimulationResult]) -> Table:
     table = columns("policy", *(market_name(m) for m in used), "total", "peak\nfleet")
     for name, result in results.items():
         amounts = (amount(getattr(result.bill, m)) for m in used)
-        table.add_row(text(name), *amounts, amount(result.bill.total), str(result.fleet.peak_instances))
+        table.add_row(
+            text(row_name(name, result)), *amounts, amount(result.bill.total), str(result.fleet.peak_instances)
+        )
     return table
 
 
-def _slo(attainment: float | None, ok: bool | None) -> Text:
+_STYLES = {"ok": "green", "dips": "yellow", "MISSED": "bold red", "": ""}
+
+
+def _slo(attainment: float | None, said: str) -> Text:
     if attainment is None:
         return text("-")
-    shown = percent(attainment, 2).removesuffix(" %")
-    return text(f"{shown} ok", "green") if ok else text(f"{shown} MISSED", "bold red")
+    return text(f"{percent(attainment, 2).removesuffix(' %')} {said}", _STYLES[said])
 
 
 def _verdict(result: SimulationResult) -> Text:
-    ok = kept(result)
-    return text("-") if ok is None else text("ok", "green") if ok else text("MISSED", "bold red")
+    said = verdict(result)
+    return text(said or "-", _STYLES[said])
 
 
 def _fact(value: Any) -> str:

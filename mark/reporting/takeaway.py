@@ -13,7 +13,9 @@ from mark.reporting.words import count, dollars, duration, number, per_month, pe
 from mark.simulation.result import SimulationResult
 from mark.studies.saving_range import saving_range
 
-TARGET_TRACKING = "target-tracking"
+# What SageMaker would cost, the fairest endpoint first: the plain one has one unbatched type.
+MANAGED = ("target-tracking-best", "target-tracking")
+_WITH_LSTM = ("mark-paper", "mark-optimal")  # the paper's system forecasts with its LSTM
 _DARK = 0.5  # of a minute's requests in time: below, users of that minute would not call the promise kept
 _TIE = 0.01  # a saving below a hundredth pays for no moving part
 
@@ -27,8 +29,51 @@ def market_name(field: str) -> str:
 
 def kept(result: SimulationResult) -> bool | None:
     """Did the run keep its SLO? None when there was no request to keep it for."""
-    attainment = result.slo_result.attainment
-    return None if attainment is None else attainment >= result.slo.attainment
+    return result.kept
+
+
+def keeps_every_minute(result: SimulationResult) -> bool:
+    """Is there no minute in which most requests were late or rejected?"""
+    worst = result.slo_result.worst_minute_attainment
+    return worst is None or worst >= _DARK
+
+
+def verdict(result: SimulationResult) -> str:
+    """`ok`, `dips` (kept on the whole, but most requests of a minute were late), `MISSED`; "" without requests."""
+    ok = kept(result)
+    return "" if ok is None else "MISSED" if not ok else "ok" if keeps_every_minute(result) else "dips"
+
+
+def lacks_lstm(name: str, result: SimulationResult) -> bool:
+    """Is it the paper's system with other forecasts than its own, for want of a package?"""
+    return name in _WITH_LSTM and bool(result.predictor) and not result.predictor.startswith("lstm")
+
+
+def row_name(name: str, result: SimulationResult) -> str:
+    """The name of a row, with an asterisk where it is not what it says."""
+    return f"{name}*" if lacks_lstm(name, result) else name
+
+
+def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
+    """What the marks of a table of outcomes mean: the asterisk, `dips`, and a regret that is not there."""
+    lines = [
+        f"{name}*: not the paper's system as printed, since {result.predictor} forecasts in place of its LSTM"
+        for name, result in results.items()
+        if lacks_lstm(name, result)
+    ]
+    dips = [
+        f"{name} (worst minute {percent(result.slo_result.worst_minute_attainment, 0)} in time, "
+        f"{count(result.slo_result.minutes_below_target)} min below the promise)"
+        for name, result in results.items()
+        if verdict(result) == "dips"
+    ]
+    if dips:
+        lines.append(f"dips: kept on the whole, but not in every minute: {listed(dips)}")
+    why: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.regret is None and result.regret_reason:
+            why.setdefault(result.regret_reason, []).append(name)
+    return lines + [f"no regret for {listed(names)}: {reason}" for reason, names in why.items()]
 
 
 def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
@@ -66,15 +111,19 @@ def forecasters(result: SimulationResult) -> str:
 
 
 def reference(results: Mapping[str, SimulationResult]) -> str | None:
-    """What savings are counted against: what a user runs today, else the best fixed fleet, else the dearest policy."""
-    if len(results) < 2:
+    """What savings are counted against: what a user runs today, else the best fixed fleet, else the dearest policy.
+
+    Only of those that keep the promise: a bill that buys less is no reference. None where no other does.
+    """
+    able = [name for name, result in results.items() if kept(result) is not False]
+    if len(results) < 2 or not able:
         return None
-    for name in results:
+    for name in able:
         if name == AS_IS or name.startswith(FIXED):
             return name
-    if BEST_FIXED in results:
+    if BEST_FIXED in able:
         return BEST_FIXED
-    return max(results, key=lambda name: results[name].bill.total)
+    return max(able, key=lambda name: results[name].bill.total) if len(able) > 1 else None
 
 
 def saving(result: SimulationResult, against: SimulationResult) -> float | None:
@@ -83,12 +132,12 @@ def saving(result: SimulationResult, against: SimulationResult) -> float | None:
 
 
 def saving_shown(result: SimulationResult, against: SimulationResult) -> str:
-    """The saving with its range, as `32 %, 27 to 36 % by its 24 hours drawn anew`."""
+    """The saving with its range, as `32 %; resampling the 24 hours: 27 to 36 %`."""
     share, span = percent(saving(result, against), 0), saving_range(result, against)
     if span is None or percent(span.low, 0) == percent(span.high, 0):
         return share
     low = percent(span.low, 0).removesuffix(" %")
-    return f"{share}, {low} to {percent(span.high, 0)} by its {span.blocks} {span.over} drawn anew"
+    return f"{share}; resampling the {span.blocks} {span.over}: {low} to {percent(span.high, 0)}"
 
 
 def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
@@ -110,14 +159,44 @@ def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
 
 def saves(result: SimulationResult, against: SimulationResult) -> str:
     """The saving as people read it: a share, and where it costs more than twice as much, how many times."""
-    share = saving(result, against)
-    return percent(share, 0) if share is None or share > -1.0 else f"{1.0 - share:.1f} times"
+    return share_shown(saving(result, against))
+
+
+def share_shown(share: float | None) -> str:
+    if share is not None and share <= -1.0:
+        return f"costs {1.0 - share:.1f} x"
+    shown = percent(share, 0)
+    return "0 %" if shown == "-0 %" else shown
 
 
 def best(results: Mapping[str, SimulationResult]) -> str | None:
-    """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale."""
+    """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale.
+
+    Of those that cost the same to the cent the one with the fewest moving parts.
+    """
+    cheapest = ties(results)
+    return cheapest[0] if cheapest else None
+
+
+def ties(results: Mapping[str, SimulationResult]) -> list[str]:
+    """The cheapest that kept the SLO, and what costs as much as it is shown: fixed fleets first, then what runs today,
+    then `mark`, then the others in their order."""
     able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
-    return min(able, key=lambda name: results[name].bill.total) if able else None
+    if not able:
+        return []
+    least = usd(min(results[name].bill.total for name in able))
+    tied = [name for name in able if usd(results[name].bill.total) == least]
+    return sorted(tied, key=_moving_parts)  # a stable sort
+
+
+def _moving_parts(name: str) -> int:
+    if is_fixed(name):
+        return 0
+    return 1 if name == AS_IS else 2 if name == "mark" else 3
+
+
+def is_fixed(name: str) -> bool:
+    return name == BEST_FIXED or name.startswith(FIXED)
 
 
 def _shown(name: str, result: SimulationResult) -> str:
@@ -138,8 +217,8 @@ def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
     if not any(result.requests.total for result in results.values()):
         return ["No requests arrived in this part of the trace."]
     winner = best(results)
-    sentences = [_winner(winner, results), *_against(winner, results)]
-    sentences += _dark_minutes(results)
+    sentences = [_winner(winner, results), *_tied(winner, results), *_against(winner, results)]
+    sentences += _today(results)
     missed = [name for name, result in results.items() if kept(result) is False]
     if winner and missed:
         sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
@@ -169,14 +248,18 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
     )
 
 
-def _dark_minutes(results: Mapping[str, SimulationResult]) -> list[str]:
-    """Of policies that kept the promise on the whole: minutes in which most of their requests were late or rejected."""
-    dark = [
-        f"{name} (worst {percent(worst, 0)}, {count(result.slo_result.minutes_below_target)} min below the promise)"
-        for name, result in results.items()
-        if kept(result) and (worst := result.slo_result.worst_minute_attainment) is not None and worst < _DARK
-    ]
-    return [f"Kept on the whole, but not in every minute: {listed(dark)}."] if dark else []
+def _tied(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
+    others = [name for name in ties(results) if name != winner]
+    return [f"{listed(others)} cost{'s' if len(others) == 1 else ''} the same to the cent."] if others else []
+
+
+def _today(results: Mapping[str, SimulationResult]) -> list[str]:
+    """What runs today where it is no reference, because it misses the promise."""
+    result = results.get(AS_IS)
+    if result is None or kept(result) is not False:
+        return []
+    month = dollars(per_month(result.bill.total, result.trace.duration_s))
+    return [f"{AS_IS} costs {month} a month, and misses the promise: nothing is counted as saved against it."]
 
 
 def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
@@ -190,7 +273,7 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
         return []
     pace = f"At this pace (extrapolated from {duration(length_s)}"
     pace += ", a short look)" if length_s < 86400.0 else ")"
-    if winner == BEST_FIXED or winner.startswith(FIXED):
+    if is_fixed(winner):
         return [f"{pace} that is {dollars(month)} a month. On this traffic a fixed fleet is cheapest: run that."]
     if other_name is None or other_name == winner:
         return [f"{pace} that is {dollars(month)} a month."]
@@ -203,12 +286,16 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
             "on this traffic a fixed fleet does as well, so run that."
         ]
     if less is None or less <= 0.0:
-        why = ", which misses the promise" if kept(other) is False else ""
-        return [f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}{why}."]
-    managed = results.get(TARGET_TRACKING)
+        return [f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}."]
+    managed = next((name for name in MANAGED if name in results), None)
     beside = ""
     if managed is not None and other_name == BEST_FIXED:
-        beside = f"; with {TARGET_TRACKING} on SageMaker it would be {dollars(per_month(managed.bill.total, length_s))}"
+        bill, said = results[managed], verdict(results[managed])
+        how = {"MISSED": ", which misses the promise", "dips": ", with minutes in which most answers are late"}
+        beside = (
+            f"; with {managed} on SageMaker it would be {dollars(per_month(bill.bill.total, length_s))}"
+            f"{how.get(said, '')}"
+        )
     return [
         f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}: "
         f"{dollars(other_month - month)} a month less ({saving_shown(result, other)}){beside}."
@@ -233,6 +320,18 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
     return sentences
 
 
+def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) -> str:
+    """What the same policy would pay with spot, and what it risks; `results` are without."""
+    own = results.get("mark")
+    change = "" if own is None else f" ({saves(spot, own)} less)" if (saving(spot, own) or 0.0) > 0.0 else ""
+    taken = spot.fleet.interrupted
+    return (
+        f"With spot allowed (--markets on-demand,spot) mark would cost {usd(spot.bill.total)}{change}, with "
+        f"{percent(spot.slo_result.attainment, 2)} in time: {verdict(spot) or '-'}. AWS takes spot back when it likes, "
+        f"with two minutes' notice; in this run it took {count(taken)} instance{'' if taken == 1 else 's'}."
+    )
+
+
 def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
     """The questions of a budget, in rows: today's bill (or the reference's), the best policy's, the saving with its
     range, and of when the prices are. Empty where no policy kept the promise."""
@@ -246,6 +345,9 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
         today = "Today" if other == AS_IS else "Reference"
         month = dollars(per_month(results[other].bill.total, length_s))
         rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
+    if AS_IS in results and kept(results[AS_IS]) is False:
+        month = dollars(per_month(results[AS_IS].bill.total, length_s))
+        rows.insert(0, ("Today", f"{month} a month with {AS_IS}, which misses the promise"))
     best_here = "Today, and best here" if winner == other == AS_IS else "Best here"
     rows.append((best_here, f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}"))
     if other is not None and other != winner:
@@ -273,7 +375,7 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
             "the latencies behind this are not all measured."
         )
     less = None if other is None else saving(result, results[other])
-    if winner == BEST_FIXED or winner.startswith(FIXED) or (other == BEST_FIXED and less is not None and less < _TIE):
+    if is_fixed(winner) or (other == BEST_FIXED and less is not None and less < _TIE):
         shown = BEST_FIXED if other == BEST_FIXED else winner
         return [*steps, f"Rent {_shown(shown, results[shown])}, and look again when the traffic changes."]
     if winner == AS_IS:
@@ -292,8 +394,6 @@ def notes(results: Mapping[str, SimulationResult]) -> list[str]:
         own = list(result.notes)
         if result.bound_note:
             own.append(f"bound: {result.bound_note}")
-        if result.regret is None and result.regret_reason:
-            own.append(f"no regret: {result.regret_reason}")
         if result.assumed_share > 0.0:
             own.append(f"{percent(result.assumed_share)} of the bill rests on assumed profile rows")
         if result.derived_share > 0.0:

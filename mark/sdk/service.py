@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +60,11 @@ Queries: TypeAlias = str | Path | Sequence[Any]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `mark simulate`; docs/cli.md says what they mean. `queries` and `lineage` are of pipelines only."""
+    """Options of `mark simulate` by their names there, `no_bound` for `--no-bound`; docs/cli.md says what they mean.
+
+    `queries` and `lineage` are of pipelines only; `progress` is called with the share that is done. `with_bound`,
+    `spot_traces` and `columns` are older names of `no_bound`, `spot_trace` and the three of a table's columns.
+    """
 
     predictor: str | None
     catalog: str | Path
@@ -72,14 +76,20 @@ class RunOptions(TypedDict, total=False):
     train_s: float
     gaps: str
     seed: int
+    spot_trace: str | Path | Sequence[str | Path]
     spot_traces: Sequence[str | Path]
     cold_start: bool
     faults: str | Path
     hedge_after_ms: float
     spot_first_hour_free: bool
     log_filter: tuple[str, str]
+    time_column: str | None
+    count_column: str | None
+    count_unit: str | None
     columns: TableColumns
+    no_bound: bool
     with_bound: bool
+    progress: Callable[[float], None] | None
     queries: Queries
     lineage: str | Path
 
@@ -351,6 +361,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             if name not in RunOptions.__annotations__:
                 known = RunOptions.__annotations__
                 raise BadInput(f"unknown option, known are {', '.join(known)}", "options", name, known=known)
+        _rename(given)
         for name in ("scale", "start_s", "duration_s", "train_s"):
             least_is_out = name in ("scale", "duration_s")
             if given.get(name) is not None and not (given[name] > 0.0 or (given[name] == 0.0 and not least_is_out)):
@@ -400,6 +411,18 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             raise BadInput(f"a query is an object of JSON ({error})", "queries") from None
         file.write_text("".join(lines), encoding="utf-8")
         return str(file)
+
+
+def _rename(given: dict[str, Any]) -> None:
+    """From the command line's names to those of a request."""
+    if "no_bound" in given:
+        given["with_bound"] = not given.pop("no_bound")
+    if "spot_trace" in given:
+        files = given.pop("spot_trace")
+        given["spot_traces"] = [files] if isinstance(files, str | Path) else files
+    said = [given.pop(name, None) for name in ("time_column", "count_column", "count_unit")]
+    if any(said):
+        given["columns"] = TableColumns(*said)
 
 
 def _read(file: str) -> ServiceConfig | PipelineConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mark.catalog.tables import load_catalog
+from mark.catalog.tables import check_types, load_catalog
 from mark.config.faults import load_faults
 from mark.config.fleet import markets_of
 from mark.config.service_file import load_service
@@ -90,6 +90,8 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
     if request.slo is not None:
         service = replace(service, slo=request.slo)
     catalog = load_catalog(service.catalog)
+    if request.catalog is None:  # another one may lack what the file's own has
+        check_types(service.instances, catalog, f"{service.source or service.name} [fleet] instances")
     profiles = service_profiles(service)
     if request.sensitivity != Sensitivity():
         catalog = _shifted_catalog(catalog, request.sensitivity)

@@ -10,13 +10,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.billing.extras import extras_usd
+from mark.billing.extras import extras_usd, site_usd_per_hour
 from mark.bounds.lower_bound import bin_width_s
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
+from mark.domain.errors import BadInput
 from mark.domain.offer import Market
+from mark.domain.time import HOUR_S
 from mark.kernel.hedged_stage import HedgedStage
 from mark.kernel.stage import StageSimulation
+from mark.planning.policies.registry import policy_entry
 from mark.planning.port import Policy
 from mark.rules.admission import LATE
 from mark.rules.capacity_classes import capacity_classes
@@ -112,11 +115,31 @@ def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInst
     )
 
 
-def bill_of(inputs: Inputs, policy: Policy, stage: StageSimulation | SharedInstances, cloud: SimulatedCloud) -> Bill:
-    """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras."""
+def takes_controller(policy: str) -> bool:
+    """Has mark's controller to carry out the plans of the policy of this name? Not those of a fleet that never
+    changes, nor of AWS's and Kubernetes' own autoscalers."""
+    try:
+        entry = policy_entry(policy)
+    except BadInput:  # made by hand, under no name
+        return False
+    return entry.live or entry.forecasts
+
+
+def bill_of(
+    inputs: Inputs,
+    policy: Policy,
+    stage: StageSimulation | SharedInstances,
+    cloud: SimulatedCloud,
+    *,
+    with_site: bool = False,
+) -> Bill:
+    """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras;
+    `with_site` what mark's controller needs, too."""
     end_s = inputs.duration_s
     bill = cloud.bill(end_s)
     other = bill.other
     if policy.resolved.catalog.bills_extras:
         other += extras_usd(end_s, stage.arrived, inputs.service.request_kb, inputs.service.response_kb)
+        if with_site:
+            other += site_usd_per_hour() * end_s / HOUR_S
     return replace(bill, functions=stage.function_usd(), other=other)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
+from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_per_hour
 from mark.bounds.lower_bound import Bound, bin_width_s, lower_bound
 from mark.control.coming_calls import ComingCalls, StageNow, stage_now
 from mark.control.controller import Controller
@@ -30,7 +30,7 @@ from mark.domain.bill import Bill
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
-from mark.domain.time import STEP_S
+from mark.domain.time import HOUR_S, STEP_S
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
@@ -46,7 +46,7 @@ from mark.simulation.best_fixed import best_fixed
 from mark.simulation.bounding import bound_problem, with_extras
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.minutes import Minutes
-from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
+from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of, takes_controller
 from mark.simulation.request import RunRequest
 from mark.simulation.result import (
     CrashCounts,
@@ -124,6 +124,9 @@ class Simulation:
         self._seed, self._end_s = request.seed, inputs.duration_s
         self._policy: Policy = _policy_named(policy, inputs) if isinstance(policy, str) else policy
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
+        # Stages of a pipeline share one site with each other, and their bills have no extras.
+        is_stage = arrivals is not None or shared is not None
+        self._with_site = not is_stage and takes_controller(self._policy.planner.name)
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         resolved = self._policy.resolved
         self._plane: StageSimulation | SharedInstances
@@ -304,7 +307,7 @@ class Simulation:
 
     def bill(self) -> Bill:
         """Of the whole part."""
-        return bill_of(self._inputs, self._policy, self._plane, self._cloud)
+        return bill_of(self._inputs, self._policy, self._plane, self._cloud, with_site=self._with_site)
 
     def fleet(self) -> FleetResult:
         """What became of it."""
@@ -469,6 +472,12 @@ class Simulation:
             cause = self._controller.causes.get(name)
             notes.append(f"fallback, {count} times: {name}" + (f" (at first {cause})" if cause else ""))
         notes += [f"refused, {count} times: {name}" for name, count in sorted(failures.items())]
+        if resolved.catalog.bills_extras and self._with_site:
+            site_usd = site_usd_per_hour() * self._end_s / HOUR_S
+            notes.append(
+                f"${site_usd:.2f} of the bill is for what mark's controller needs (itself, NAT gateway, DynamoDB "
+                "table, queue); several services share it"
+            )
         notes.append(LEFT_OUT_WITH_EXTRAS if resolved.catalog.bills_extras else LEFT_OUT)
         return tuple(dict.fromkeys(notes))
 

@@ -6,20 +6,24 @@ really paid. Lines add up: on the invoiced side to the invoice, on the simulated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mark.billing.extras import extras
+from mark.billing.extras import extras, site_usd_per_hour
 from mark.billing.invoice import Invoice, read_invoice
 from mark.billing.invoice_lines import (
     CALLS,
     COMMITMENTS,
     CPU_CREDITS,
+    CREDIT,
     DISKS,
     EXTRAS,
     GB_SECONDS,
     INSTANCE_MARKETS,
+    REFUND,
+    SITE,
+    TAX,
     InvoiceLine,
 )
 from mark.billing.meter import DISK_USD_PER_GIB_MONTH
@@ -27,12 +31,15 @@ from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
 from mark.planning.resolve import profile_of
 from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.parts import takes_controller
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import policy_requests, run_all
 from mark.studies.executor import HERE, StudyExecutor
 
 AS_IS = "as-is"
+# They follow from what is used in ways that the invoice does not tell: a credit may be used up, a tax has its rate.
+_NOT_OF_A_POLICY = (CREDIT, REFUND, TAX)
 _STEADY = 0.02  # instances an hour may differ so much, relative, from their whole number
 _MOST_OF_TIME = 0.95  # of the period at one number, to call a fleet constant: a roll-out may double it for an hour
 _HALF_A_CENT = 0.005
@@ -101,22 +108,44 @@ class Reconciliation:
         return self.usd[self.policy]
 
     @property
+    def used(self) -> list[Compared]:
+        """The lines of use, without credits, taxes and fees: a credit pays for use and does not undo it."""
+        return [one for one in self.lines if one.line.is_use]
+
+    @property
+    def used_usd(self) -> float:
+        """What was used, at the price before commitments and credits."""
+        return sum(one.invoiced_usd for one in self.used)
+
+    @property
     def explained(self) -> float | None:
-        """1 - sum |simulated - invoiced| / sum |invoiced| over all lines, at least 0: errors of two lines do not cancel
-        each other, and what no simulation knows counts in full. None where nothing was invoiced."""
-        invoiced = sum(abs(one.invoiced_usd) for one in self.lines)
-        apart = sum(abs(one.difference_usd) for one in self.lines)
+        """1 - sum |simulated - invoiced| / sum |invoiced| over the lines of use, at least 0: errors of two lines do
+        not cancel each other, and use that no simulation knows counts in full. None where nothing was used."""
+        invoiced = sum(abs(one.invoiced_usd) for one in self.used)
+        apart = sum(abs(one.difference_usd) for one in self.used)
         return max(0.0, 1.0 - round(apart / invoiced, 9)) if invoiced > 0.0 else None
 
     @property
     def not_simulated(self) -> list[Compared]:
-        """What was invoiced and no run bills, the dearest first."""
-        found = [one for one in self.lines if not one.simulates and one.invoiced_usd]
-        return sorted(found, key=lambda one: (-abs(one.invoiced_usd), one.line.label))
+        """What was used and no run bills, the dearest first."""
+        return _dearest_first(one for one in self.used if not one.simulates)
 
-    def paid_usd(self, policy: str) -> float:
-        """What the invoice would have been: what changes is simulated, what is not simulated stays."""
-        return self.invoice.usd + self.usd[policy] - self.simulated_usd
+    @property
+    def not_used(self) -> list[Compared]:
+        """What was invoiced beside use: credits, refunds, taxes, support, fees."""
+        return _dearest_first(one for one in self.lines if not one.line.is_use)
+
+    @property
+    def is_before_credits(self) -> bool:
+        """Has the invoice what `paid_usd` leaves out?"""
+        return any(one.line in _NOT_OF_A_POLICY for one in self.not_used)
+
+    def paid_usd(self, policy: str) -> float | None:
+        """What the invoice would have been before credits, refunds and taxes: what changes is simulated, the rest
+        stays. None where the simulation is so far off that less than nothing would be left."""
+        left_out = sum(one.invoiced_usd for one in self.lines if one.line in _NOT_OF_A_POLICY)
+        paid = self.invoice.usd - left_out + self.usd[policy] - self.simulated_usd
+        return paid if paid >= -_HALF_A_CENT else None
 
 
 def reconcile(
@@ -173,7 +202,9 @@ def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) ->
             if abs(count - round(count)) <= _STEADY * count:
                 spans_s[round(count)] = spans_s.get(round(count), 0.0) + span_s
         usual = max(spans_s, key=lambda count: spans_s[count], default=0)
-        if line.market == "spot":
+        if not any(hours for _, _, hours in runs):
+            others.append(f"{line.label}, of which it has no hours")
+        elif line.market == "spot":
             others.append(line.label)
         elif profile_of(inputs.resolved.profiles, line.name) is None:
             others.append(f"{line.name}, which {inputs.service.model} has no profile on")
@@ -278,6 +309,10 @@ def _simulated(
         parts = extras(result.trace.duration_s, result.requests.total, service.request_kb, service.response_kb)
         lines |= {line: (parts[line.name][0], parts[line.name][0] * parts[line.name][1]) for line in EXTRAS}
         disks_usd = bill.other - sum(amount * usd for amount, usd in parts.values())
+        if takes_controller(result.policy):
+            site_usd = site_usd_per_hour() * result.trace.duration_s / 3600.0
+            lines[SITE] = (0.0, site_usd)
+            disks_usd -= site_usd
         lines[DISKS] = (disks_usd / DISK_USD_PER_GIB_MONTH, disks_usd)
     return lines
 
@@ -315,6 +350,10 @@ def _compared(
             ),
         )
     )
+
+
+def _dearest_first(lines: Iterable[Compared]) -> list[Compared]:
+    return sorted((one for one in lines if one.invoiced_usd), key=lambda one: (-abs(one.invoiced_usd), one.line.label))
 
 
 def _notes(invoice: Invoice, inputs: Inputs) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.billing.invoice import read_invoice
-from mark.billing.invoice_lines import COMMITMENTS, DATA_OUT, InvoiceLine
+from mark.billing.invoice_lines import COMMITMENTS, DATA_OUT, TAX, InvoiceLine
 from mark.domain.errors import BadInput
 from tests.workload.cur import HOUR, MAY, Item, cur2, legacy
 
@@ -40,7 +41,7 @@ def test_both_formats_say_the_same(tmp_path: Path, write: Writer, name: str) -> 
     assert invoice.charges[DATA_OUT].amount == 10.0
     assert invoice.charges[InvoiceLine("", "AmazonEC2 NatGateway-Hours")].usd == 0.045
     # A month's tax, for the share of the month.
-    assert invoice.charges[InvoiceLine("", "tax")].usd == pytest.approx(0.5 * DAY / (31 * DAY - 1.0))
+    assert invoice.charges[TAX].usd == pytest.approx(0.5 * DAY / (31 * DAY - 1.0))
     assert invoice.total_usd == pytest.approx(24 * 0.17 + 0.21 + 0.9 + 0.045 + 0.5, abs=1e-12)
     assert invoice.runs[C5][5] == (MAY + 5 * HOUR, MAY + 6 * HOUR, 2.0)
 
@@ -147,14 +148,106 @@ def test_a_folder_is_read_with_its_subfolders(tmp_path: Path) -> None:
     assert (invoice.files, invoice.rows) == (3, len(ITEMS))
 
 
-def test_two_versions_of_a_report_are_refused(tmp_path: Path) -> None:
-    for version in ("aaa", "bbb"):
-        legacy(tmp_path / version / "cur-1.csv", ITEMS)
-    with pytest.raises(BadInput, match="the same report twice"):
+def of_account(items: Sequence[Item], account: str) -> list[Item]:
+    return [replace(item, account=account) for item in items]
+
+
+def of_days(items: Sequence[Item], days: int) -> list[Item]:
+    return [replace(item, start_s=item.start_s + k * DAY) for k in range(days) for item in items]
+
+
+HOURS = ITEMS[:-1]  # the tax is the month's
+PAYER = [*of_account(HOURS, "111"), *of_account(ITEMS, "222")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(("a/cur.csv", legacy, ITEMS), ("b/export.csv", cur2, ITEMS), id="a legacy and a new export"),
+        pytest.param(("cur.csv", legacy, ITEMS), ("cur (1).csv", legacy, ITEMS), id="a second download"),
+        pytest.param(("cur.csv", legacy, ITEMS), ("cur.csv.gz", legacy, ITEMS), id="a file and its compressed copy"),
+        pytest.param(("cur-1.csv", legacy, ITEMS), ("cur-2.csv", legacy, ITEMS), id="a copy named like a part"),
+        pytest.param(
+            ("h.csv", legacy, ITEMS),
+            ("d.csv", legacy, [replace(ITEMS[0], amount=48.0, cost=4.08, end_s=MAY + DAY), *ITEMS[24:]]),
+            id="by hour and by day",
+        ),
+        pytest.param(
+            ("h.csv", legacy, ITEMS),
+            ("m.csv", legacy, [replace(ITEMS[0], amount=48.0, cost=4.08, end_s=MAY + 31 * DAY), *ITEMS[24:]]),
+            id="by hour and by month",
+        ),
+        pytest.param(
+            ("all.csv", legacy, ITEMS),
+            ("ids.csv", legacy, [replace(i, amount=1.0, cost=0.085) for i in ITEMS[:24] for _ in range(2)]),
+            id="with every instance on a line of its own",
+        ),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_two_reports_have_counts_once(
+    tmp_path: Path, first: tuple[str, Writer, list[Item]], second: tuple[str, Writer, list[Item]], swapped: bool
+) -> None:
+    for name, write, items in (first, second):
+        write(tmp_path / name, items)
+    names = [str(tmp_path / name) for name, _, _ in (first, second)]
+    alone = read_invoice([names[0]], MAY, MAY + DAY)
+    both = read_invoice(names[::-1] if swapped else names, MAY, MAY + DAY)
+    assert both.usd == pytest.approx(alone.usd)
+    assert both.charges[C5].amount == pytest.approx(48.0)
+    assert both.total_usd == pytest.approx(alone.total_usd)
+    assert "count" in both.notes[-1]
+    assert "once" in both.notes[-1]
+
+
+def test_a_payers_report_has_what_its_members_reports_have(tmp_path: Path) -> None:
+    payer = legacy(tmp_path / "payer" / "cur-1.csv", PAYER)
+    member = legacy(tmp_path / "member" / "cur-1.csv", of_account(ITEMS, "222"))
+    alone, both = (read_invoice(paths, MAY, MAY + DAY) for paths in ([payer], [payer, member]))
+    assert both.charges[C5].amount == alone.charges[C5].amount == 96.0
+    assert both.usd == pytest.approx(alone.usd)
+    assert both.rows == alone.rows
+    assert alone.notes == ("the invoice is of 2 accounts, all of which count: 111, 222",)
+
+
+def test_two_accounts_that_run_the_same_are_two(tmp_path: Path) -> None:
+    paths = [legacy(tmp_path / f"{name}.csv", of_account(ITEMS, name)) for name in ("111", "222")]
+    assert read_invoice(paths, MAY, MAY + DAY).charges[C5].amount == 96.0
+
+
+def test_days_that_one_report_has_beyond_the_other_count(tmp_path: Path) -> None:
+    """An older version of a report ends where it was made."""
+    old = legacy(tmp_path / "old" / "cur-1.csv", of_days(HOURS, 2))
+    new = legacy(tmp_path / "new" / "cur-1.csv", of_days(HOURS, 3))
+    assert read_invoice([old, new], MAY, MAY + 3 * DAY).charges[C5].amount == 3 * 48.0
+
+
+def test_reports_of_other_things_or_months_add_up(tmp_path: Path) -> None:
+    legacy(tmp_path / "ec2.csv", ITEMS[:24])
+    legacy(tmp_path / "rest.csv", ITEMS[24:])
+    legacy(tmp_path / "june.csv", [replace(ITEMS[0], start_s=MAY + 31 * DAY)])
+    invoice = read_invoice([str(tmp_path)], MAY, MAY + DAY)
+    assert (invoice.charges[C5].amount, invoice.rows, invoice.notes) == (48.0, len(ITEMS) + 1, ())
+    assert invoice.outside_period_usd == pytest.approx(0.17 + 0.5 * (1.0 - DAY / (31 * DAY - 1.0)))
+
+
+def test_reports_that_differ_are_refused(tmp_path: Path) -> None:
+    """The files do not tell which is right: an older version, or two exports of which each has a part."""
+    legacy(tmp_path / "aaa" / "cur-1.csv", ITEMS)
+    legacy(tmp_path / "bbb" / "cur-1.csv", [replace(ITEMS[0], amount=7.0, cost=1.0), *ITEMS[1:]])
+    said = r"both have c5.large on-demand of 2026-05-01 and differ \(\$4.08, \$4.91\): leave out the older"
+    with pytest.raises(BadInput, match=said):
         read_invoice([str(tmp_path)], MAY, MAY + DAY)
-    path = str(tmp_path / "aaa" / "cur-1.csv")
-    with pytest.raises(BadInput, match="the same report twice"):
-        read_invoice([path, path], MAY, MAY + DAY)
+    # Where the period is another it does not matter.
+    legacy(tmp_path / "june.csv", [replace(ITEMS[0], start_s=MAY + 31 * DAY)])
+    assert read_invoice([str(tmp_path)], MAY + 31 * DAY, MAY + 32 * DAY).usd == pytest.approx(0.17)
+
+
+def test_parts_that_share_line_items_are_two_reports(tmp_path: Path) -> None:
+    items = [replace(item, identity=f"id{n}") for n, item in enumerate(ITEMS)]
+    legacy(tmp_path / "cur-1.csv", items)
+    legacy(tmp_path / "cur-2.csv", [*items, replace(items[0], identity="new", start_s=MAY + DAY)])
+    assert read_invoice([str(tmp_path)], MAY, MAY + 2 * DAY).charges[C5].amount == 50.0
 
 
 def test_use_that_does_not_cover_the_period_is_said(tmp_path: Path) -> None:

@@ -56,11 +56,16 @@ def test_what_a_simulation_bills_is_known_by_its_usage_type(product: str, usage_
         ("AmazonEC2", "BoxUsage:c5.large", "Tax", "tax"),
         ("AmazonEC2", "BoxUsage:c5.large", "Credit", "credit"),
         ("AmazonEC2", "BoxUsage:c5.large", "Refund", "refund"),
+        ("AWSSupportBusiness", "Dollar", "Fee", "support"),
+        ("AWS Support (Business)", "", "Usage", "support"),
+        ("AWSDeveloperSupport", "Dollar", "Usage", "support"),
         ("AmazonEC2", "BoxUsage:c5.large", "Something", "AmazonEC2 BoxUsage:c5.large Something"),
     ],
 )  # fmt: skip
 def test_the_rest_is_a_line_of_its_own(product: str, usage_type: str, item_type: str, name: str) -> None:
-    assert line_of(product, usage_type, item_type) == InvoiceLine("", name)
+    assert line_of(product, usage_type, item_type) == InvoiceLine(
+        "", name, is_use=item_type == "Usage" and name != "support"
+    )
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def test_the_report_comes_with_its_sensitivity_table(tmp_path: Path, capsys: pyt
     page = tmp_path / "r.html"
     asked = ["compare", TRACE, *RUN, "--predictor", "seasonal-naive", "--policies", "mark,static-peak"]
     assert main([*asked, "--report", str(page)]) == 0
-    assert "interruptions x 5" in capsys.readouterr().out
-    assert "interruptions x 5" in page.read_text()
+    assert "function latency x 1.5" in capsys.readouterr().out
+    assert "function latency x 1.5" in page.read_text()
 
 
 def test_a_missed_slo_is_exit_4_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,9 @@
 """stdout belongs to the result, JSON to JSON."""
 
+import io
 import json
 import os
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +42,20 @@ def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
         write_file(str(tmp_path), "x", "--json")
 
 
-def test_there_is_no_progress_bar_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("x") as bar:
-        assert bar is None
-    assert capsys.readouterr() == ("", "")
+def test_without_a_terminal_progress_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 4.0, 9.9, 10.0, 15.0, 19.9, 20.5])
+    with progress("comparing", clock=lambda: next(times)) as tell:
+        for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6):
+            tell(share)
+    assert capsys.readouterr() == ("", "mark: comparing, 30% done\nmark: comparing, 60% done\n")
+
+
+def test_a_log_that_is_gone_does_not_end_the_work() -> None:
+    closed = io.StringIO()
+    closed.close()
+    times = iter([0.0, 10.0])
+    with progress("x", clock=lambda: next(times)) as tell, redirect_stderr(closed):
+        tell(0.5)
 
 
 @pytest.mark.parametrize(("asked", "processes"), [("3", 3), ("0", None), ("many", None), ("", None)])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.billing.invoice import parse_time
+from mark.billing.line_items import parse_time
 from mark.cli.main import main
 from mark.config.new_service import new_service
 from tests.workload.cur import HOUR, MAY, Item, cur2
@@ -36,7 +36,7 @@ def test_the_table_the_words_and_the_object(bill: str, tmp_path: Path, capsys: C
     assert main(["reconcile", TRACE, *SERVE, *BEGAN, "--bill", bill, *tag]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "fixed:c5.xlarge=4 at the catalogue's prices" in words
-    assert "The simulator explains 100.0 % of the invoice of $0.68" in words
+    assert "The simulator explains 100.0 % of the $0.68 that were used" in words
     assert "mark would have paid" in words
     assert "$0.45 not selected by --tag, --instances" in words
     data = json.loads(out.read_text())
@@ -73,7 +73,7 @@ def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert main(shlex.split(command)[1:]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "The simulator explains 100.0 % of the invoice of $0.17" in words
+    assert "The simulator explains 100.0 % of the $0.17 that were used" in words
     assert "mark would have paid $" in words
 
 
@@ -92,7 +92,6 @@ def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
         (("--bill", "{bill}", *BEGAN, "--instances", "c5.*", "--policies", "absent"), "policy: unknown"),
         (("--bill", "no-such.csv", *BEGAN), "no-such.csv: cannot be opened"),
         (("--bill", __file__, *BEGAN), "no cost and usage report"),
-        (("--bill", "{bill}", "--bill", "{bill}", *BEGAN), "the same report twice"),
     ],
 )
 def test_what_is_wrong_is_one_line(argv: tuple[str, ...], said: str, bill: str, capsys: Captured) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mark.config.new_service import new_service, new_service_of
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
+from mark.domain.offer import Market
 from mark.domain.service import ServiceConfig
 from mark.profiling.table import load_profiles
 
@@ -41,6 +42,15 @@ def test_a_new_service_loads_under_its_name(tmp_path: Path, name: str) -> None:
     found = loaded(tmp_path, new_service(name, 250.0))
     assert (found.name, found.slo.rt_max_s) == (name, 0.25)
     assert loaded(tmp_path, new_service(name)).slo.rt_max_s >= 0.1
+
+
+def test_spot_is_on_and_its_risk_is_said_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text(OWN)
+    mine = new_service_of("shop", load_profiles(str(tmp_path / "own.csv")), "own.csv", 100.0)
+    for text in (new_service("shop-images"), mine):
+        assert loaded(tmp_path, text).markets == (Market.ON_DEMAND, Market.SPOT)
+        at = text.splitlines().index(next(line for line in text.splitlines() if line.startswith("markets = ")))
+        assert "AWS takes it back" in text.splitlines()[at + 1]
 
 
 def test_a_new_name_begins_with_todays_hardware(tmp_path: Path) -> None:

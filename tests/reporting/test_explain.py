@@ -122,6 +122,17 @@ def test_a_fleet_held_in_part_says_its_price() -> None:
     assert "what is wanted now costs $0.17/h while it runs" in text
 
 
+def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
+    """One more of them, let go as soon as it is not needed, costs less than an hour of it."""
+    shown = explained({C5: 2})
+    assert shown.weighed is not None
+    assert "let go" not in words(shown)
+    one_more = replace(shown.weighed.chosen, label="one c5.large more", counts={C5: 3}, instances_usd_per_hour=0.172)
+    text = words(replace(shown, weighed=replace(shown.weighed, alternatives=(one_more,))))
+    assert "an instance that this traffic does not need is let go within the" in text
+    assert "(one c5.large more, $0.26/h if it were kept)" in text
+
+
 def test_the_prices_are_three_lines_and_an_object() -> None:
     """A request, a miss and a millisecond, on lines of their own under one head."""
     shown = explained({P2: 2})

@@ -48,8 +48,11 @@ def test_the_cheapest_kept_run_is_named_with_its_regret() -> None:
 def test_where_none_keeps_it_the_closest_is_named() -> None:
     out = told(run("mark", 2.0, 20), run("inferline", 9.0, 300))
     assert "No policy here keeps the promise of 99.0 % within 300 ms; closest is mark with 98.00 % for $2.00." in out
-    assert "4.5 times" not in out  # against the dearest, which is inferline
-    assert "inferline $9.00 ref." in out
+    assert "ref." not in out  # nothing is saved against what misses the promise
+
+
+def test_what_costs_more_than_twice_the_reference_says_so() -> None:
+    assert "mark $9.00 costs 4.5 x" in told(run("mark", 9.0, 0), run("fixed", 2.0, 0))
 
 
 def test_a_note_of_some_stands_with_their_names() -> None:

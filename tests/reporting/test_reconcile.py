@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mark.billing.invoice import Invoice, InvoicedCost
-from mark.billing.invoice_lines import BALANCER, CPU_CREDITS, InvoiceLine
+from mark.billing.invoice_lines import BALANCER, CPU_CREDITS, CREDIT, REFUND, SUPPORT, TAX, InvoiceLine
 from mark.cli.output import json_text
 from mark.reporting.reconcile import reconcile_json, reconcile_table, summary
 from mark.studies.reconcile import Compared, Rate, Reconciliation
@@ -56,11 +56,15 @@ def left_out(usd: float = 12.3, name: str = NAT.name) -> Compared:
     return Compared(InvoiceLine("", name), 0.0, usd, 0.0, 0.0, False)
 
 
+def paid(line: InvoiceLine, usd: float) -> Compared:
+    return Compared(line, 0.0, usd, 0.0, 0.0, False)
+
+
 def test_the_summary_separates_explained_from_not_simulated() -> None:
     lines = summary(found((instances(387.7, 380.0), left_out())))
     assert lines == [
-        "The simulator explains 95.0 % of the invoice of $400.00, line by line; its bill is $380.00, $20.00 less "
-        "(-5.0%).",
+        "The simulator explains 95.0 % of the $400.00 that were used, line by line; its bill for that is $380.00, "
+        "$20.00 less (-5.0%).",
         "Not simulated: AmazonEC2 NatGateway-Hours $12.30.",
         "mark would have paid $60.00 where as-is pays $380.00 (-84%), with 99.00 % in time (98 % asked, kept; as-is "
         "has 99.00 %): an invoice of $80.00.",
@@ -69,7 +73,10 @@ def test_the_summary_separates_explained_from_not_simulated() -> None:
 
 def test_rounding_is_no_difference() -> None:
     agreed = found((instances(0.1 + 0.2, 0.3),))
-    assert "explains 100.0 % of the invoice of $0.30, line by line; its bill is $0.30, the same." in summary(agreed)[0]
+    assert (
+        "explains 100.0 % of the $0.30 that were used, line by line; its bill for that is $0.30, the same."
+        in summary(agreed)[0]
+    )
 
 
 def test_errors_do_not_cancel_each_other() -> None:
@@ -80,17 +87,43 @@ def test_errors_do_not_cancel_each_other() -> None:
     assert found((instances(1.0, 5.0),)).explained == 0.0
 
 
-def test_credits_are_no_use_of_the_simulator() -> None:
-    with_credit = found((instances(), left_out(-100.0, "credit")))
-    assert with_credit.explained == pytest.approx(0.5)
-    assert "credit -$100.00" in summary(with_credit)[1]
-    assert "(-" not in summary(with_credit)[0]  # no share of an invoice of nothing
+@pytest.mark.parametrize(
+    ("beside", "named", "total"),
+    [
+        ((paid(CREDIT, -100.0),), "credit -$100.00", "$0.00"),
+        ((paid(CREDIT, -130.0), paid(TAX, 19.0)), "credit -$130.00, tax $19.00", "-$11.00"),
+        ((paid(REFUND, -40.0), paid(SUPPORT, 29.0)), "refund -$40.00, support $29.00", "$89.00"),
+        ((paid(TAX, 7.0),), "tax $7.00", "$107.00"),
+    ],
+)
+def test_what_was_paid_is_apart_from_what_was_used(beside: tuple[Compared, ...], named: str, total: str) -> None:
+    """A credit pays for use and does not undo it, so the simulator explains as much of the use with it as without."""
+    apart = found((instances(), *beside))
+    assert apart.explained == 1.0
+    lines = summary(apart)
+    assert lines[0].startswith("The simulator explains 100.0 % of the $100.00 that were used")
+    assert lines[1] == f"The invoice comes to {total}: beside use it has {named}."
+    rows = plain(reconcile_table(apart)).splitlines()
+    first = next(row for row in rows if row.startswith(("used", "credit", "refund", "tax", "total")))
+    assert first.split() == ["used", "100.00", "100.00", "0.00"]
+    # $40 less than what ran: before credits, refunds and taxes, but with the support that was paid.
+    support = sum(one.invoiced_usd for one in beside if one.line is SUPPORT)
+    assert lines[-1].endswith(f"an invoice of ${60.0 + support:.2f} before credits, refunds and taxes.")
+
+
+def test_an_invoice_is_never_said_to_be_below_nothing() -> None:
+    far = found((instances(1.0, 500.0),), mark_usd=60.0)
+    assert summary(far)[-1].endswith("cannot be said, since the simulated bill is so far from it.")
+    assert reconcile_json(far)["policies"]["mark"]["invoice_would_be_usd"] is None
 
 
 def test_an_invoice_of_nothing_is_no_division_by_zero() -> None:
     nothing = found((instances(0.0, 0.0),), mark_usd=0.0)
     assert nothing.explained is None
-    assert "explains - of the invoice of $0.00" in summary(nothing)[0]
+    assert summary(nothing)[:2] == [
+        "The invoice has no dollars of use in the period; the simulated bill is $0.00.",
+        "Without use there is nothing to check the simulator against: what follows is simulated only.",
+    ]
     assert "pays $0.00, with" in summary(nothing)[-1]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mark.domain.bill import Bill
 from mark.reporting.sensitivity import VARIATIONS, sensitivity, variation
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
@@ -17,7 +18,7 @@ def test_every_policy_runs_under_each_variation() -> None:
         return [result(request.policy, usd=20.0) for request in requests]
 
     requests = {"mark": RunRequest("t", "s"), "mark:arima": RunRequest("t", "s", predictor="arima")}
-    base = {name: result(usd=9.5) for name in requests}
+    base = {name: result(bill=Bill(on_demand=9.0, spot=1.0)) for name in requests}
     rows = sensitivity(requests, base, run)
     assert [row.label for row in rows] == [label for label, _ in VARIATIONS]
     assert {request.sensitivity for request in asked} == {
@@ -29,6 +30,12 @@ def test_every_policy_runs_under_each_variation() -> None:
     assert len(asked) == 8
     assert not any(request.with_bound for request in asked)
     assert rows[0].outcomes[0].change == 20.5 / 10.0 - 1.0
+
+
+def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
+    requests, base = {"mark": RunRequest("t", "s")}, {"mark": result(usd=9.5)}
+    rows = sensitivity(requests, base, lambda changed: [result() for _ in changed])
+    assert [row.label for row in rows] == [label for label, _ in VARIATIONS if "interruptions" not in label]
 
 
 def test_the_order_breaks_when_a_policy_misses_the_slo() -> None:

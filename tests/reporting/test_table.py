@@ -21,13 +21,21 @@ def plain(page: RenderableType, width: int = 80) -> str:
 
 
 def test_compare_shows_every_figure_of_every_policy() -> None:
-    results = {"mark": result(usd=9.5), "target-tracking": result("target-tracking", 39.5, 0.93, regret=None)}
+    results = {
+        "mark": result(usd=9.5),
+        "static-peak": result("static-peak", usd=39.5),
+        "target-tracking": result("target-tracking", 39.5, 0.93, regret=None, regret_reason="the SLO was missed"),
+    }
     lines = plain(compare_table(results)).splitlines()
     row = next(line.split() for line in lines if line.startswith("mark "))
     assert row == ["mark", "$10.00", "75", "%", "99.00", "ok", "190", "480", "530", "2.0", "%", "1.25"]
     other = next(line for line in lines if line.startswith("target-tracking "))
-    assert "ref." in other
     assert "93.00 MISSED" in other
+    assert "ref." in next(line for line in lines if line.startswith("static-peak "))
+    # Why there is no regret stands beneath its table.
+    assert lines.index("note: no regret for target-tracking: the SLO was missed") < lines.index(
+        "The bill by market ($)"
+    )
 
 
 def test_the_bill_by_market_leaves_out_unused_markets() -> None:

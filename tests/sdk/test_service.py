@@ -25,6 +25,7 @@ from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
+from mark.workload.tables import TableColumns
 from tests.children import new_children
 from tests.sdk import models
 from tests.simulation.laws import check_laws
@@ -50,6 +51,50 @@ def test_a_simulation_is_that_of_the_command_line() -> None:
     )
     check_laws(ours)
     assert ours.as_json() | {"speed": None} == theirs.as_json() | {"speed": None}
+
+
+def test_options_have_the_names_of_the_command_line(folder: Path) -> None:
+    Path("t.csv").write_text("when,hits\n2026-05-01T00:00Z,600\n2026-05-01T00:01Z,660\n2026-05-01T00:02Z,640\n")
+    Path("spot.csv").write_text("t_seconds,usd_per_hour\n0,0.05\n")
+    service = mark.Service("inception-v3")
+    shares: list[float] = []
+    given = {"time_column": "when", "count_column": "hits", "progress": shares.append, "predictor": "seasonal-naive"}
+    run = service.simulate("t.csv", "reactive", no_bound=True, **given)  # type: ignore[arg-type]
+    assert run.bound_usd is None
+    assert run.trace.requests == pytest.approx(1900, abs=200)
+    assert shares == sorted(shares)
+    assert 0.0 < shares[-1] <= 1.0
+    older = service.simulate("t.csv", "reactive", with_bound=False, columns=TableColumns("when", "hits", None))
+    assert older.bill == run.bill
+    shares.clear()
+    service.compare("t.csv", ["reactive", "static-mean"], no_bound=True, **given)  # type: ignore[arg-type]
+    assert 0.0 < shares[-1] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: mark.Service(model="x:Y", slo_ms=5, slo_atainment=0.9), "did you mean slo_attainment?"),
+        (
+            lambda: mark.Service("inception-v3").simulate(POISSON, duraton_s=5),  # type: ignore[call-arg]
+            "did you mean duration_s?",
+        ),
+    ],
+)
+def test_a_slip_in_a_name_is_told(wrong: Callable[[], object], said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        wrong()
+
+
+def test_results_at_hand_become_a_page(folder: Path) -> None:
+    service = mark.Service("inception-v3")
+    results = service.compare(POISSON, ["reactive", "static-mean"], duration_s=300.0, no_bound=True)
+    mark.report(results, "two.html")
+    mark.report(results["reactive"], folder / "one.html")
+    assert "static-mean" in Path("two.html").read_text()
+    assert Path("one.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(BadInput, match="cannot be written"):
+        mark.report(results, "no/such/folder.html")
 
 
 def test_policies_are_compared_by_the_names_given() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mark.billing.invoice import parse_time
 from mark.billing.invoice_lines import BALANCER, COMMITMENTS, DISKS, InvoiceLine
+from mark.billing.line_items import parse_time
 from mark.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.simulation.request import RunRequest

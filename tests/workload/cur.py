@@ -36,6 +36,8 @@ class Item:
     region: str = "us-east-1"
     list_cost: float | str = ""
     tags: dict[str, str] = field(default_factory=dict)
+    account: str = ""
+    identity: str = ""
 
 
 def stamp(at_s: float, millis: bool = False) -> str:
@@ -47,18 +49,20 @@ def _values(item: Item, millis: bool) -> list[object]:
     return [
         "2026-05-01T00:00:00Z", stamp(item.start_s, millis), stamp(end_s, millis), item.product, item.usage_type,
         item.operation, item.item_type, item.amount, item.currency, item.cost, item.list_cost, item.region,
+        item.account, item.identity,
     ]  # fmt: skip
 
 
 _LEGACY = (
     "bill/BillingPeriodStartDate,lineItem/UsageStartDate,lineItem/UsageEndDate,lineItem/ProductCode,lineItem/UsageType,"
     "lineItem/Operation,lineItem/LineItemType,lineItem/UsageAmount,lineItem/CurrencyCode,lineItem/UnblendedCost,"
-    "pricing/publicOnDemandCost,product/region"
+    "pricing/publicOnDemandCost,product/region,lineItem/UsageAccountId,identity/LineItemId"
 )
 _CUR2 = (
     "bill_billing_period_start_date,line_item_usage_start_date,line_item_usage_end_date,line_item_product_code,"
     "line_item_usage_type,line_item_operation,line_item_line_item_type,line_item_usage_amount,"
-    "line_item_currency_code,line_item_unblended_cost,pricing_public_on_demand_cost,product_region_code"
+    "line_item_currency_code,line_item_unblended_cost,pricing_public_on_demand_cost,product_region_code,"
+    "line_item_usage_account_id,identity_line_item_id"
 )
 
 

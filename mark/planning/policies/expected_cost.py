@@ -407,17 +407,18 @@ class ExpectedCostPolicy:
         for name, count in self._pools.spread(kept, live, terms).items():
             i = pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
-            full = 3600.0 * usd_per_overflow * float(self._usable_rps[i])
+            high_rps = float(forecast.mean_at(0.9)[step])
+            full = 3600.0 * usd_per_overflow * min(float(self._usable_rps[i]), high_rps)
             more = min(count, int(left[i]))
             left[i] -= more
             targets.append(
                 Target(
                     name,
                     count,
-                    f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {forecast.mean_at(0.9)[step]:.0f} requests/s "
+                    f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {high_rps:.0f} requests/s "
                     f"at +{step * STEP_S:.0f} s against capacity {live_rps:.0f}; one costs "
-                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of {self._overflow}{budget}"
-                    + (f"; {more} until the others serve" if more > 0 else ""),
+                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of this traffic's "
+                    f"{self._overflow}{budget}" + (f"; {more} until the others serve" if more > 0 else ""),
                     spare=more,
                 )
             )

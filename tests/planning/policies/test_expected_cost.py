@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -200,6 +201,13 @@ def test_reasons_speak_of_load_and_money() -> None:
     (target,) = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2)).targets
     assert "forecast p50 90, p90 104 requests/s at +180 s against capacity 30" in target.reason
     assert "one costs 0.200 $/h and saves up to" in target.reason
+
+
+def test_a_reason_counts_what_one_saves_of_this_traffic() -> None:
+    """One for a load far below its capacity saves that load, whatever else it could hold."""
+    reasons = [decided(small(), fleet({SMALL: 1}), forecast(rps)).targets[0].reason for rps in (4.0, 8.0)]
+    one, two = (float(re.search(r"saves up to ([0-9.]+) \$/h of this traffic's", reason)[1]) for reason in reasons)
+    assert two == pytest.approx(2.0 * one, rel=0.02)
 
 
 def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
