@@ -33,10 +33,12 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.forecasting.conditioning import condition_on_rate
+from mark.planning.demand.served_load import lateness_of
 from mark.planning.demand.slo_budget import Window
 from mark.planning.market.near_equal import near_equal
 from mark.planning.market.spot import Belief, without_spares
 from mark.planning.port import PlanningContext, Policy
+from mark.planning.resolve import buyable
 
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
@@ -74,6 +76,7 @@ class Decider:
                 offer.usd_per_hour,
                 policy.resolved.service.slo_monitor,
                 backs_off=policy.planner.replans,
+                clustering=_clustering(policy.resolved),
             )
         self._stages: dict[AgendaItem, Callable[[Snapshot, ControllerState], Decided]] = {
             AgendaItem.PLAN_FIRST: self._plan_first,
@@ -215,7 +218,8 @@ class Decider:
         first: bool = False,
     ) -> tuple[Plan, ControllerState]:
         late = s.answers.count - s.answers.in_time
-        window = (state.window or Window(s.now_s, s.answers.count, late)).seen(s.now_s, s.answers.count, late)
+        window = state.window or Window(s.now_s, s.answers.count, late)
+        window = window.seen(s.now_s, s.answers.count, late, self._resolved.slo.window_s)
         context = PlanningContext(
             s.now_s,
             self._resolved,
@@ -225,7 +229,8 @@ class Decider:
             {} if first else s.utilization,
             first,
             self._beliefs(state, s.now_s),
-            window.answered(s.now_s),
+            window.answered(s.now_s, self._resolved.slo.window_s),
+            s.windows_rps,
         )
         memory = self._planner.begin() if state.memory is None else state.memory
         plan, memory = self._planner.plan(context, memory)
@@ -1019,3 +1024,9 @@ def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
         replace(t, count=least[t.offer]) for t in last.targets if t.offer not in plan.counts and least.get(t.offer, 0)
     )
     return replace(plan, targets=targets + left)
+
+
+def _clustering(resolved: ResolvedService) -> float | None:
+    """How the misses of a fleet cluster, by the type that carries the load; None where that was not counted."""
+    shares = lateness_of(resolved, buyable(resolved)).shares if resolved.offers else None
+    return None if shares is None else shares.clustering(1.0 - resolved.slo.attainment)

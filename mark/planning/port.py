@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
+from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -34,6 +37,8 @@ class PlanningContext:
     first: bool = False
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     answered: Answered = field(default_factory=Answered)
+    # requests/s by windows of 5 s up to now, the newest last; NaN where nothing was observed
+    windows_rps: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 class Planner(Protocol):

@@ -39,11 +39,17 @@ SPREAD = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Of the SLO's window: `seen_s` of it lie behind, with `requests` requests, `late` of them late or refused."""
+    """Of the last day: `seen_s` of it was seen, with `requests` requests, `late` of them late or refused.
+
+    `window_s` of the promise's window lie behind, with `window_requests` and `window_late`.
+    """
 
     seen_s: float = 0.0
     requests: int = 0
     late: int = 0
+    window_s: float = 0.0
+    window_requests: int = 0
+    window_late: int = 0
 
     @property
     def passed(self) -> float:
@@ -59,9 +65,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was answered in the last `WINDOW_S`, by hour, from counts that only grow: a memory of the controller.
+    """What was answered by hour since `began_s`, from counts that only grow: a memory of the controller.
 
-    `requests` and `late` are the counts as last seen; `hours` are (number of the hour, requests, late), oldest first.
+    `requests` and `late` are the counts as last seen; `hours` are (number of the hour, requests, late), oldest first,
+    for as long as the last day and the window of the promise reach back.
     """
 
     began_s: float
@@ -69,19 +76,34 @@ class Window:
     late: int
     hours: tuple[tuple[int, int, int], ...] = ()
 
-    def seen(self, now_s: float, requests: int, late: int) -> Window:
+    def seen(self, now_s: float, requests: int, late: int, window_s: float = WINDOW_S) -> Window:
         """With what was counted by now. A count that fell has begun anew."""
         anew = requests < self.requests or late < self.late
         more, later = (requests, late) if anew else (requests - self.requests, late - self.late)
-        this = math.floor(now_s / HOUR_S)
-        kept = [row for row in self.hours if this - WINDOW_S / HOUR_S < row[0] < this]
+        this = self._hour(now_s)
+        kept = [row for row in self.hours if this - max(WINDOW_S, window_s) / HOUR_S < row[0] < this]
         _, so_far, late_so_far = self.hours[-1] if self.hours and self.hours[-1][0] == this else (this, 0, 0)
         hours = (*kept, (this, so_far + more, late_so_far + later))
         return Window(self.began_s, requests, late, hours)
 
-    def answered(self, now_s: float) -> Answered:
-        seen_s = min(now_s - self.began_s, WINDOW_S)
-        return Answered(seen_s, sum(row[1] for row in self.hours), sum(row[2] for row in self.hours))
+    def answered(self, now_s: float, window_s: float = WINDOW_S) -> Answered:
+        """Windows of the promise follow each other from `began_s` on."""
+        seen_s = max(0.0, now_s - self.began_s)
+        this = self._hour(now_s)
+        day = [row for row in self.hours if row[0] > this - WINDOW_S / HOUR_S]
+        whole_hours = round(window_s / HOUR_S)
+        window = [row for row in self.hours if row[0] >= this // whole_hours * whole_hours]
+        return Answered(
+            min(seen_s, WINDOW_S),
+            sum(row[1] for row in day),
+            sum(row[2] for row in day),
+            math.fmod(seen_s, window_s),
+            sum(row[1] for row in window),
+            sum(row[2] for row in window),
+        )
+
+    def _hour(self, now_s: float) -> int:
+        return math.floor(max(0.0, now_s - self.began_s) / HOUR_S)
 
 
 def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:

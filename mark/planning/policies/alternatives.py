@@ -19,7 +19,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
+from mark.planning.demand.served_load import ServedLoad, lateness_of, served_load
 from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
@@ -129,13 +129,13 @@ class _Scales:
         self._names = [offer.name for offer in self._offers]
         self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = context.forecast.by_minute()
-        patience_s = longest_wait_s(resolved, steady)
+        lateness = lateness_of(resolved, steady)
         load_rps = float(context.forecast.mean_at(0.5)[0])
-        price = overflow_price(resolved, steady, context.answered, load_rps, patience_s)
+        price = overflow_price(resolved, steady, context.answered, load_rps, lateness.patience_s)
         self._overflow_price, self._usd_per_overflow = price, price.usd
         # What a request may be worth to a fleet: a call, or, of those that functions may not take, a refusal.
         self._worths_usd = (price.usd,) if math.isinf(price.capped_rps) else (price.usd, price.refused_usd)
-        self._saved: ServedLoad = served_load(self._forecast, patience_s, spread=price.spread)
+        self._saved: ServedLoad = served_load(self._forecast, lateness, spread=price.spread)
         self._steps = self._saved.served.shape[1] - 1
         # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
         pools = Pools(self._offers, list(self._usable_rps))

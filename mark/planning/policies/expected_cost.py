@@ -31,7 +31,8 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
+from mark.planning.demand.promise_price import Law, PromisePrice
+from mark.planning.demand.served_load import ServedLoad, lateness_of, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
@@ -46,10 +47,11 @@ TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where th
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCostMemory:
-    """What the policy remembers: its burstables, and what the past would have cost."""
+    """What the policy remembers: its burstables, and what the past would have cost, and left late by price."""
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
+    law: Law = Law()
 
 
 class ExpectedCostPolicy:
@@ -66,7 +68,9 @@ class ExpectedCostPolicy:
         self.name = name
         self._how, self._resolved = how, resolved
         self._steady = chosen = buyable(resolved)
-        self._patience_s = longest_wait_s(resolved, chosen)
+        self._lateness = lateness_of(resolved, chosen)
+        learns = bool(chosen) and (self._lateness.shares is not None or not resolved.functions_in_time)
+        self._promise = PromisePrice(resolved, chosen) if learns else None
         carries = carrier(resolved)
         if carries is not None:
             chosen += (carries,)
@@ -116,11 +120,18 @@ class ExpectedCostPolicy:
         if not self._offers:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
-        price = overflow_price(
-            self._resolved, self._steady, context.answered, float(forecast.mean_at(0.5)[0]), self._patience_s
-        )
+        if self._promise is not None:
+            saved = served_load(forecast, self._lateness)
+            usd_per_miss, law = self._promise.priced(context, saved, memory.law)
+            memory = replace(memory, law=law)
+            price = OverflowPrice(self._promise.usd_per_overflow(usd_per_miss))
+            saved = saved.less_calls(self._promise.call_usd / usd_per_miss)
+        else:
+            price = overflow_price(
+                self._resolved, self._steady, context.answered, float(forecast.mean_at(0.5)[0]), self._lateness.patience_s
+            )
+            saved = served_load(forecast, self._lateness, spread=price.spread)
         usd_per_overflow = price.usd
-        saved = served_load(forecast, self._patience_s, spread=price.spread)
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory.burstables)
         notes: tuple[str, ...] = ()
@@ -132,7 +143,7 @@ class ExpectedCostPolicy:
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
                 own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
             past = self._fixed.seen(
-                memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, self._usd_per_miss(context)
+                memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, min(usd_per_overflow, self._usd_per_miss(context))
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)
@@ -150,15 +161,15 @@ class ExpectedCostPolicy:
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
             kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
-        served_rps = float(saved.at(counts @ self._usable_rps)[1])
+        capacity_rps = float(counts @ self._usable_rps)
         plan = Plan(
             at_s=context.now_s,
             targets=self._targets(kept, spare, running, live, terms, forecast, context, usd_per_overflow),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
-            warm=self._warm(float(saved.served[-1, 1]) - served_rps),
+            warm=self._warm(saved.passed_on_rps(capacity_rps)),
             notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
-            capacity_rps=float(counts @ self._usable_rps),
+            capacity_rps=self._lateness.holds_rps(capacity_rps, 1.0 - self._resolved.slo.attainment),
             solver=solver,
             leaving=leaving,
         )
@@ -185,7 +196,7 @@ class ExpectedCostPolicy:
             self._committed,
             np.where(lasting, affordable, 0.0).astype(np.int64),
             late_share=1.0 - self._resolved.slo.attainment,
-            patience_s=self._patience_s,
+            lateness=self._lateness,
         )
 
     def _usd_per_miss(self, context: PlanningContext) -> float:

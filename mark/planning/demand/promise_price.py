@@ -1,0 +1,209 @@
+"""What a late request costs: the least price with which a window keeps the promise at the stated confidence.
+
+With price p a planner holds what p makes worth its dollars, and leaves r(p) of the requests late: less, the higher p
+is. r(p) is learned from what the prices of a grid *would have done*: each minute the fleet that each price asks for,
+one boot ahead, is worked out from the forecast, and once that minute is over the late requests of each are counted
+with the load that came. So r(p) has the forecast's errors in it. `Law` keeps the sums by hour; before there is an hour
+of them, what the forecast says of itself stands in.
+
+The real fleet differs from the one-step choice (launches cost, boots vary): `bias` is the late requests there were over
+those that the prices in use should have left. Of the rest of a window, N requests in H hours, the late ones then have
+
+    mean m(p) = bias r(p) N          variance v(p) = H s(p)^2
+
+s(p) being the spread of the hours. The price is the least one with m + z sqrt(v) within what is left of the budget of
+this window, 1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no
+licence for the evening. z is the normal quantile of the confidence. Where no price does, the window cannot be kept at
+that confidence; then the second condition alone decides, for a budget that is gone buys nothing back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.service import ResolvedService
+from mark.domain.time import HOUR_S, STEP_S
+from mark.planning.demand.served_load import Lateness, ServedLoad, believed_demand, cheapest_lasting, lateness_of
+from mark.planning.demand.slo_budget import Answered
+
+# Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
+GRID = np.geomspace(0.005, 50.0, 25)
+PRIOR_HOURS = 1.0  # for which the forecast's own word counts
+BIAS_HOURS = 1.0  # of a budget spent as promised that count for a bias of 1
+LEAST_BIAS, MOST_BIAS = 0.2, 5.0
+SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
+KEPT_HOURS = 24
+WINDOW_S, _WINDOWS = 5.0, 12  # of a minute
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Of one hour: requests, the late ones by price of the grid, and those of the prices that were in use."""
+
+    number: int
+    requests: float
+    late: tuple[float, ...]
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What the prices of the grid would have done. A planner's memory; `coming` are the choices not yet due.
+
+    `coming` holds (when the minute begins, capacity by price, price in use), oldest first.
+    """
+
+    hours: tuple[Hour, ...] = ()
+    coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
+
+    def seen(self, now_s: float, load_rps: float | None, unrest_rps: float, lateness: Lateness) -> Law:
+        """With the minute that ended now, in which `load_rps` came, with `unrest_rps` of deviation within it."""
+        due = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
+        law = replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
+        if not due or load_rps is None or not math.isfinite(load_rps):
+            return law
+        _, capacity_rps, used = due[-1]
+        loads = np.maximum(0.0, load_rps + unrest_rps * _POINTS)
+        late = (lateness.late_rps(loads[:, None], np.array(capacity_rps)) * _WEIGHTS[:, None]).sum(axis=0) * STEP_S
+        number = math.floor((now_s - STEP_S) / HOUR_S)
+        last = law.hours[-1] if law.hours and law.hours[-1].number == number else None
+        before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0)
+        hour = Hour(
+            number,
+            before.requests + load_rps * STEP_S,
+            tuple((np.array(before.late) + late).tolist()),
+            before.used + float(late[used]),
+        )
+        earlier = law.hours if last is None else law.hours[:-1]
+        return replace(law, hours=(*earlier, hour)[-KEPT_HOURS:])
+
+    def asked(self, at_s: float, capacity_rps: FloatArray, used: int) -> Law:
+        """With what each price asks for in the minute that begins at `at_s`; asked again, the last counts."""
+        kept = tuple(one for one in self.coming if one[0] < at_s - 0.5 * STEP_S)
+        return replace(self, coming=(*kept, (at_s, tuple(capacity_rps.tolist()), used)))
+
+
+# Three equally good points of a normal (Gauss-Hermite).
+_POINTS = np.array([-1.7320508, 0.0, 1.7320508])
+_WEIGHTS = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
+
+
+class PromisePrice:
+    """Prices a late request, for what may be bought: `offers`, by index of `resolved`."""
+
+    def __init__(self, resolved: ResolvedService, offers: Sequence[int]) -> None:
+        self._slo = resolved.slo
+        self.lateness = lateness_of(resolved, offers)
+        unit = cheapest_lasting(resolved, offers)
+        offer, candidate = resolved.offers[unit], resolved.candidates[unit]
+        self._unit_rps, self._unit_usd = candidate.capacity_rps, offer.usd_per_s * STEP_S
+        self._boot_steps = max(1, math.ceil(offer.boot.mean_s / STEP_S))
+        self._allowed = 1.0 - resolved.slo.attainment
+        shares = self.lateness.shares
+        self._clustering = 1.0 if shares is None else shares.clustering(self._allowed)
+        self.prices_usd = GRID * offer.usd_per_s / candidate.capacity_rps / self._allowed
+        function = resolved.function
+        calls = function is not None and (resolved.functions_in_time or resolved.service.late == "function")
+        self.call_usd = function.usd_per_request if function is not None and calls else 0.0
+
+    def priced(self, context: PlanningContext, saved: ServedLoad, law: Law) -> tuple[float, Law]:
+        """Dollars per late request now, calls not included, and what is known with the last minute.
+
+        `saved` is of the forecast in `context`, from now on.
+        """
+        law = law.seen(context.now_s, context.last_minute_rps, _unrest(context.windows_rps), self.lateness)
+        lead = 0 if context.first else min(self._boot_steps, saved.steps - 1)
+        capacity_rps = self._asked(saved, lead)
+        assert context.forecast is not None
+        demand, weights = believed_demand(context.forecast, lead + 1)
+        late = self.lateness.late_rps(demand[lead][:, None], capacity_rps)
+        mean = weights @ late
+        foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
+        place = self._place(context.answered, law, foreseen, float(np.diff(saved.load).mean()))
+        law = law.asked(context.now_s + lead * STEP_S, capacity_rps, place)
+        return float(self.prices_usd[place]), law
+
+    def usd_per_overflow(self, usd_per_miss: float) -> float:
+        """Dollars of what is not served: a miss, and the call that it makes where calls are not counted apart."""
+        return usd_per_miss + (0.0 if self.lateness.shares is not None else self.call_usd)
+
+    def _asked(self, saved: ServedLoad, step: int) -> FloatArray:
+        """The capacity that each price asks for in a step, in whole instances: (prices,)."""
+        levels = np.arange(len(saved.served)) * saved.spacing_rps
+        capacity_rps = np.arange(0.0, levels[-1] + self._unit_rps, self._unit_rps)
+
+        def at(sums: FloatArray) -> FloatArray:
+            return np.interp(capacity_rps, levels, sums[:, step + 1] - sums[:, step])
+
+        late_rps = saved.load[step + 1] - saved.load[step] - at(saved.served)
+        called_rps = late_rps if saved.called is None else at(saved.called)
+        usd = capacity_rps / self._unit_rps * self._unit_usd + self.call_usd * STEP_S * called_rps
+        return capacity_rps[(usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)]
+
+    def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> int:
+        """The least price of the grid that keeps the promise, by its place."""
+        rate_rps = coming_rps
+        if answered.seen_s > 0.0:
+            rate_rps = (answered.requests + HOUR_S * coming_rps) / (answered.seen_s + HOUR_S)
+        hourly = rate_rps * HOUR_S
+        requests = np.array([hour.requests for hour in law.hours])
+        late = np.array([hour.late for hour in law.hours]).reshape(-1, len(GRID))
+        prior = PRIOR_HOURS * hourly
+        by_forecast = foreseen.late_rps / max(foreseen.load_rps, 1e-9)
+        share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)
+        # A higher price asks for no less; what differs is rounding.
+        share = np.minimum.accumulate(share)
+        used, pseudo = sum(hour.used for hour in law.hours), BIAS_HOURS * self._allowed * hourly
+        bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), MOST_BIAS)
+        off = late - share * requests[:, None]
+        # Errors of the forecast last for about two boots.
+        alike = min(2.0 * self._boot_steps, HOUR_S / STEP_S)
+        errors = foreseen.variance * (HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps) ** 2 * alike * STEP_S / HOUR_S
+        variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)
+        variance = bias**2 * variance + self._clustering * bias * share * hourly
+        mean = bias * share * hourly
+        window_hours = self._slo.window_s / HOUR_S
+        hours = window_hours - answered.window_s / HOUR_S
+        left = self._allowed * (answered.window_requests + hourly * hours) - answered.window_late
+        fresh = _deviations(self._allowed * hourly * window_hours, mean, variance, window_hours)
+        this = _deviations(left, mean, variance, hours)
+        z = NormalDist().inv_cdf(self._slo.confidence)
+        keeps = fresh >= z
+        if (this >= z).any():
+            keeps &= this >= z
+        elif this.max() > 0.0:
+            keeps = np.arange(len(GRID)) >= int(this.argmax())
+        place = int(np.argmax(keeps)) if keeps.any() else int(fresh.argmax())
+        import os, sys
+        if os.environ.get("DBG"):
+            print(f"{answered.seen_s:.0f} rate {rate_rps:.1f} place {place} share {share[max(0,place-1)]:.4f},{share[place]:.4f} fc {by_forecast[place]:.4f} bias {bias:.2f} sd% {np.sqrt(variance[place])/hourly*100:.3f} this {this[place]:.1f} fresh {fresh[place]:.1f} late {answered.late/max(1,answered.requests):.4f}", file=sys.stderr)
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """By the forecast, one boot ahead: requests/s that come, those left late by price, and the variance of these."""
+
+    load_rps: float
+    late_rps: FloatArray  # (prices,)
+    variance: FloatArray  # (prices,)
+
+
+def _deviations(left: float, mean: FloatArray, variance: FloatArray, hours: float) -> FloatArray:
+    """By how many standard deviations the late requests of `hours` stay below what is left; both are of an hour."""
+    return np.asarray((left - mean * hours) / np.sqrt(variance * max(hours, 1e-3) + 1e-12))
+
+
+def _unrest(windows_rps: FloatArray) -> float:
+    """Standard deviation of the load within the last minute beyond that of Poisson arrivals, in requests/s."""
+    windows = windows_rps[-_WINDOWS:]
+    windows = windows[np.isfinite(windows)]
+    if len(windows) < _WINDOWS:
+        return 0.0
+    return math.sqrt(max(0.0, float(windows.var()) - float(windows.mean()) / WINDOW_S))
