@@ -142,7 +142,8 @@ class Controller:
         now_s, believed = self._clock.now_s(), self.state.believed
         fresh = believed is not None and now_s - self.state.believed_s <= _FRESH_S
         forecast = from_now(believed, now_s) if believed is not None and fresh else None
-        return price_list(self._resolved, ready, forecast, self.answered())
+        usd_per_miss = None if self.state.plan is None else self.state.plan.usd_per_miss
+        return price_list(self._resolved, ready, forecast, self.answered(), usd_per_miss)
 
     @property
     def repeats(self) -> bool:

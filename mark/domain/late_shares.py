@@ -21,6 +21,7 @@ class LateShares:
     the share of the requests that is late or refused, `calls` (N, U) the share that goes to a function, and
     `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses).
     `late_without` and `calls_without` are the shares where there is no instance.
+    `rt_max_s` is the promise that the requests were counted for.
     More load does not always mean more late requests: full batches serve more.
     """
 
@@ -29,6 +30,7 @@ class LateShares:
     late: FloatArray
     calls: FloatArray
     dispersion: FloatArray
+    rt_max_s: float
     late_without: float = 1.0
     calls_without: float = 0.0
 
@@ -54,7 +56,7 @@ class LateShares:
     def least_instances(self, load_rps: float, share: float) -> int | None:
         """The fewest instances that answer at most `share` of the load late; None where no fleet does."""
         most = max(int(self.instances[-1]), math.ceil(load_rps / self.load_rps[0]))
-        counts = np.unique(np.round(np.geomspace(1.0, most, 4096)))
+        counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
         kept = np.flatnonzero(self.late_at(load_rps, counts) <= share)
         return int(counts[kept[0]]) if len(kept) else None
 

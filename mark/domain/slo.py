@@ -8,6 +8,7 @@ from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S, HOUR_S
 
 LONGEST_RT_MAX_S = 3600.0
+CONFIDENCE = 0.95
 _LONGEST_WINDOW_S = 31 * DAY_S
 
 
@@ -20,7 +21,7 @@ class Slo:
 
     rt_max_s: float
     attainment: float
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
     window_s: float = DAY_S
 
     def __post_init__(self) -> None:

@@ -93,9 +93,9 @@ def _counted(question: _Question) -> LateShares:
                     found[:, i, j] = _count(question, instances, each_rps, CLOSE_REQUESTS, (i, j, 1))
         _keep(question.key, found)
     late, calls, dispersion = found
-    calls_at_all = question.passes_on
-    in_function = calls_at_all and bool(in_time(question.function_s or 0.0, question.service.slo.rt_max_s))
-    return LateShares(INSTANCES, load_rps, late, calls, dispersion, float(not in_function), float(calls_at_all))
+    rt_max_s, passes_on = question.service.slo.rt_max_s, question.passes_on
+    answers = passes_on and in_time(question.function_s or 0.0, rt_max_s)
+    return LateShares(INSTANCES, load_rps, late, calls, dispersion, rt_max_s, float(not answers), float(passes_on))
 
 
 def _throughput_rps(candidate: Candidate) -> float:
@@ -129,7 +129,7 @@ def _count(
     recording = stage.recording()
     latency_s = recording.finish_s - arrivals_s
     refused = ~np.isfinite(latency_s)
-    late = ~in_time_all(latency_s, rt_max_s)
+    late = latency_s > rt_max_s + TOLERANCE_S
     calls = np.zeros(requests, dtype=np.bool_)
     if question.passes_on:
         calls = refused
@@ -139,11 +139,6 @@ def _count(
     blocks = late[: len(late) // _BLOCK * _BLOCK].reshape(-1, _BLOCK).sum(axis=1)
     dispersion = float(blocks.var() / blocks.mean()) if blocks.any() else 1.0
     return float(late.mean()), float(calls.mean()), dispersion
-
-
-def in_time_all(latency_s: FloatArray, rt_max_s: float) -> FloatArray:
-    """`mark.rules.admission.in_time` of an array."""
-    return np.asarray(in_time(latency_s, rt_max_s))  # type: ignore[arg-type]
 
 
 def _kept(key: str) -> FloatArray | None:
@@ -185,5 +180,3 @@ def counted(candidate: Candidate, service: ServiceConfig, function: FunctionUse 
     shares = count_late_shares(candidate, service, function)
     carried_rps = shares.carries_rps(float(TYPICAL), 1.0 - service.slo.attainment)
     return replace(candidate, late_shares=shares, capacity_rps=max(carried_rps / TYPICAL, float(shares.load_rps[0])))
-
-

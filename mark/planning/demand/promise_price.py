@@ -27,18 +27,20 @@ from statistics import NormalDist
 import numpy as np
 
 from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast
 from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S, STEP_S
 from mark.planning.demand.served_load import Lateness, ServedLoad, believed_demand, cheapest_lasting, lateness_of
-from mark.planning.demand.slo_budget import Answered
+from mark.planning.demand.slo_budget import Answered, OverflowPrice
 
 # Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
-GRID = np.geomspace(0.005, 50.0, 25)
+GRID = np.geomspace(0.1, 30.0, 21)
 PRIOR_HOURS = 1.0  # for which the forecast's own word counts
 BIAS_HOURS = 1.0  # of a budget spent as promised that count for a bias of 1
 LEAST_BIAS, MOST_BIAS = 0.2, 5.0
 SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
 KEPT_HOURS = 24
+NEAR = 0.1  # deviations that are no difference
 WINDOW_S, _WINDOWS = 5.0, 12  # of a minute
 
 
@@ -63,7 +65,7 @@ class Law:
     coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
 
     def seen(self, now_s: float, load_rps: float | None, unrest_rps: float, lateness: Lateness) -> Law:
-        """With the minute that ended now, in which `load_rps` came, with `unrest_rps` of deviation within it."""
+        """With the minute that ended now: `load_rps` came, with a deviation of `unrest_rps` within it (`unrest`)."""
         due = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
         law = replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
         if not due or load_rps is None or not math.isfinite(load_rps):
@@ -108,30 +110,24 @@ class PromisePrice:
         shares = self.lateness.shares
         self._clustering = 1.0 if shares is None else shares.clustering(self._allowed)
         self.prices_usd = GRID * offer.usd_per_s / candidate.capacity_rps / self._allowed
-        function = resolved.function
-        calls = function is not None and (resolved.functions_in_time or resolved.service.late == "function")
-        self.call_usd = function.usd_per_request if function is not None and calls else 0.0
+        self._call_usd = call_usd(resolved)
 
-    def priced(self, context: PlanningContext, saved: ServedLoad, law: Law) -> tuple[float, Law]:
-        """Dollars per late request now, calls not included, and what is known with the last minute.
+    def usd_per_miss(
+        self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
+    ) -> tuple[float, Law]:
+        """Dollars per late request now, its call not included; and the law with what each price asks for.
 
-        `saved` is of the forecast in `context`, from now on.
+        `saved` is of `forecast`, which begins now; `first`: a first fleet is there at once.
         """
-        law = law.seen(context.now_s, context.last_minute_rps, _unrest(context.windows_rps), self.lateness)
-        lead = 0 if context.first else min(self._boot_steps, saved.steps - 1)
+        lead = 0 if first else min(self._boot_steps, saved.steps - 1)
         capacity_rps = self._asked(saved, lead)
-        assert context.forecast is not None
-        demand, weights = believed_demand(context.forecast, lead + 1)
+        demand, weights = believed_demand(forecast, lead + 1)
         late = self.lateness.late_rps(demand[lead][:, None], capacity_rps)
         mean = weights @ late
         foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
-        place = self._place(context.answered, law, foreseen, float(np.diff(saved.load).mean()))
-        law = law.asked(context.now_s + lead * STEP_S, capacity_rps, place)
+        place = self._place(answered, law, foreseen, float(np.diff(saved.load).mean()))
+        law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
         return float(self.prices_usd[place]), law
-
-    def usd_per_overflow(self, usd_per_miss: float) -> float:
-        """Dollars of what is not served: a miss, and the call that it makes where calls are not counted apart."""
-        return usd_per_miss + (0.0 if self.lateness.shares is not None else self.call_usd)
 
     def _asked(self, saved: ServedLoad, step: int) -> FloatArray:
         """The capacity that each price asks for in a step, in whole instances: (prices,)."""
@@ -139,12 +135,13 @@ class PromisePrice:
         capacity_rps = np.arange(0.0, levels[-1] + self._unit_rps, self._unit_rps)
 
         def at(sums: FloatArray) -> FloatArray:
-            return np.interp(capacity_rps, levels, sums[:, step + 1] - sums[:, step])
+            return np.asarray(np.interp(capacity_rps, levels, sums[:, step + 1] - sums[:, step]))
 
         late_rps = saved.load[step + 1] - saved.load[step] - at(saved.served)
         called_rps = late_rps if saved.called is None else at(saved.called)
-        usd = capacity_rps / self._unit_rps * self._unit_usd + self.call_usd * STEP_S * called_rps
-        return capacity_rps[(usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)]
+        usd = capacity_rps / self._unit_rps * self._unit_usd + self._call_usd * STEP_S * called_rps
+        best = (usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)
+        return np.asarray(capacity_rps[best])
 
     def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> int:
         """The least price of the grid that keeps the promise, by its place."""
@@ -174,16 +171,11 @@ class PromisePrice:
         fresh = _deviations(self._allowed * hourly * window_hours, mean, variance, window_hours)
         this = _deviations(left, mean, variance, hours)
         z = NormalDist().inv_cdf(self._slo.confidence)
-        keeps = fresh >= z
-        if (this >= z).any():
-            keeps &= this >= z
-        elif this.max() > 0.0:
-            keeps = np.arange(len(GRID)) >= int(this.argmax())
-        place = int(np.argmax(keeps)) if keeps.any() else int(fresh.argmax())
-        import os, sys
-        if os.environ.get("DBG"):
-            print(f"{answered.seen_s:.0f} rate {rate_rps:.1f} place {place} share {share[max(0,place-1)]:.4f},{share[place]:.4f} fc {by_forecast[place]:.4f} bias {bias:.2f} sd% {np.sqrt(variance[place])/hourly*100:.3f} this {this[place]:.1f} fresh {fresh[place]:.1f} late {answered.late/max(1,answered.requests):.4f}", file=sys.stderr)
-        return place
+        # Where no price reaches the confidence, the least of those that come nearest.
+        keeps = fresh >= min(z, float(fresh.max()) - NEAR)
+        if this.max() > 0.0:
+            keeps &= this >= min(z, float(this.max()) - NEAR)
+        return int(np.argmax(keeps)) if keeps.any() else int(this.argmax())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +187,34 @@ class Foreseen:
     variance: FloatArray  # (prices,)
 
 
+def call_usd(resolved: ResolvedService) -> float:
+    """Dollars of what is passed on to a function; 0 where nothing is."""
+    function = resolved.function
+    if function is None or not (resolved.functions_in_time or resolved.service.late == "function"):
+        return 0.0
+    return function.usd_per_request
+
+
+def learns_price(resolved: ResolvedService, lateness: Lateness) -> bool:
+    """Can a request be late for want of capacity, or by itself? Else what overflows costs a call, and no more."""
+    return lateness.shares is not None or not resolved.functions_in_time
+
+
+def at_price(
+    resolved: ResolvedService, lateness: Lateness, saved: ServedLoad, usd_per_miss: float
+) -> tuple[OverflowPrice, ServedLoad]:
+    """The price of what is not served, and what is served when calls count as parts of a miss."""
+    if lateness.shares is None:
+        return OverflowPrice(usd_per_miss + call_usd(resolved)), saved
+    return OverflowPrice(usd_per_miss), saved.less_calls(call_usd(resolved) / usd_per_miss)
+
+
 def _deviations(left: float, mean: FloatArray, variance: FloatArray, hours: float) -> FloatArray:
     """By how many standard deviations the late requests of `hours` stay below what is left; both are of an hour."""
     return np.asarray((left - mean * hours) / np.sqrt(variance * max(hours, 1e-3) + 1e-12))
 
 
-def _unrest(windows_rps: FloatArray) -> float:
+def unrest(windows_rps: FloatArray) -> float:
     """Standard deviation of the load within the last minute beyond that of Poisson arrivals, in requests/s."""
     windows = windows_rps[-_WINDOWS:]
     windows = windows[np.isfinite(windows)]

@@ -116,7 +116,10 @@ def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
     if not offers:
         return Lateness(patience_s)
     reference = resolved.candidates[cheapest_lasting(resolved, offers)]
-    return Lateness(patience_s, reference.late_shares, reference.capacity_rps)
+    shares = reference.late_shares
+    if shares is not None and shares.rt_max_s != resolved.slo.rt_max_s:
+        shares = None  # counted for another promise
+    return Lateness(patience_s, shares, reference.capacity_rps)
 
 
 def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.promise_price import Law, PromisePrice
+from mark.planning.demand.promise_price import Law, PromisePrice, at_price, learns_price, unrest
 from mark.planning.demand.served_load import ServedLoad, lateness_of, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
@@ -51,7 +51,7 @@ class ExpectedCostMemory:
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
-    law: Law = Law()
+    law: Law = field(default_factory=Law)
 
 
 class ExpectedCostPolicy:
@@ -69,8 +69,7 @@ class ExpectedCostPolicy:
         self._how, self._resolved = how, resolved
         self._steady = chosen = buyable(resolved)
         self._lateness = lateness_of(resolved, chosen)
-        learns = bool(chosen) and (self._lateness.shares is not None or not resolved.functions_in_time)
-        self._promise = PromisePrice(resolved, chosen) if learns else None
+        self._promise = PromisePrice(resolved, chosen) if chosen and learns_price(resolved, self._lateness) else None
         carries = carrier(resolved)
         if carries is not None:
             chosen += (carries,)
@@ -122,13 +121,20 @@ class ExpectedCostPolicy:
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
         if self._promise is not None:
             saved = served_load(forecast, self._lateness)
-            usd_per_miss, law = self._promise.priced(context, saved, memory.law)
+            law = memory.law.seen(context.now_s, context.last_minute_rps, unrest(context.windows_rps), self._lateness)
+            usd_per_miss, law = self._promise.usd_per_miss(
+                context.now_s, forecast, saved, context.answered, law, first=context.first
+            )
             memory = replace(memory, law=law)
-            price = OverflowPrice(self._promise.usd_per_overflow(usd_per_miss))
-            saved = saved.less_calls(self._promise.call_usd / usd_per_miss)
+            price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
         else:
+            usd_per_miss = None
             price = overflow_price(
-                self._resolved, self._steady, context.answered, float(forecast.mean_at(0.5)[0]), self._lateness.patience_s
+                self._resolved,
+                self._steady,
+                context.answered,
+                float(forecast.mean_at(0.5)[0]),
+                self._lateness.patience_s,
             )
             saved = served_load(forecast, self._lateness, spread=price.spread)
         usd_per_overflow = price.usd
@@ -143,7 +149,12 @@ class ExpectedCostPolicy:
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
                 own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
             past = self._fixed.seen(
-                memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, min(usd_per_overflow, self._usd_per_miss(context))
+                memory.past,
+                context.now_s,
+                context.last_minute_rps,
+                own,
+                usd_per_step,
+                min(usd_per_overflow, self._usd_per_miss(context)),
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)
@@ -170,6 +181,7 @@ class ExpectedCostPolicy:
             warm=self._warm(saved.passed_on_rps(capacity_rps)),
             notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
             capacity_rps=self._lateness.holds_rps(capacity_rps, 1.0 - self._resolved.slo.attainment),
+            usd_per_miss=usd_per_miss,
             solver=solver,
             leaving=leaving,
         )
