@@ -132,7 +132,7 @@ class Controller:
     def answered(self) -> Answered:
         """How the SLO was kept in its window."""
         window = self.state.window
-        return Answered() if window is None else window.answered(self._clock.now_s())
+        return Answered() if window is None else window.answered(self._clock.now_s(), self._resolved.slo.window_s)
 
     def price_list(self, ready: Mapping[str, int]) -> PriceList:
         """What one more request and one more miss cost now, by the last plan's belief, while `ready` serve, by offer.
@@ -143,7 +143,7 @@ class Controller:
         fresh = believed is not None and now_s - self.state.believed_s <= _FRESH_S
         forecast = from_now(believed, now_s) if believed is not None and fresh else None
         usd_per_miss = None if self.state.plan is None else self.state.plan.usd_per_miss
-        return price_list(self._resolved, ready, forecast, self.answered(), usd_per_miss)
+        return price_list(self._resolved, ready, forecast, usd_per_miss)
 
     @property
     def repeats(self) -> bool:

@@ -12,8 +12,8 @@ request is one too many. And one more miss is worth
     usd_per_miss = usd,
 
 for at that price the plan avoids it: by a function's call where functions answer in time. Where they do not, it is the
-dual variable of the SLO's budget of misses (mark/planning/demand/slo_budget.py), with the call that a late request
-makes besides.
+price that keeps the promise at its confidence (mark/planning/demand/promise_price.py), with the call that a late
+request makes besides.
 
 What a millisecond of RT_max costs takes more plans: `mark.studies.decision`.
 """
@@ -30,13 +30,12 @@ from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
-from mark.planning.demand.promise_price import call_usd
+from mark.planning.demand.promise_price import call_usd, overflow_price
 from mark.planning.demand.served_load import Lateness, believed_demand, lateness_of, overflow_rps, overflow_slope
-from mark.planning.demand.slo_budget import Answered, OverflowPrice, overflow_price, shed_usd
+from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 
-_NOTHING = Answered()
 _MORE = 0.05  # of the load, by which it is told what one more request costs
 
 
@@ -44,10 +43,9 @@ def price_list(
     resolved: ResolvedService,
     ready: Mapping[str, int],
     forecast: Forecast | None,
-    answered: Answered = _NOTHING,
     usd_per_miss: float | None = None,
 ) -> PriceList:
-    """Prices in the first step of `forecast`, where `ready` instances serve, by offer; `answered` so far in the window.
+    """Prices in the first step of `forecast`, where `ready` instances serve, by offer.
 
     `usd_per_miss` is that of the plan in force, where it has one.
     Without a forecast only what does not depend on the load is known. Offers that are not the service's hold nothing.
@@ -61,12 +59,8 @@ def price_list(
         capped = not math.isinf(resolved.service.max_function_usd_per_hour)
         known = resolved.functions_in_time and not capped
         return PriceList(None, shed_usd(resolved, 0.0) if known else None)
-    load_rps = float(forecast.mean_at(0.5)[0])
-    if usd_per_miss is None:
-        price = overflow_price(resolved, steady, answered, load_rps, lateness.patience_s)
-    else:
-        without_calls = lateness.shares is not None
-        price = OverflowPrice(usd_per_miss + (0.0 if without_calls else call_usd(resolved)))
+    miss_usd = neutral_usd(resolved, steady) if usd_per_miss is None else usd_per_miss
+    price = OverflowPrice(miss_usd) if lateness.shares is not None else overflow_price(resolved, miss_usd)
     held = zip(resolved.offers, resolved.candidates, strict=True)
     capacity_rps = sum(ready.get(offer.name, 0) * one.capacity_rps for offer, one in held)
     return _prices(price, forecast, capacity_rps, lateness, call_usd(resolved))
@@ -75,13 +69,13 @@ def price_list(
 def prices_of(plan: Plan, context: PlanningContext) -> PriceList:
     """The price list where a plan was made; a first fleet is ready at once."""
     ready = plan.counts if context.first else context.fleet.ready()
-    return price_list(context.resolved, ready, context.forecast, context.answered, plan.usd_per_miss)
+    return price_list(context.resolved, ready, context.forecast, plan.usd_per_miss)
 
 
 def _prices(
     price: OverflowPrice, forecast: Forecast, capacity_rps: float, lateness: Lateness, call_usd: float
 ) -> PriceList:
-    demand_rps, weights = believed_demand(forecast, 1, spread=price.spread)
+    demand_rps, weights = believed_demand(forecast, 1)
     demand_rps, capacity = demand_rps[0], np.array(capacity_rps)
     if lateness.shares is not None:
         instances = capacity_rps / lateness.unit_rps

@@ -195,5 +195,17 @@ def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: lis
     what = f"no offer meets the SLO of {service.name} (RT_max {service.slo.rt_max_s * 1e3:g} ms)"
     if not times:
         return f"{what}: no type it may buy has a profile of {service.model}"
+    found_in_time = [
+        (1.0 - late_alone(one, service.slo.rt_max_s), name)
+        for name, profile in found
+        if isinstance(one := candidate(profile, service.slo, service.batching), Candidate)
+    ]
+    if found_in_time:
+        share, name = max(found_in_time)
+        return (
+            f"no offer meets the SLO of {service.name} ({service.slo.attainment:.2%} within "
+            f"{service.slo.rt_max_s * 1e3:g} ms): closest is {name}, where at most {share:.2%} take less than RT_max, "
+            f"however many instances there are"
+        )
     least_s, name = min(times)
     return f"{what}: closest is {name} with {least_s * 1e3:.1f} ms for one {service.model} request"

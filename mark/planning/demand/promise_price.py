@@ -31,7 +31,7 @@ from mark.domain.load import Forecast
 from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S, STEP_S
 from mark.planning.demand.served_load import Lateness, ServedLoad, believed_demand, cheapest_lasting, lateness_of
-from mark.planning.demand.slo_budget import Answered, OverflowPrice
+from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 
 # Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
 GRID = np.geomspace(0.1, 30.0, 21)
@@ -64,17 +64,19 @@ class Law:
     hours: tuple[Hour, ...] = ()
     coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
 
-    def seen(self, now_s: float, load_rps: float | None, unrest_rps: float, lateness: Lateness) -> Law:
-        """With the minute that ended now: `load_rps` came, with a deviation of `unrest_rps` within it (`unrest`)."""
-        due = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
-        law = replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
-        if not due or load_rps is None or not math.isfinite(load_rps):
-            return law
-        _, capacity_rps, used = due[-1]
-        loads = np.maximum(0.0, load_rps + unrest_rps * _POINTS)
-        late = (lateness.late_rps(loads[:, None], np.array(capacity_rps)) * _WEIGHTS[:, None]).sum(axis=0) * STEP_S
+    def due(self, now_s: float) -> tuple[FloatArray, int] | None:
+        """Capacity by price, and the price in use, of the minute that ended now; None where nothing was asked for."""
+        asked = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
+        return (np.array(asked[-1][1]), asked[-1][2]) if asked else None
+
+    def since(self, now_s: float) -> Law:
+        """Without the choices of minutes that are over."""
+        return replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
+
+    def counted(self, now_s: float, load_rps: float, late: FloatArray, used: int) -> Law:
+        """With the minute that ended now: the late requests of each price (prices,), and which one was in use."""
         number = math.floor((now_s - STEP_S) / HOUR_S)
-        last = law.hours[-1] if law.hours and law.hours[-1].number == number else None
+        last = self.hours[-1] if self.hours and self.hours[-1].number == number else None
         before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0)
         hour = Hour(
             number,
@@ -82,8 +84,8 @@ class Law:
             tuple((np.array(before.late) + late).tolist()),
             before.used + float(late[used]),
         )
-        earlier = law.hours if last is None else law.hours[:-1]
-        return replace(law, hours=(*earlier, hour)[-KEPT_HOURS:])
+        earlier = self.hours if last is None else self.hours[:-1]
+        return replace(self, hours=(*earlier, hour)[-KEPT_HOURS:])
 
     def asked(self, at_s: float, capacity_rps: FloatArray, used: int) -> Law:
         """With what each price asks for in the minute that begins at `at_s`; asked again, the last counts."""
@@ -110,7 +112,19 @@ class PromisePrice:
         shares = self.lateness.shares
         self._clustering = 1.0 if shares is None else shares.clustering(self._allowed)
         self.prices_usd = GRID * offer.usd_per_s / candidate.capacity_rps / self._allowed
-        self._call_usd = call_usd(resolved)
+        self._call_usd, self._capped_rps = call_usd(resolved), 0.0
+        if self.lateness.shares is None:
+            self._capped_rps = capped_rps(resolved)
+
+    def seen(self, law: Law, now_s: float, load_rps: float | None, windows_rps: FloatArray) -> Law:
+        """The law with the minute that ended now, in which `load_rps` came, by windows of 5 s; None: unknown."""
+        due, law = law.due(now_s), law.since(now_s)
+        if due is None or load_rps is None or not math.isfinite(load_rps):
+            return law
+        capacity_rps, used = due
+        loads = np.maximum(0.0, load_rps + unrest(windows_rps) * _POINTS)
+        late_rps = np.maximum(0.0, self.lateness.late_rps(loads[:, None], capacity_rps) - self._capped_rps)
+        return law.counted(now_s, load_rps, _WEIGHTS @ late_rps * STEP_S, used)
 
     def usd_per_miss(
         self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
@@ -122,7 +136,7 @@ class PromisePrice:
         lead = 0 if first else min(self._boot_steps, saved.steps - 1)
         capacity_rps = self._asked(saved, lead)
         demand, weights = believed_demand(forecast, lead + 1)
-        late = self.lateness.late_rps(demand[lead][:, None], capacity_rps)
+        late = np.maximum(0.0, self.lateness.late_rps(demand[lead][:, None], capacity_rps) - self._capped_rps)
         mean = weights @ late
         foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
         place = self._place(answered, law, foreseen, float(np.diff(saved.load).mean()))
@@ -137,8 +151,12 @@ class PromisePrice:
         def at(sums: FloatArray) -> FloatArray:
             return np.asarray(np.interp(capacity_rps, levels, sums[:, step + 1] - sums[:, step]))
 
-        late_rps = saved.load[step + 1] - saved.load[step] - at(saved.served)
-        called_rps = late_rps if saved.called is None else at(saved.called)
+        left_rps = saved.load[step + 1] - saved.load[step] - at(saved.served)
+        late_rps = np.maximum(0.0, left_rps - self._capped_rps)
+        if saved.called is not None:
+            called_rps = at(saved.called)
+        else:
+            called_rps = np.minimum(left_rps, self._capped_rps) if self._capped_rps > 0.0 else left_rps
         usd = capacity_rps / self._unit_rps * self._unit_usd + self._call_usd * STEP_S * called_rps
         best = (usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)
         return np.asarray(capacity_rps[best])
@@ -196,17 +214,25 @@ def call_usd(resolved: ResolvedService) -> float:
 
 
 def learns_price(resolved: ResolvedService, lateness: Lateness) -> bool:
-    """Can a request be late for want of capacity, or by itself? Else what overflows costs a call, and no more."""
-    return lateness.shares is not None or not resolved.functions_in_time
+    """Can a request be late, or find neither room nor a function? Else what overflows costs a call, and no more."""
+    return lateness.shares is not None or not math.isinf(capped_rps(resolved))
+
+
+def overflow_price(resolved: ResolvedService, usd_per_miss: float) -> OverflowPrice:
+    """The price of what capacity has no room for, where nothing was counted."""
+    if not resolved.functions_in_time:
+        return OverflowPrice(usd_per_miss + call_usd(resolved))
+    usd, capped = call_usd(resolved), capped_rps(resolved)
+    return OverflowPrice(usd) if math.isinf(capped) else OverflowPrice(usd, capped, max(usd, usd_per_miss))
 
 
 def at_price(
     resolved: ResolvedService, lateness: Lateness, saved: ServedLoad, usd_per_miss: float
 ) -> tuple[OverflowPrice, ServedLoad]:
     """The price of what is not served, and what is served when calls count as parts of a miss."""
-    if lateness.shares is None:
-        return OverflowPrice(usd_per_miss + call_usd(resolved)), saved
-    return OverflowPrice(usd_per_miss), saved.less_calls(call_usd(resolved) / usd_per_miss)
+    if lateness.shares is not None:
+        return OverflowPrice(usd_per_miss), saved.less_calls(call_usd(resolved) / usd_per_miss)
+    return overflow_price(resolved, usd_per_miss), saved
 
 
 def _deviations(left: float, mean: FloatArray, variance: FloatArray, hours: float) -> FloatArray:

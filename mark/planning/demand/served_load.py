@@ -313,11 +313,10 @@ def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience
             served[k, t + 1] = total
 
 
-def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> tuple[FloatArray, FloatArray]:
+def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatArray]:
     """Rates that stand for the believed load: (steps, points) in requests/s, and the weight of each point, (points,).
 
-    The points are the forecast's quantiles, with the unrest within a step around each. `spread`: the weight of the
-    quantiles, the rest being the median's (`OverflowPrice`).
+    The points are the forecast's quantiles, with the unrest within a step around each.
     """
     place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
     low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
@@ -328,10 +327,6 @@ def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> t
     # Beyond the highest level as far as a normal distribution goes on.
     beyond = np.maximum(_normal_at(_LEVELS) / _normal_at(forecast.levels[-1:]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
-    equal = _EQUAL
-    if spread < 1.0:
-        mean = np.vstack([mean, middle])
-        equal = np.append(spread * _EQUAL, 1.0 - spread)
     # What 5 s peaks show beyond Poisson arrivals, which the formulas know of. Below a request in 5 s they show nothing:
     # a single one is a peak of many times the mean.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
@@ -342,13 +337,13 @@ def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> t
     # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
-    return demand.reshape(mean.shape[1], -1), np.outer(equal, shares).ravel()
+    return demand.reshape(mean.shape[1], -1), np.outer(_EQUAL, shares).ravel()
 
 
-def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON, *, spread: float = 1.0) -> ServedLoad:
+def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) -> ServedLoad:
     """What capacity would serve, expected over what is believed of the load (`believed_demand`)."""
     steps = min(steps, forecast.steps)
-    demand, weights = believed_demand(forecast, steps, spread=spread)
+    demand, weights = believed_demand(forecast, steps)
     if lateness.shares is not None:
         return _served_by_count(demand, weights, lateness.shares, lateness.unit_rps)
     highest = float(demand.max())

@@ -21,7 +21,7 @@ from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
 from mark.planning.demand.promise_price import at_price
 from mark.planning.demand.served_load import lateness_of, served_load
-from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
+from mark.planning.demand.slo_budget import neutral_usd, shed_usd
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
 from mark.planning.port import PlanningContext
@@ -131,13 +131,8 @@ class _Scales:
         self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = context.forecast.by_minute()
         lateness = lateness_of(resolved, steady)
-        if plan.usd_per_miss is not None:
-            saved = served_load(self._forecast, lateness)
-            price, self._saved = at_price(resolved, lateness, saved, plan.usd_per_miss)
-        else:
-            load_rps = float(context.forecast.mean_at(0.5)[0])
-            price = overflow_price(resolved, steady, context.answered, load_rps, lateness.patience_s)
-            self._saved = served_load(self._forecast, lateness, spread=price.spread)
+        usd_per_miss = neutral_usd(resolved, steady) if plan.usd_per_miss is None else plan.usd_per_miss
+        price, self._saved = at_price(resolved, lateness, served_load(self._forecast, lateness), usd_per_miss)
         self._lateness, self._allowed_late = lateness, 1.0 - resolved.slo.attainment
         self._overflow_price, self._usd_per_overflow = price, price.usd
         # What a request may be worth to a fleet: a call, or, of those that functions may not take, a refusal.

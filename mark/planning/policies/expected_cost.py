@@ -11,7 +11,7 @@ with the launch as its set-up cost; and what runs is swapped for something cheap
 is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
 
 Where functions cannot answer within RT_max, or there are none, what is left over is late or refused. Such a miss costs
-what the budget of misses makes it cost (mark/planning/demand/slo_budget.py), and a function call where one is made.
+what keeps the promise at its confidence (mark/planning/demand/promise_price.py), and a function call where one is made.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.promise_price import Law, PromisePrice, at_price, learns_price, unrest
+from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, learns_price
 from mark.planning.demand.served_load import ServedLoad, lateness_of, served_load
-from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
+from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
@@ -119,24 +119,15 @@ class ExpectedCostPolicy:
         if not self._offers:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
+        saved = served_load(forecast, self._lateness)
+        usd_per_miss, price = None, OverflowPrice(call_usd(self._resolved))
         if self._promise is not None:
-            saved = served_load(forecast, self._lateness)
-            law = memory.law.seen(context.now_s, context.last_minute_rps, unrest(context.windows_rps), self._lateness)
+            law = self._promise.seen(memory.law, context.now_s, context.last_minute_rps, context.windows_rps)
             usd_per_miss, law = self._promise.usd_per_miss(
                 context.now_s, forecast, saved, context.answered, law, first=context.first
             )
             memory = replace(memory, law=law)
             price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
-        else:
-            usd_per_miss = None
-            price = overflow_price(
-                self._resolved,
-                self._steady,
-                context.answered,
-                float(forecast.mean_at(0.5)[0]),
-                self._lateness.patience_s,
-            )
-            saved = served_load(forecast, self._lateness, spread=price.spread)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory.burstables)
@@ -154,7 +145,7 @@ class ExpectedCostPolicy:
                 context.last_minute_rps,
                 own,
                 usd_per_step,
-                min(usd_per_overflow, self._usd_per_miss(context)),
+                min(usd_per_overflow, self._usd_per_overflow),
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)
@@ -210,14 +201,6 @@ class ExpectedCostPolicy:
             late_share=1.0 - self._resolved.slo.attainment,
             lateness=self._lateness,
         )
-
-    def _usd_per_miss(self, context: PlanningContext) -> float:
-        """At the price by which fixed fleets are judged: less where the budget is spent slower than the window passes.
-
-        Never more: a budget that is gone does not say that capacity should have been held all the time.
-        """
-        factor = min(1.0, price_factor(context.answered, self._resolved.slo))
-        return shed_usd(self._resolved, neutral_usd(self._resolved, self._steady) * factor)
 
     def _held(self, fleet: FixedFleet) -> str:
         return (

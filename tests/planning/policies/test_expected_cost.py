@@ -86,7 +86,7 @@ def test_a_small_load_has_one_instance_if_functions_are_slow(
     of = small(function_ms=function_ms)
     assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 1}), forecast(0.5)).counts == {SMALL: 1}
-    assert decided(of, Fleet(()), forecast(0.01)).counts == {}
+    assert decided(of, Fleet(()), forecast(1e-4)).counts == {}
     assert decided(small(), Fleet(()), forecast(0.5)).counts == {}
     assert decided(small(function_ms=function_ms, max_usd_per_hour=0.1), Fleet(()), forecast(0.5)).counts == {}
 

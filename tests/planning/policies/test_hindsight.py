@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mark.domain.arrays import BoolArray, IntArray
 from mark.domain.load import Forecast
 from mark.domain.service import ResolvedService
-from mark.planning.demand.served_load import overflow_rps
+from mark.planning.demand.served_load import Lateness, overflow_rps
 from mark.planning.policies.burstable import Seen
 from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
 from mark.planning.policies.hindsight import ENOUGH_S, HALF_LIFE_S, MOST_INSTANCES, FixedFleet, FixedFleets, PastCosts
@@ -34,7 +34,7 @@ def fleets(committed: tuple[int, int] = (0, 0), most: tuple[int, int] = (4, 2)) 
         np.array(committed),
         np.array(most),
         late_share=0.02,
-        patience_s=PATIENCE_S,
+        lateness=Lateness(PATIENCE_S),
     )
 
 

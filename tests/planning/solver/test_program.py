@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.planning.demand.served_load import served_load
+from mark.planning.demand.served_load import Lateness, served_load
 from mark.planning.solver.program import Program, Solution, held, overflow_usd, price, prune, violation, wanted_now
 from tests.planning.build import forecast
 from tests.planning.solver.programs import drawn, least_usd, program
@@ -179,7 +179,7 @@ def test_what_even_the_last_level_leaves_is_paid_for() -> None:
 @pytest.mark.parametrize("rate", [0.0, 0.1, 20.0, 9000.0])
 def test_the_planners_savings_make_a_program(rate: float) -> None:
     """Whatever the load; all of it overflows without capacity."""
-    saved = served_load(forecast(rate, 0.4, 1.3), 0.3)
+    saved = served_load(forecast(rate, 0.4, 1.3), Lateness(0.3))
     found = overflow_usd(saved.served, None, 1.0, 60.0)
     of = replace(program(load_rps=(1.0,)), overflow_usd=found, spacing_rps=saved.spacing_rps)
     assert of.overflow_usd[:, 0] == pytest.approx(60.0 * rate, rel=1e-2, abs=1e-6)
