@@ -10,11 +10,12 @@ import pytest
 from mark.config.service_file import load_service
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate, Profile, ProfileRow
-from mark.domain.service import ServiceConfig
+from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import Slo
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.late_counting import TYPICAL, count_late_shares, counted, late_alone
 from mark.profiling.policy import candidate
+from tests.planning.build import resolved, sold
 
 SLO = Slo(0.1, 0.99)
 
@@ -66,7 +67,9 @@ def test_a_service_time_that_is_late_alone_is_a_lognormal_tail() -> None:
 
 def test_a_fleet_carries_more_than_its_instances_alone(shares: LateShares) -> None:
     carried = [shares.carries_rps(n, 0.01) for n in (1, 2, 4, 16)]
-    assert carried[0] * 2 < carried[1] and carried[1] * 2 < carried[2] and carried[2] * 4 < carried[3]
+    assert carried[0] * 2 < carried[1]
+    assert carried[1] * 2 < carried[2]
+    assert carried[2] * 4 < carried[3]
 
 
 def test_the_least_fleet_keeps_the_share_and_one_instance_less_does_not(shares: LateShares) -> None:
@@ -87,19 +90,17 @@ def test_without_instances_everything_is_late(shares: LateShares) -> None:
 
 def test_what_a_function_answers_in_time_is_a_call_and_no_miss() -> None:
     services = service(Slo(0.5, 0.99))
-    function = resolved_function(services)
+    function = a_function()
     found = count_late_shares(usual(slo=Slo(0.5, 0.99)), services, function)
-    assert found.calls_without == 1.0 and found.late_without == 0.0
+    assert found.calls_without == 1.0
+    assert found.late_without == 0.0
     assert found.late_at(1e5, 1.0) < 0.01 < found.calls_at(1e5, 1.0)
 
 
-def resolved_function(services: ServiceConfig) -> object:
-    from mark.simulation.inputs import open_service
-    from mark.simulation.request import RunRequest
-
-    resolved = open_service(RunRequest(trace="", service="inception-v3-2026"))
-    assert resolved.function is not None
-    return replace(resolved.function, warm_s=0.3)
+def a_function() -> FunctionUse:
+    function = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}).function
+    assert function is not None
+    return replace(function, warm_s=0.3)
 
 
 def test_equal_questions_have_one_answer(shares: LateShares) -> None:
