@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mark.domain.profile import Candidate
-from mark.kernel import hedging
+from mark.kernel import hedging, known
 from mark.kernel.compiled import Prepared
 from mark.kernel.copies import (
     AGAIN,
@@ -29,7 +29,7 @@ from mark.kernel.copies import (
     with_requests,
 )
 from mark.kernel.stage import StageSimulation
-from mark.kernel.state import ALB, INF, Floats
+from mark.kernel.state import ALB, CROWDED, INF, Floats
 from mark.rules import second_attempts
 
 
@@ -80,6 +80,7 @@ class HedgedStage(StageSimulation):
         lost = hedging.lose(self._st, copies, number)
         self._st.slots["free_s"][number] = at_s
         self._st.worker_free_s[number, :] = copies.free_s[number, :] = at_s
+        self._forget_batches(number)
         self._lost_requests += lost
         copies.again[:lost].sort()
         copies.number[[AGAIN, AGAIN_AT, GIVEN_UP]] = lost, 0, 0
@@ -152,7 +153,9 @@ class HedgedStage(StageSimulation):
             why = self._copies.number[STOPPED]
             if why == DONE:
                 return int(first)
-            if why == NO_ROOM:
+            if self._st.counter[CROWDED]:
+                self._st = known.with_longer_rings(self._st)
+            elif why == NO_ROOM:
                 copies = self._copies
                 more = with_batches(copies, len(copies.size)) if copies.number[FREE] < 0 else with_requests(copies)
                 self._copies = more

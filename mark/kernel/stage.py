@@ -12,7 +12,7 @@ from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
-from mark.kernel import functions, loop, service
+from mark.kernel import functions, known, loop, service
 from mark.kernel.accounting import Accounting
 from mark.kernel.compiled import Prepared
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
@@ -21,6 +21,7 @@ from mark.kernel.lost import Lost, ended
 from mark.kernel.state import (
     ACTIVE,
     ALB,
+    CROWDED,
     FEWEST_IN_FLIGHT,
     IDLE_COUNT,
     INF,
@@ -102,8 +103,9 @@ class StageSimulation:
         self._stale = True
         largest = max((c.policy.n_batch for c in self._candidates), default=1)
         most_workers = max((c.workers for c in self._candidates), default=1)
-        counter = np.zeros(4, dtype=np.int64)
+        counter = np.zeros(5, dtype=np.int64)
         counter[RANDOM] = seed
+        queues, batches = known.none_known(faults.any or any(c.sigma != 0.0 for c in self._candidates))
         self._st = Stage(
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
@@ -121,6 +123,9 @@ class StageSimulation:
             leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
             faults=fault_state(faults, seed),
+            queues=queues,
+            batches=batches,
+            played_s=np.zeros(most_workers),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = functions.pool_for(function)
@@ -137,6 +142,7 @@ class StageSimulation:
         own = self._st.slots[number]
         own["kind"], own["free_s"], own["open_size"] = kind, at_s, 0
         self._st.worker_free_s[number, :] = at_s
+        self._forget_batches(number)
         self._ready.add(number)
         self._stale = True
 
@@ -169,6 +175,7 @@ class StageSimulation:
         self.drain(number, at_s)
         self._st.faults.crash_s[number] = INF
         self._st.slots["free_s"][number] = self._st.worker_free_s[number, :] = at_s
+        self._forget_batches(number)
         lost = self._lost.crashed(number)
         again = ~lost.again & (self._routing != ALB)
         budget = second_attempts.grown(self._second_attempts, self.arrived - self._arrived_then)
@@ -252,7 +259,10 @@ class StageSimulation:
                 self._has_rows,
                 self._lost is None,
             )
-            if not self._has_rows or not self._out.rows[0]:
+            crowded = self._st.counter[CROWDED] > 0
+            if crowded:
+                self._st = known.with_longer_rings(self._st)
+            if not crowded and (not self._has_rows or not self._out.rows[0]):
                 return int(first)
             if self._lost is not None:
                 self._departed()
@@ -349,11 +359,17 @@ class StageSimulation:
             flight_s=_padded(st.flight_s, more),
             turn=_padded(st.turn, more),
             faults=with_slots(st.faults, more),
+            queues=_padded(st.queues, more),
+            batches=_padded(st.batches, more),
         )
         self._st.slots["leaf"][have:] = -1
         self._st.slots["flight_next_s"][have:] = INF
         # One arrival may find every open batch due, after all but the last place of a chunk is filled.
         self._out = buffer(CHUNK + self._st.members.size + 1, self._has_rows)
+
+    def _forget_batches(self, number: int) -> None:
+        queue = self._st.queues[number]
+        queue["first"], queue["count"], queue["behind_s"] = 0, 0, 0.0
 
     def _settle(self, number: int) -> None:
         """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""

@@ -26,7 +26,7 @@ INF = np.inf
 # Values of `routing`
 LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT, ALB = range(4)
 # Positions in Stage.counter
-ACTIVE, READY, RANDOM, REQUEST = range(4)
+ACTIVE, READY, RANDOM, REQUEST, CROWDED = range(5)
 # Positions in FunctionPool.number
 IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
 WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
@@ -62,6 +62,24 @@ MEMBER = np.dtype(
         ("arrival_s", np.float64),
         ("promise_s", np.float64),  # within which the batch answers it; infinite: it fills
         ("request", np.int64),
+    ]
+)
+# What a bouncer knows of a replica whose service times vary (mark.kernel.known)
+QUEUE = np.dtype(
+    [
+        ("first", np.int64),  # place of its oldest batch
+        ("count", np.int64),  # closed batches that may not have ended
+        ("behind_s", np.float64),  # mean service of all of them but the first
+        ("opened_s", np.float64),  # arrival of the first request in the open batch,
+        ("open_start_s", np.float64),  # and the expected start when a request joined it last
+        ("closed", np.int64),  # batches that ever closed
+    ]
+)
+BATCH = np.dtype(
+    [
+        ("given_s", np.float64),  # when a worker gets it; the bouncer learns of it then
+        ("end_s", np.float64),  # when the worker is free again; likewise
+        ("mean_s", np.float64),
     ]
 )
 
@@ -114,6 +132,9 @@ class Stage(NamedTuple):
     leaf_slot: Ints  # [L]
     counter: Ints
     faults: FaultState
+    queues: Records  # [S] of QUEUE; none where every batch takes as long as predicted
+    batches: Records  # [S, Q] of BATCH, rings of the closed batches; Q is a power of two, or 0 as above
+    played_s: Floats  # [C] while closed batches are played through
 
 
 class FunctionPool(NamedTuple):

@@ -565,12 +565,14 @@ class Bouncer:
         """When a worker is free for the batch behind all closed ones; keeps the answer for as long as it holds."""
         free = [batch.free_s(now_s) for batch in self._running]
         free += [now_s] * self._idle
-        free += [back_s for back_s in self._back_s if back_s >= now_s]
+        back = [back_s for back_s in self._back_s if back_s >= now_s]
+        free += back
         if not free:
             free.append(NEVER_S)
         heapify(free)
-        # What is said of a worker is wrong from then on; of an idle one a moment later.
-        self._settled_s = -NEVER_S if self._idle else free[0]
+        # The times hold until a worker overruns its batch, also where it has the next one ahead; with an idle worker
+        # they hold for now only.
+        self._settled_s = -NEVER_S if self._idle else min([b.end_s for b in self._running] + back, default=NEVER_S)
         if len(free) == 1:
             free[0] += self._backlog_s
         elif len(self._closed) <= _DEEP:
