@@ -66,7 +66,12 @@ def simulated(kind: Candidate, arrivals_s: Floats) -> float:
 
 def live(kind: Candidate, arrivals_s: Floats, *, ahead: bool) -> float:
     """The late share by the bouncer of `mark serve`; with `ahead` workers may have the next batch already."""
-    bouncer = Bouncer(FixedTimes(kind.service_s.tolist(), kind.policy.n_batch), rt_max_s=RT_MAX_S, workers=kind.workers)
+    bouncer = Bouncer(
+        FixedTimes(kind.service_s.tolist(), kind.policy.n_batch),
+        rt_max_s=RT_MAX_S,
+        variation=kind.variation,
+        workers=kind.workers,
+    )
     ends: list[tuple[float, int, Batch]] = []
     begun = in_time_count = 0
 

@@ -247,7 +247,7 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
     kind = of_slot(st, slot).kind
     full = of_kind(st, kind).n_batch
     varies = known.varies(st)
-    if varies and of_slot(st, slot).open_size > 0 and not loop.joins_still(st, slot, known.free_s(st, slot, now_s)):
+    if varies and of_slot(st, slot).open_size > 0 and known.queue_of(st, slot).joins == 0:
         close(st, cp, slot, now_s)
     size = of_slot(st, slot).open_size
     if size == 0:

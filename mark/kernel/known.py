@@ -162,3 +162,15 @@ def behind_open_s(st: Stage, slot: int, free: float) -> float:
         return until_s
     st.played_s[_earliest(st, workers)] = until_s
     return st.played_s[_earliest(st, workers)]
+
+
+@compiled
+def closed_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
+    """Squared mean times of the closed batches that have not ended, summed; and does one of them wait for a worker?"""
+    squares, waits = 0.0, False
+    for nth in range(queue_of(st, slot).count):
+        batch = _batch(st, slot, nth)
+        if batch.end_s > now_s:
+            squares += batch.mean_s * batch.mean_s
+            waits |= batch.given_s > now_s
+    return squares, waits

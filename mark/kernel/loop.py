@@ -23,6 +23,7 @@ _in_time = compiled(admission.in_time)
 _start_s = compiled(batching.start_s)
 _joins = compiled(batching.joins)
 _reserve_s = compiled(batching.reserve_s)
+_margin_s = compiled(admission.margin_s)
 _better = compiled(routing.better)
 TOLERANCE_S = admission.TOLERANCE_S
 # More than there are requests in a run; times the most that a replica can have in flight it is still a whole number.
@@ -184,7 +185,7 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, start: float, mixe
 
 
 @compiled
-def joins_still(st: Stage, slot: int, free: float) -> bool:
+def _joins_still(st: Stage, slot: int, free: float) -> bool:
     """May one more request join the open batch, now that a worker is expected to be free for it then?
 
     That was settled when the batch last grew, unless a worker has overrun since.
@@ -205,12 +206,12 @@ def expected_start_s(st: Stage, slot: int, now_s: float) -> float:
 
 @compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
-    """An admitted request starts at once, joins the open batch, or opens one."""
+    """An admitted request starts at once, joins the open batch, or opens one. After `expected_latency_s`."""
     own = of_slot(st, slot)
     kind = own.kind
     row = of_kind(st, kind)
     varies = known.varies(st)
-    if varies and own.open_size > 0 and not joins_still(st, slot, known.free_s(st, slot, now_s)):
+    if varies and own.open_size > 0 and known.queue_of(st, slot).joins == 0:
         start_open(st, out, slot, now_s)
     size = own.open_size
     if size == 0:
@@ -248,10 +249,12 @@ def _known_completion(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
     row = of_kind(st, own.kind)
     free = known.free_s(st, slot, now_s)
     opened, size = now_s, 0
+    queue.joins = 1
     if own.open_size > 0:
-        if joins_still(st, slot, free):
+        if _joins_still(st, slot, free):
             opened, size = queue.opened_s, own.open_size
         else:
+            queue.joins = 0
             free = known.behind_open_s(st, slot, free)
     waits = size == 0 and (row.window_s > 0.0 or free > now_s)
     if free <= now_s and not known.has_idle(st, slot, now_s):
@@ -262,9 +265,7 @@ def _known_completion(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
 
 @compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
-    """Completion that a request arriving now would see on this replica, without overhead."""
-    if known.varies(st):
-        return _known_completion(st, slot, now_s)[0]
+    """Completion that a request arriving now would see on this replica, without overhead; with certain times."""
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
     size = own.open_size
@@ -295,12 +296,15 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
         return -1
     first = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     second = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
+    best, best_finish, best_open = -1, INF, False
     for slot in (first, second):
         _start_if_due(st, out, slot, now_s)
-    one, other = of_slot(st, first), of_slot(st, second)
-    a = _expected(st, first, now_s) + of_kind(st, one.kind).overhead_s
-    b = _expected(st, second, now_s) + of_kind(st, other.kind).overhead_s
-    return first if _better(a, one.open_size > 0, first, b, other.open_size > 0, second) else second
+        own = of_slot(st, slot)
+        finish = _known_completion(st, slot, now_s)[0] if known.varies(st) else _expected(st, slot, now_s)
+        finish += of_kind(st, own.kind).overhead_s
+        if best < 0 or _better(finish, own.open_size > 0, slot, best_finish, best_open, best):
+            best, best_finish, best_open = slot, finish, own.open_size > 0
+    return best
 
 
 @compiled
@@ -461,6 +465,23 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
 
 
 @compiled
+def _known_margin_s(st: Stage, slot: int, now_s: float) -> float:
+    """For the scatter of the batches up to the one of a request that arrives now. After `_known_completion`."""
+    own = of_slot(st, slot)
+    kind, size = own.kind, own.open_size
+    if st.kinds.variation[kind] == 0.0:
+        return 0.0
+    before, waits = known.closed_s2(st, slot, now_s)
+    if not waits:
+        return 0.0
+    if size > 0 and known.queue_of(st, slot).joins == 0:
+        before += batch_s(st, kind, size) ** 2
+        size = 0
+    squares = before / of_kind(st, kind).workers + batch_s(st, kind, size + 1) ** 2
+    return _margin_s(waits, squares, st.kinds.variation[kind])
+
+
+@compiled
 def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     """What a bouncer reckons with: as if a batch that the request opens and that waits were full already."""
     own = of_slot(st, slot)
@@ -468,7 +489,7 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     if known.varies(st):
         finish, waits = _known_completion(st, slot, now_s)
         reserve = _reserve_s(waits, batch_s(st, own.kind, 1), batch_s(st, own.kind, row.n_batch))
-        return finish + row.overhead_s - now_s + reserve
+        return finish + row.overhead_s - now_s + reserve + _known_margin_s(st, slot, now_s)
     latency = _expected(st, slot, now_s) + row.overhead_s - now_s
     if own.open_size == 0:
         waits = row.n_batch > 1 and (row.window_s > 0.0 or own.free_s > now_s)

@@ -373,6 +373,7 @@ class StageSimulation:
                 row = kinds.rows[k]
                 row["n_batch"], row["window_s"], row["workers"] = c.policy.n_batch, c.policy.w_batch_s, c.workers
                 row["overhead_s"], row["sigma"], row["horizon_s"] = c.overhead_s, c.sigma, self._horizons_s[index]
+                kinds.variation[k] = c.variation
                 kinds.service_s[k, : c.policy.n_batch + 1] = c.service_s / factor
             self._st = self._st._replace(kinds=kinds)
             self._stale = True
@@ -506,5 +507,6 @@ def _kinds(kinds: int, largest: int) -> Kinds:
     return Kinds(
         rows=np.zeros(kinds, dtype=KIND),
         service_s=np.zeros((kinds, largest + 1)),
+        variation=np.zeros(kinds),
         active=np.zeros(kinds, dtype=np.int64),
     )

@@ -72,6 +72,7 @@ QUEUE = np.dtype(
         ("behind_s", np.float64),  # mean service of all of them but the first
         ("opened_s", np.float64),  # arrival of the first request in the open batch,
         ("open_start_s", np.float64),  # and the expected start when a request joined it last
+        ("joins", np.int64),  # 0: the request that was last reckoned with opens a batch behind the open one
         ("closed", np.int64),  # batches that ever closed
     ]
 )
@@ -89,6 +90,7 @@ class Kinds(NamedTuple):
 
     rows: Records  # [K] of KIND
     service_s: Floats  # [K, N+1]
+    variation: Floats  # [K] squared coefficient of variation of service
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
 
 

@@ -183,7 +183,7 @@ class Replica:
     def __init__(self, world: World, number: int, candidate: int) -> None:
         self.world, self.number, self.kind = world, number, world.case.candidates[candidate]
         self.speed = 1.0
-        self.running: list[tuple[float, float]] = []  # when each busy worker will be free, and is expected to be
+        self.running: list[tuple[float, float, float]] = []  # when it ends, should end, and its mean time
         self.closes = 0
         self.closed: deque[Batch] = deque()
         self.open: Batch | None = None
@@ -214,7 +214,7 @@ class Replica:
         """When workers should be free for the batch behind all closed ones, a heap: the closed ones are played."""
         now = self.world.env.now
         idle = self.kind.workers - len(self.running)
-        free = [*(max(now, expected_s) for _, expected_s in self.running), *[now] * idle]
+        free = [*(max(now, expected_s) for _, expected_s, _ in self.running), *[now] * idle]
         heapq.heapify(free)
         for batch in self.closed:
             heapq.heapreplace(free, free[0] + batch.service_s)
@@ -262,6 +262,18 @@ class Replica:
         largest = self.kind.policy.n_batch
         waits = largest > 1 and (self.window_s > 0.0 or self.free_for_next_s() > self.world.env.now)
         return batching.reserve_s(waits, self.service_s(1), self.service_s(largest))
+
+    def margin_s(self) -> float:
+        """Time that the bouncer keeps back for scatter, behind a batch that waits."""
+        means_s = [*(mean_s for _, _, mean_s in self.running), *(batch.service_s for batch in self.closed)]
+        size = 0
+        if self.open is not None:
+            size = len(self.open.members)
+            if self.joined() is None:
+                means_s.append(self.service_s(size))
+                size = 0
+        squares = sum(mean_s**2 for mean_s in means_s) / self.kind.workers + self.service_s(size + 1) ** 2
+        return admission.margin_s(bool(self.closed), squares, self.kind.variation)
 
     def take(self, request: int, promise_s: float) -> None:
         env = self.world.env
@@ -317,12 +329,12 @@ class Replica:
                 return
             batch = self.closed.popleft()
             begin, finish = self.troubles.begins_s(now), self.end_s(now, batch)
-            busy = finish, now + batch.service_s
+            busy = finish, now + batch.service_s, batch.service_s
             self.running.append(busy)
             self.world.started(self, batch, begin, finish)
             self.world.env.process(self.serve(busy, finish - now))
 
-    def serve(self, busy: tuple[float, float], service_s: float) -> Generator[simpy.Event, Any, Any]:
+    def serve(self, busy: tuple[float, float, float], service_s: float) -> Generator[simpy.Event, Any, Any]:
         yield self.world.env.timeout(service_s)
         self.running.remove(busy)
         self.start_what_is_due()
@@ -437,7 +449,7 @@ class World:
         best = self.choose()
         if best is not None:
             best.asked.append(request)
-        latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
+        latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s() + best.margin_s()
         if best is not None and admission.in_time(latency, horizon):
             self.outcome.promised.append(request)
             best.take(request, horizon)
