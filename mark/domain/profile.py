@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -118,6 +119,11 @@ class Candidate:
     @property
     def workers(self) -> int:
         return self.profile.workers
+
+    @property
+    def variation(self) -> float:
+        """The squared coefficient of variation of a batch's time; exponential (tests) for a sigma below 0."""
+        return 1.0 if self.sigma < 0.0 else math.expm1(self.sigma**2)
 
     @property
     def overhead_s(self) -> float:
