@@ -30,7 +30,14 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
 from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S, STEP_S
-from mark.planning.demand.served_load import Lateness, ServedLoad, believed_demand, cheapest_lasting, lateness_of
+from mark.planning.demand.served_load import (
+    Lateness,
+    ServedLoad,
+    believed_demand,
+    cheapest_lasting,
+    lateness_of,
+    unrest_rps,
+)
 from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 
 # Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
@@ -41,7 +48,6 @@ LEAST_BIAS, MOST_BIAS = 0.2, 5.0
 SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
 KEPT_HOURS = 24
 NEAR = 0.1  # deviations that are no difference
-WINDOW_S, _WINDOWS = 5.0, 12  # of a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +99,6 @@ class Law:
         return replace(self, coming=(*kept, (at_s, tuple(capacity_rps.tolist()), used)))
 
 
-# Three equally good points of a normal (Gauss-Hermite).
-_POINTS = np.array([-1.7320508, 0.0, 1.7320508])
-_WEIGHTS = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
-
-
 class PromisePrice:
     """Prices a late request, for what may be bought: `offers`, by index of `resolved`."""
 
@@ -122,9 +123,9 @@ class PromisePrice:
         if due is None or load_rps is None or not math.isfinite(load_rps):
             return law
         capacity_rps, used = due
-        loads = np.maximum(0.0, load_rps + unrest(windows_rps) * _POINTS)
-        late_rps = np.maximum(0.0, self.lateness.late_rps(loads[:, None], capacity_rps) - self._capped_rps)
-        return law.counted(now_s, load_rps, _WEIGHTS @ late_rps * STEP_S, used)
+        loads_rps = np.maximum(0.0, unrest_rps(load_rps, windows_rps))
+        late_rps = np.maximum(0.0, self.lateness.late_rps(loads_rps[:, None], capacity_rps) - self._capped_rps)
+        return law.counted(now_s, load_rps, late_rps.mean(axis=0) * STEP_S, used)
 
     def usd_per_miss(
         self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
@@ -238,12 +239,3 @@ def at_price(
 def _deviations(left: float, mean: FloatArray, variance: FloatArray, hours: float) -> FloatArray:
     """By how many standard deviations the late requests of `hours` stay below what is left; both are of an hour."""
     return np.asarray((left - mean * hours) / np.sqrt(variance * max(hours, 1e-3) + 1e-12))
-
-
-def unrest(windows_rps: FloatArray) -> float:
-    """Standard deviation of the load within the last minute beyond that of Poisson arrivals, in requests/s."""
-    windows = windows_rps[-_WINDOWS:]
-    windows = windows[np.isfinite(windows)]
-    if len(windows) < _WINDOWS:
-        return 0.0
-    return math.sqrt(max(0.0, float(windows.var()) - float(windows.mean()) / WINDOW_S))

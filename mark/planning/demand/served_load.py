@@ -30,6 +30,7 @@ _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..
 _EQUAL = np.full(10, 0.1)
 _LEAST_MEDIAN = 0.1  # of the mean over the quantiles: below that it is not what the load usually is
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
+_WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are worked out; linear between
 _NEARLY_NONE = 1e-4  # a share of late requests that is not worth an instance
 _FAR = 40.0  # an exponent beyond which exp() is lost in rounding
@@ -338,6 +339,20 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
     return demand.reshape(mean.shape[1], -1), np.outer(_EQUAL, shares).ravel()
+
+
+def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
+    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which formulas know of.
+
+    The mean alone where the windows say nothing.
+    """
+    known = windows_rps[np.isfinite(windows_rps)]
+    variance = float(known.var(ddof=1)) if len(known) > 1 else 0.0
+    middle = float(known.mean()) if len(known) else 0.0
+    beyond = variance - middle / _WINDOW_S
+    if beyond <= 0.0 or middle <= 0.0:
+        return np.array([mean_rps])
+    return np.asarray(mean_rps * (1.0 + math.sqrt(beyond / variance) * (known / middle - 1.0)))
 
 
 def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) -> ServedLoad:

@@ -146,6 +146,7 @@ class ExpectedCostPolicy:
                 own,
                 usd_per_step,
                 min(usd_per_overflow, self._usd_per_overflow),
+                context.windows_rps,
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)

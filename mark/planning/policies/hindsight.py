@@ -23,7 +23,7 @@ import numpy as np
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.load import Forecast
 from mark.domain.time import HOUR_S, STEP_S
-from mark.planning.demand.served_load import Lateness
+from mark.planning.demand.served_load import Lateness, unrest_rps
 
 # Chosen on small services with bursts (benchmarks/small_services.py), such that NASNet and OpenNMT-ende pay no more for
 # it (benchmarks/miss_price.py judge --set MARGIN=0). They would with fleets up to 16 (a spike of the first half hour
@@ -37,6 +37,9 @@ MARGIN = 0.98
 # forecast's tails are wide, and its median below all of it; and the capacity will not be needed if every p90 is below
 # `_IDLE` of it.
 _LIKELY, _SOON, _FITS, _IDLE = 0.9, 5, 1.25, 0.6
+
+
+_NO_WINDOWS: FloatArray = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,12 @@ class FixedFleets:
         counts: IntArray,
         usd_per_step: FloatArray,
         usd_per_miss: float,
+        windows_rps: FloatArray = _NO_WINDOWS,
     ) -> PastCosts:
         """The past with the time since it was last seen, in which `load_rps` came, and with a new plan: `counts`.
+
+        `windows_rps` are the rates of the last minute's 5 s windows, NaN where nothing was observed. By them a fleet
+        kept the promise or did not, because bursts of seconds hide in a minute's mean.
 
         A minute in which nothing was observed (None) is left out; a plan that is made again within one is replaced.
         """
@@ -125,6 +132,8 @@ class FixedFleets:
         steps = min(steps, 2.0)  # a controller that was away does not know what came
         capacity_rps = np.append(self._capacity_rps, self._serving(past.plans) @ self._usable_rps)
         late = self._lateness.late_rps(load_rps, capacity_rps) * steps * STEP_S
+        within_rps = unrest_rps(load_rps, windows_rps)
+        fixed_late = self._lateness.late_rps(within_rps[:, None], self._capacity_rps).mean(axis=0) * steps * STEP_S
         held, before = np.array(past.plans[-1]), np.array(past.plans[-2:][0])
         planned_usd = steps * float(np.maximum(0, held - self._committed) @ usd_per_step)
         planned_usd += float(np.maximum(0, held - before) @ self._launch_usd) + usd_per_miss * float(late[-1])
@@ -136,7 +145,7 @@ class FixedFleets:
             discount * past.requests + load_rps * steps * STEP_S,
             discount * past.planned_usd + planned_usd,
             tuple((discount * np.array(past.fixed_usd) + fixed_usd).tolist()),
-            tuple((discount * np.array(past.fixed_late) + late[:-1]).tolist()),
+            tuple((discount * np.array(past.fixed_late) + fixed_late).tolist()),
             plans,
         )
 

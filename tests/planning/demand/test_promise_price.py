@@ -10,7 +10,7 @@ import pytest
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
-from mark.planning.demand.promise_price import GRID, KEPT_HOURS, Law, PromisePrice, unrest
+from mark.planning.demand.promise_price import GRID, KEPT_HOURS, Law, PromisePrice
 from mark.planning.demand.served_load import overflow_rps, served_load
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
@@ -108,12 +108,6 @@ def test_a_minute_without_an_observation_is_left_out() -> None:
 
 def test_the_law_keeps_a_day() -> None:
     assert len(learned(np.full(len(GRID), 0.01), hours=40).hours) == KEPT_HOURS
-
-
-def test_unrest_is_what_poisson_arrivals_do_not_explain() -> None:
-    assert unrest(np.random.default_rng(3).poisson(500.0, 12) / 5.0) < 10.0
-    assert unrest(np.array([100.0] * 3 + [0.0] * 9)) > 40.0
-    assert unrest(np.full(12, 20.0)) == unrest(np.full(3, 20.0)) == 0.0
 
 
 def decided(of: ResolvedService, answered: Answered, how: str = "auto") -> Plan:
