@@ -31,13 +31,14 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
+from mark.planning.demand.served_load import HORIZON, ServedLoad, longest_wait_s, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
+from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
@@ -81,6 +82,8 @@ class ExpectedCostPolicy:
         resumes = [o.resume or o.boot for o in self._offers]
         self._resume_steps = np.array([math.ceil(delay.mean_s / STEP_S) for delay in resumes], dtype=np.int64)
         self._resume_usd = np.array([boot_usd(replace(o, boot=r)) for o, r in zip(self._offers, resumes, strict=True)])
+        self._boots, self._resumes = [o.boot for o in self._offers], resumes
+        self._boot_law, self._resume_law = there(self._boots, HORIZON), there(resumes, HORIZON)
         self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
         self._burst = None
         if carries is not None:
@@ -213,10 +216,11 @@ class ExpectedCostPolicy:
         burstables: tuple[Seen, ...],
     ) -> tuple[IntArray, int, str]:
         """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
-        pool, program = self._program(saved, running, terms, context, price)
+        pool, program, law = self._program(saved, running, terms, context, price)
         stay = 0
         if self._burst is not None:
             program, stay = self._burst.revised(program, those, burstables, context.now_s)
+        program = with_law(program, law)
         solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
         # Columns of one pool together: those that are committed and those that are not.
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
@@ -224,8 +228,10 @@ class ExpectedCostPolicy:
 
     def _program(
         self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, price: OverflowPrice
-    ) -> tuple[IntArray, Program]:
-        """What is to be decided, and the pool of each column: first all pools at their price, then those committed.
+    ) -> tuple[IntArray, Program, FloatArray]:
+        """What is to be decided, and the pool and the boot law (`there`) of each column.
+
+        First come all pools at their price, then those committed.
 
         Of what has stopped instances to resume that price is for them and for what runs, which can be stopped and
         resumed in its turn; what is launched beyond comes last.
@@ -241,43 +247,55 @@ class ExpectedCostPolicy:
         resumed = np.minimum(most, running - committed + stopped)
         beyond = np.flatnonzero((stopped > 0) & (resumed < most))
         pool = np.concatenate([np.arange(len(self._offers)), free, beyond])
-        return pool, Program(
-            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
-            launch_usd=np.concatenate(
-                [
-                    np.where(stopped > 0, self._resume_usd, self._launch_usd),
-                    np.zeros(len(free)),
-                    self._launch_usd[beyond],
-                ]
+        law = np.where((stopped > 0)[:, None], self._resume_law, self._boot_law)
+        law = np.concatenate([law, self._boot_law[free], self._boot_law[beyond]])
+        return (
+            pool,
+            Program(
+                usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
+                launch_usd=np.concatenate(
+                    [
+                        np.where(stopped > 0, self._resume_usd, self._launch_usd),
+                        np.zeros(len(free)),
+                        self._launch_usd[beyond],
+                    ]
+                ),
+                capacity_rps=self._usable_rps[pool],
+                boot_steps=np.concatenate(
+                    [
+                        np.where(stopped > 0, self._resume_steps, self._boot_steps),
+                        self._boot_steps[free],
+                        self._boot_steps[beyond],
+                    ]
+                ),
+                running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
+                most=np.concatenate(
+                    [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
+                ),
+                overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
+                spacing_rps=saved.spacing_rps,
+                max_instances=service.max_instances,
+                max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
+                first=context.first,
             ),
-            capacity_rps=self._usable_rps[pool],
-            boot_steps=np.concatenate(
-                [
-                    np.where(stopped > 0, self._resume_steps, self._boot_steps),
-                    self._boot_steps[free],
-                    self._boot_steps[beyond],
-                ]
-            ),
-            running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
-            most=np.concatenate(
-                [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
-            ),
-            overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
-            spacing_rps=saved.spacing_rps,
-            max_instances=service.max_instances,
-            max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
-            first=context.first,
+            law,
         )
 
     def _late_rps(self, context: PlanningContext, steps: int) -> FloatArray:
-        """Capacity of what boots, in the steps before it is expected to serve: (steps,). The overdue may come next."""
+        """Capacity of what boots, times the probability that it does not serve by a step: (steps,)."""
         late_rps = np.zeros(steps)
         pools = self._pools
-        usable_rps = {pools.offers[i].name: self._usable_rps[k] for k, m in enumerate(pools.members) for i in m}
+        pool_of = {pools.offers[i].name: k for k, members in enumerate(pools.members) for i in members}
         for i in context.fleet.instances:
-            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in usable_rps:
-                left_s = math.inf if i.ready_s is None else i.ready_s - context.now_s
-                late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
+            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in pool_of:
+                k = pool_of[i.offer]
+                boot = (self._resumes if i.resumed else self._boots)[k]
+                missing = (
+                    np.ones(steps)
+                    if i.ready_s is None
+                    else absent(boot, i.ready_s - i.launched_s, context.now_s - i.launched_s, steps)
+                )
+                late_rps += self._usable_rps[k] * missing
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:
