@@ -40,6 +40,7 @@ from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.planning.demand.slo_budget import Window
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import Belief
 from mark.planning.policies.burstable import Seen
 from mark.planning.policies.expected_cost import ExpectedCostMemory
@@ -49,7 +50,19 @@ from mark.planning.policies.target_tracking import TrackerState
 # What may be stored, with a version: to be raised when a class keeps its fields and changes what they mean.
 DATACLASSES: dict[type, int] = dict.fromkeys(
     (
-        *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
+        *(
+            Plan,
+            Target,
+            Intent,
+            Belief,
+            Window,
+            MonitorState,
+            Seen,
+            PastCosts,
+            ExpectedCostMemory,
+            TrackerState,
+            OwnBoots,
+        ),
         *(Limits, Minute, Fleet, Instance, Notice, ScheduledEvent, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
         *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import HORIZON, ServedLoad, longest_wait_s, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
@@ -47,10 +48,12 @@ TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where th
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCostMemory:
-    """What the policy remembers: its burstables, and what the past would have cost."""
+    """What the policy remembers: its burstables, what the past would have cost, and how long own boots took."""
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
+    boots: OwnBoots = field(default_factory=OwnBoots)
+    resumes: OwnBoots = field(default_factory=OwnBoots)
 
 
 class ExpectedCostPolicy:
@@ -83,7 +86,8 @@ class ExpectedCostPolicy:
         self._resume_steps = np.array([math.ceil(delay.mean_s / STEP_S) for delay in resumes], dtype=np.int64)
         self._resume_usd = np.array([boot_usd(replace(o, boot=r)) for o, r in zip(self._offers, resumes, strict=True)])
         self._boots, self._resumes = [o.boot for o in self._offers], resumes
-        self._boot_law, self._resume_law = there(self._boots, HORIZON), there(resumes, HORIZON)
+        self._boot_of = {o.name: o.boot for o in self._pools.offers}
+        self._resume_of = {o.name: o.resume or o.boot for o in self._pools.offers}
         self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
         self._burst = None
         if carries is not None:
@@ -100,6 +104,12 @@ class ExpectedCostPolicy:
 
     def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, ExpectedCostMemory]:
         memory = memory if isinstance(memory, ExpectedCostMemory) else self.begin()
+        instances = context.fleet.instances
+        memory = replace(
+            memory,
+            boots=memory.boots.seen(instances, self._boot_of, resumed=False),
+            resumes=memory.resumes.seen(instances, self._resume_of, resumed=True),
+        )
         those: tuple[Lasting, ...] = ()
         leaving: tuple[int, ...] = ()
         if self._burst is not None:
@@ -125,7 +135,7 @@ class ExpectedCostPolicy:
         usd_per_overflow = price.usd
         saved = served_load(forecast, self._patience_s, spread=price.spread)
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory.burstables)
+        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory)
         notes: tuple[str, ...] = ()
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
@@ -133,7 +143,7 @@ class ExpectedCostPolicy:
             if memory.past is not None and self._fixed.best(memory.past) is not None:
                 # What is held is not theirs: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
-                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
+                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(
                 memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, self._usd_per_miss(context)
             )
@@ -213,13 +223,13 @@ class ExpectedCostPolicy:
         context: PlanningContext,
         price: OverflowPrice,
         those: tuple[Lasting, ...],
-        burstables: tuple[Seen, ...],
+        memory: ExpectedCostMemory,
     ) -> tuple[IntArray, int, str]:
         """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
-        pool, program, law = self._program(saved, running, terms, context, price)
+        pool, program, law = self._program(saved, running, terms, context, price, memory)
         stay = 0
         if self._burst is not None:
-            program, stay = self._burst.revised(program, those, burstables, context.now_s)
+            program, stay = self._burst.revised(program, those, memory.burstables, context.now_s)
         program = with_law(program, law)
         solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
         # Columns of one pool together: those that are committed and those that are not.
@@ -227,7 +237,13 @@ class ExpectedCostPolicy:
         return counts, stay, f"{solution.solver}, {solution.status}"
 
     def _program(
-        self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, price: OverflowPrice
+        self,
+        saved: ServedLoad,
+        running: IntArray,
+        terms: SpotTerms,
+        context: PlanningContext,
+        price: OverflowPrice,
+        memory: ExpectedCostMemory,
     ) -> tuple[IntArray, Program, FloatArray]:
         """What is to be decided, and the pool and the boot law (`there`) of each column.
 
@@ -242,13 +258,14 @@ class ExpectedCostPolicy:
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
         overflow = price.priced(overflow_usd(saved.served, None, price.usd, STEP_S))
-        late_rps = self._late_rps(context, saved.steps)
+        late_rps = self._late_rps(context, saved.steps, memory)
         stopped = self._pools.count(Counter(i.offer for i in context.fleet.pooled()))
         resumed = np.minimum(most, running - committed + stopped)
         beyond = np.flatnonzero((stopped > 0) & (resumed < most))
         pool = np.concatenate([np.arange(len(self._offers)), free, beyond])
-        law = np.where((stopped > 0)[:, None], self._resume_law, self._boot_law)
-        law = np.concatenate([law, self._boot_law[free], self._boot_law[beyond]])
+        boots = there(self._boots, HORIZON, memory.boots.scale)
+        resumes = there(self._resumes, HORIZON, memory.resumes.scale)
+        law = np.concatenate([np.where((stopped > 0)[:, None], resumes, boots), boots[free], boots[beyond]])
         return (
             pool,
             Program(
@@ -281,7 +298,7 @@ class ExpectedCostPolicy:
             law,
         )
 
-    def _late_rps(self, context: PlanningContext, steps: int) -> FloatArray:
+    def _late_rps(self, context: PlanningContext, steps: int, memory: ExpectedCostMemory) -> FloatArray:
         """Capacity of what boots, times the probability that it does not serve by a step: (steps,)."""
         late_rps = np.zeros(steps)
         pools = self._pools
@@ -289,12 +306,11 @@ class ExpectedCostPolicy:
         for i in context.fleet.instances:
             if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in pool_of:
                 k = pool_of[i.offer]
-                boot = (self._resumes if i.resumed else self._boots)[k]
-                missing = (
-                    np.ones(steps)
-                    if i.ready_s is None
-                    else absent(boot, i.ready_s - i.launched_s, context.now_s - i.launched_s, steps)
-                )
+                boot, own = (self._resumes[k], memory.resumes) if i.resumed else (self._boots[k], memory.boots)
+                missing = np.ones(steps)
+                if i.ready_s is not None:
+                    expected_s = (i.ready_s - i.launched_s) * (own.scale if boot.sigma else 1.0)
+                    missing = absent(boot, expected_s, context.now_s - i.launched_s, steps)
                 late_rps += self._usable_rps[k] * missing
         return late_rps
 

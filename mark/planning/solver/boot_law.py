@@ -42,14 +42,18 @@ def ready_by(boot: Delay, age_s: float) -> float:
     return _NORMAL.cdf((math.log(age_s / boot.mean_s) + boot.sigma**2 / 2.0) / boot.sigma)
 
 
-def there(boots: Sequence[Delay], steps: int) -> FloatArray:
-    """Return the probability that a boot takes k steps at most, by boot and k < `steps`: (J, `steps`)."""
-    return np.array([_there(boot, steps) for boot in boots]).reshape(len(boots), steps)
+def there(boots: Sequence[Delay], steps: int, scale: float = 1.0) -> FloatArray:
+    """Return the probability that a boot takes k steps at most, by boot and k < `steps`: (J, `steps`).
+
+    Boots that are not certain take `scale` times as long, in steps of 5 %.
+    """
+    scale = max(1.0, round(20.0 * scale)) / 20.0
+    return np.array([_there(boot, steps, scale if boot.sigma else 1.0) for boot in boots]).reshape(len(boots), steps)
 
 
 @lru_cache(maxsize=256)
-def _there(boot: Delay, steps: int) -> tuple[float, ...]:
-    chances = (ready_by(boot, k * STEP_S) for k in range(steps))
+def _there(boot: Delay, steps: int, scale: float) -> tuple[float, ...]:
+    chances = (ready_by(boot, k * STEP_S / scale) for k in range(steps))
     return tuple(1.0 if chance >= _SURE else chance for chance in chances)
 
 
@@ -61,7 +65,9 @@ def absent(boot: Delay, expected_s: float, age_s: float, steps: int) -> FloatArr
     """
     absent = np.zeros(steps)
     absent[0] = 1.0
-    scale = boot.mean_s / expected_s if expected_s > 0.0 else math.inf
+    if expected_s <= 0.0:
+        return absent
+    scale = boot.mean_s / expected_s
     now = 1.0 - ready_by(boot, age_s * scale)
     for k in range(1, steps):
         left = 1.0 - ready_by(boot, (age_s + k * STEP_S) * scale)

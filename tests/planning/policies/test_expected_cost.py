@@ -14,8 +14,9 @@ from mark.domain.load import Forecast
 from mark.domain.offer import Delay
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.policies.alternatives import weigh
-from mark.planning.policies.expected_cost import ExpectedCostPolicy
+from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
 from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
@@ -238,3 +239,27 @@ def test_instances_that_may_boot_for_long_are_counted_in_part() -> None:
     running = Fleet((*fleet({SMALL: 1}).instances, *booting))
     certain, may_last = (decided(uncertain(p95_s, function_ms=None), running, soon) for p95_s in (60.0, 180.0))
     assert may_last.counts[SMALL] > certain.counts[SMALL] >= 10
+
+
+def test_launches_follow_how_long_own_boots_took() -> None:
+    """Boots that take twice as long as the catalogue says are launched earlier for the same burst."""
+    of = uncertain(120.0, function_ms=None)
+    planner = ExpectedCostPolicy("mark", of)
+
+    def lead(memory: ExpectedCostMemory) -> int:
+        """Return how many minutes ahead of a burst the planner launches."""
+        found = 0
+        for ahead in range(1, 12):
+            clocked = forecast(np.where(np.arange(60) == ahead, 90.0, 3.0))
+            context = PlanningContext(0.0, of, fleet({SMALL: 1}), clocked)
+            found = ahead if planner.plan(context, memory)[0].counts[SMALL] > 5 else found
+        return found
+
+    assert lead(ExpectedCostMemory(boots=OwnBoots(0.0, 100.0, 200.0))) > lead(ExpectedCostMemory()) > 1
+
+
+def test_own_boots_are_remembered() -> None:
+    of = uncertain(120.0)
+    took = Fleet((Instance(1, SMALL, Phase.READY, -100.0, -10.0),))
+    _, memory = ExpectedCostPolicy("mark", of).plan(PlanningContext(0.0, of, took, forecast(8.0)), None)
+    assert memory.boots == OwnBoots(-10.0, 1.0, 1.5)

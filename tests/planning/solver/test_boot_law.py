@@ -24,7 +24,7 @@ def burst(
     usd_per_rps: float, at: int = 6, boot: Delay = BOOT, *, lasts: int = 1, offers: int = 1, running: int = 0
 ) -> Program:
     """A burst of 8 requests/s in ten minutes without load; an instance serves 2 for 1 $ a minute."""
-    load = np.where((np.arange(10) >= at) & (np.arange(10) < at + lasts), 8.0, 0.0)
+    load = [8.0 if at <= step < at + lasts else 0.0 for step in range(10)]
     steps = math.ceil(boot.mean_s / 60.0)
     of = program((1.0,) * offers, (2.0,) * offers, load, launch=0.5, boot=steps, running=running)
     return with_law(replace(of, overflow_usd=covering(load, usd_per_rps)), there([boot] * offers, 40))
@@ -61,10 +61,13 @@ def test_absence_follows_the_expected_time_of_this_boot() -> None:
 
 
 @pytest.mark.parametrize("age_s", [0.0, 30.0, 59.0, 60.0, 90.0])
-def test_certain_boot_is_absent_until_it_ends_and_an_overdue_one_for_a_step(age_s: float) -> None:
+def test_certain_or_overdue_boot_is_absent_for_a_step(age_s: float) -> None:
     assert absent(CERTAIN, 60.0, age_s, 4).tolist() == [1.0, 0.0, 0.0, 0.0]
     assert absent(Delay(90.0, 90.0), 90.0, age_s, 4)[1] == float(age_s + 60.0 < 90.0)
-    assert absent(CERTAIN, 0.0, age_s, 4).tolist() == [1.0, 0.0, 0.0, 0.0]
+    for boot in (BOOT, CERTAIN):
+        assert absent(boot, 0.0, age_s, 4).tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert absent(BOOT, 60.0, 1e6, 4).tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert absent(BOOT, math.inf, age_s, 4).tolist() == [1.0] * 4
 
 
 def test_certain_boots_leave_the_program_as_it_is() -> None:
@@ -113,7 +116,7 @@ def test_plan_launches_for_a_burst_when_its_lead_has_come() -> None:
     assert wanted_now(booting, solve(booting).counts)[0] == 4
 
 
-def test_offers_without_a_launch_in_time_cost_nothing_more() -> None:
+def test_offer_that_boots_too_long_is_not_launched() -> None:
     """A boot of twenty minutes serves in none of ten."""
     of = burst(10.0, boot=Delay(1200.0, 1300.0))
     assert not of.can_launch.any()

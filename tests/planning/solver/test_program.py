@@ -61,7 +61,7 @@ def test_an_instance_is_held_while_it_boots() -> None:
     assert wanted_now(of, counts).tolist() == [1, 2]
 
 
-def test_an_instance_is_held_from_its_launch_on_whatever_the_lead() -> None:
+def test_an_instance_is_held_from_its_launch_on() -> None:
     """One is launched two steps ahead of step 2, another one step ahead of step 3."""
     of = program(boot=1, lead_steps=np.array([[1, 1, 2, 1]]), late_usd=np.array([[9.0, 9.0, 0.5, 0.25]]))
     counts = np.array([[0, 0, 1, 2]])
