@@ -15,7 +15,7 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.offer import Delay
 
 PRIOR = 20.0
-MOST = 100.0  # older boots fade, so that a new image or model is learned within so many
+MOST = 100.0  # boots that count: older ones fade, so that a new image or model is learned
 LEAST_RATIO, MOST_RATIO = 0.2, 5.0  # an instance that was rebooted by its cloud shows no boot time
 
 

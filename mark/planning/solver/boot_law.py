@@ -82,8 +82,8 @@ def with_law(program: Program, law: FloatArray) -> Program:
 
     The program's `boot_steps` and `launch_usd` are those of the mean boot.
     """
-    longest = int((law < 1.0).sum(axis=1).max(initial=0)) + 1  # so many leads differ
-    law = law[:, : min(longest, program.steps)]
+    leads = int((law < 1.0).sum(axis=1).max(initial=0)) + 1  # longer ones only cost more rent
+    law = law[:, : min(leads, program.steps)]
     possible = law > 0.0
     if not (possible & (law < 1.0)).any():
         return program
@@ -100,7 +100,7 @@ def with_law(program: Program, law: FloatArray) -> Program:
 
 @compiled
 def _choose(law: FloatArray, worth: FloatArray, late_steps: FloatArray, lead_steps: IntArray) -> None:
-    """Fill the best leads (J, T), and by how much the best of all leads is better (J, T), in steps of rent."""
+    """Fill the best possible leads (J, T), and what each costs more than the best of all leads, in steps of rent."""
     leads = law.shape[1]
     for j in range(len(law)):
         for t in range(len(worth)):
