@@ -32,13 +32,15 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, learns_price
-from mark.planning.demand.served_load import ServedLoad, lateness_of, served_load
+from mark.planning.demand.served_load import HORIZON, ServedLoad, lateness_of, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
+from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
@@ -47,11 +49,13 @@ TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where th
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCostMemory:
-    """What the policy remembers: its burstables, and what the past would have cost, and left late by price."""
+    """What the policy remembers: its burstables, what the past would have cost and left late, and its own boots."""
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
     law: Law = field(default_factory=Law)
+    boots: OwnBoots = field(default_factory=OwnBoots)
+    resumes: OwnBoots = field(default_factory=OwnBoots)
 
 
 class ExpectedCostPolicy:
@@ -84,6 +88,9 @@ class ExpectedCostPolicy:
         resumes = [o.resume or o.boot for o in self._offers]
         self._resume_steps = np.array([math.ceil(delay.mean_s / STEP_S) for delay in resumes], dtype=np.int64)
         self._resume_usd = np.array([boot_usd(replace(o, boot=r)) for o, r in zip(self._offers, resumes, strict=True)])
+        self._boots, self._resumes = [o.boot for o in self._offers], resumes
+        self._boot_of = {o.name: o.boot for o in self._pools.offers}
+        self._resume_of = {o.name: o.resume or o.boot for o in self._pools.offers}
         self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
         self._burst = None
         if carries is not None:
@@ -100,6 +107,12 @@ class ExpectedCostPolicy:
 
     def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, ExpectedCostMemory]:
         memory = memory if isinstance(memory, ExpectedCostMemory) else self.begin()
+        instances = context.fleet.instances
+        memory = replace(
+            memory,
+            boots=memory.boots.seen(instances, self._boot_of, resumed=False),
+            resumes=memory.resumes.seen(instances, self._resume_of, resumed=True),
+        )
         those: tuple[Lasting, ...] = ()
         leaving: tuple[int, ...] = ()
         if self._burst is not None:
@@ -130,7 +143,7 @@ class ExpectedCostPolicy:
             price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory.burstables)
+        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory)
         notes: tuple[str, ...] = ()
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
@@ -138,7 +151,7 @@ class ExpectedCostPolicy:
             if memory.past is not None and self._fixed.best(memory.past) is not None:
                 # What is held is not theirs: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
-                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
+                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(
                 memory.past,
                 context.now_s,
@@ -217,22 +230,31 @@ class ExpectedCostPolicy:
         context: PlanningContext,
         price: OverflowPrice,
         those: tuple[Lasting, ...],
-        burstables: tuple[Seen, ...],
+        memory: ExpectedCostMemory,
     ) -> tuple[IntArray, int, str]:
         """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
-        pool, program = self._program(saved, running, terms, context, price)
+        pool, program, law = self._program(saved, running, terms, context, price, memory)
         stay = 0
         if self._burst is not None:
-            program, stay = self._burst.revised(program, those, burstables, context.now_s)
+            program, stay = self._burst.revised(program, those, memory.burstables, context.now_s)
+        program = with_law(program, law)
         solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
         # Columns of one pool together: those that are committed and those that are not.
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
         return counts, stay, f"{solution.solver}, {solution.status}"
 
     def _program(
-        self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, price: OverflowPrice
-    ) -> tuple[IntArray, Program]:
-        """What is to be decided, and the pool of each column: first all pools at their price, then those committed.
+        self,
+        saved: ServedLoad,
+        running: IntArray,
+        terms: SpotTerms,
+        context: PlanningContext,
+        price: OverflowPrice,
+        memory: ExpectedCostMemory,
+    ) -> tuple[IntArray, Program, FloatArray]:
+        """What is to be decided, and the pool and the boot law (`there`) of each column.
+
+        First come all pools at their price, then those committed.
 
         Of what has stopped instances to resume that price is for them and for what runs, which can be stopped and
         resumed in its turn; what is launched beyond comes last.
@@ -243,48 +265,60 @@ class ExpectedCostPolicy:
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
         overflow = price.priced(overflow_usd(saved.served, None, price.usd, STEP_S))
-        late_rps = self._late_rps(context, saved.steps)
+        late_rps = self._late_rps(context, saved.steps, memory)
         stopped = self._pools.count(Counter(i.offer for i in context.fleet.pooled()))
         resumed = np.minimum(most, running - committed + stopped)
         beyond = np.flatnonzero((stopped > 0) & (resumed < most))
         pool = np.concatenate([np.arange(len(self._offers)), free, beyond])
-        return pool, Program(
-            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
-            launch_usd=np.concatenate(
-                [
-                    np.where(stopped > 0, self._resume_usd, self._launch_usd),
-                    np.zeros(len(free)),
-                    self._launch_usd[beyond],
-                ]
+        boots = there(self._boots, HORIZON, memory.boots.scale)
+        resumes = there(self._resumes, HORIZON, memory.resumes.scale)
+        law = np.concatenate([np.where((stopped > 0)[:, None], resumes, boots), boots[free], boots[beyond]])
+        return (
+            pool,
+            Program(
+                usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
+                launch_usd=np.concatenate(
+                    [
+                        np.where(stopped > 0, self._resume_usd, self._launch_usd),
+                        np.zeros(len(free)),
+                        self._launch_usd[beyond],
+                    ]
+                ),
+                capacity_rps=self._usable_rps[pool],
+                boot_steps=np.concatenate(
+                    [
+                        np.where(stopped > 0, self._resume_steps, self._boot_steps),
+                        self._boot_steps[free],
+                        self._boot_steps[beyond],
+                    ]
+                ),
+                running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
+                most=np.concatenate(
+                    [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
+                ),
+                overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
+                spacing_rps=saved.spacing_rps,
+                max_instances=service.max_instances,
+                max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
+                first=context.first,
             ),
-            capacity_rps=self._usable_rps[pool],
-            boot_steps=np.concatenate(
-                [
-                    np.where(stopped > 0, self._resume_steps, self._boot_steps),
-                    self._boot_steps[free],
-                    self._boot_steps[beyond],
-                ]
-            ),
-            running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
-            most=np.concatenate(
-                [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
-            ),
-            overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
-            spacing_rps=saved.spacing_rps,
-            max_instances=service.max_instances,
-            max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
-            first=context.first,
+            law,
         )
 
-    def _late_rps(self, context: PlanningContext, steps: int) -> FloatArray:
-        """Capacity of what boots, in the steps before it is expected to serve: (steps,). The overdue may come next."""
+    def _late_rps(self, context: PlanningContext, steps: int, memory: ExpectedCostMemory) -> FloatArray:
+        """Capacity of what boots, times the probability that it does not serve by a step: (steps,)."""
         late_rps = np.zeros(steps)
         pools = self._pools
-        usable_rps = {pools.offers[i].name: self._usable_rps[k] for k, m in enumerate(pools.members) for i in m}
+        pool_of = {pools.offers[i].name: k for k, members in enumerate(pools.members) for i in members}
         for i in context.fleet.instances:
-            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in usable_rps:
-                left_s = math.inf if i.ready_s is None else i.ready_s - context.now_s
-                late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
+            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in pool_of:
+                k = pool_of[i.offer]
+                boot, own = (self._resumes[k], memory.resumes) if i.resumed else (self._boots[k], memory.boots)
+                missing = np.ones(steps)
+                if i.ready_s is not None:
+                    expected_s = (i.ready_s - i.launched_s) * (own.scale if boot.sigma else 1.0)
+                    missing = absent(boot, expected_s, context.now_s - i.launched_s, steps)
+                late_rps += self._usable_rps[k] * missing
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:

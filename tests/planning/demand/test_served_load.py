@@ -189,7 +189,7 @@ def test_one_more_request_overflows_no_less_often_under_more_load(
     assert capacity_rps > 0.0 or np.all(slopes == 1.0)
 
 
-@pytest.mark.parametrize("windows_rps", [[], [math.nan] * 12, [8.0], [8.0] * 12, [0.0] * 12])
+@pytest.mark.parametrize("windows_rps", [[], [np.nan] * 12, [8.0], [8.0] * 12, [0.0] * 12])
 def test_windows_without_unrest_are_judged_by_the_mean(windows_rps: list[float]) -> None:
     assert unrest_rps(8.0, np.array(windows_rps)).tolist() == [8.0]
 
@@ -198,11 +198,11 @@ def test_poisson_arrivals_are_no_unrest() -> None:
     """A window of 5 s at 8 requests/s counts 40, give or take 6; the formula for lateness knows of that."""
     chance = np.random.default_rng(1)
     drawn = [unrest_rps(8.0, chance.poisson(40.0, 12) / 5.0) for _ in range(200)]
-    assert np.mean([rates.std() for rates in drawn]) < 0.5 * math.sqrt(40.0) / 5.0
+    assert np.mean([rates.std() for rates in drawn]) < 0.5 * np.sqrt(40.0) / 5.0
     assert [rates.mean() for rates in drawn] == pytest.approx([8.0] * 200)
 
 
 def test_missing_windows_are_left_out() -> None:
     seconds = np.array([100.0] * 4 + [2.0] * 8)
-    some = np.append(seconds, [math.nan])
+    some = np.append(seconds, [np.nan])
     np.testing.assert_allclose(unrest_rps(70.0, some), 2.0 * unrest_rps(35.0, seconds))
