@@ -6,15 +6,18 @@ one boot ahead, is worked out from the forecast, and once that minute is over th
 with the load that came. So r(p) has the forecast's errors in it. `Law` keeps the sums by hour; before there is an hour
 of them, what the forecast says of itself stands in.
 
-The real fleet differs from the one-step choice (launches cost, boots vary): `bias` is the late requests there were over
-those that the prices in use should have left. Of the rest of a window, N requests in H hours, the late ones then have
+The real fleet differs from the one-step choice. Where it holds more, because launches cost, `bias` is the late requests
+there were over those that the prices in use should have left, at most 1. Where more were late, because boots vary or a
+release is slow, the share e of the excess is taken to fall as the price rises above the mean price q it was seen at. Of
+the rest of a window, N requests in H hours, the late ones then have
 
-    mean m(p) = bias r(p) N          variance v(p) = H s(p)^2
+    mean m(p) = (bias r(p) + e q / p) N          variance v(p) = H s(p)^2
 
-s(p) being the spread of the hours. The price is the least one with m + z sqrt(v) within what is left of the budget of
-this window, 1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no
-licence for the evening. z is the normal quantile of the confidence. Where no price does, the window cannot be kept at
-that confidence; then the second condition alone decides, for a budget that is gone buys nothing back.
+s(p) being the spread of the hours, the excess spread as much as its mean. The price is the least one with m + z sqrt(v)
+within what is left of the budget of this window, 1 - SL_min of its requests, and within the whole budget of a window
+that begins now: a quiet morning is no licence for the evening. z is the normal quantile of the confidence. Where no
+price does, the window cannot be kept at that confidence, and the least of those that come nearest is taken: a budget
+that is gone buys nothing back.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 GRID = np.geomspace(0.1, 30.0, 21)
 PRIOR_HOURS = 1.0  # for which the forecast's own word counts
 BIAS_HOURS = 1.0  # of a budget spent as promised that count for a bias of 1
-LEAST_BIAS, MOST_BIAS = 0.2, 5.0
+LEAST_BIAS = 0.2
 SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
 KEPT_HOURS = 24
 NEAR = 0.1  # deviations that are no difference
@@ -52,12 +55,16 @@ NEAR = 0.1  # deviations that are no difference
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Of one hour: requests, the late ones by price of the grid, and those of the prices that were in use."""
+    """Of one hour: requests, the late ones by price of the grid, and those of the prices that were in use.
+
+    `places` is the sum over the requests of the place in the grid of the price in use.
+    """
 
     number: int
     requests: float
     late: tuple[float, ...]
     used: float
+    places: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +90,13 @@ class Law:
         """With the minute that ended now: the late requests of each price (prices,), and which one was in use."""
         number = math.floor((now_s - STEP_S) / HOUR_S)
         last = self.hours[-1] if self.hours and self.hours[-1].number == number else None
-        before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0)
+        before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0, 0.0)
         hour = Hour(
             number,
             before.requests + load_rps * STEP_S,
             tuple((np.array(before.late) + late).tolist()),
             before.used + float(late[used]),
+            before.places + used * load_rps * STEP_S,
         )
         earlier = self.hours if last is None else self.hours[:-1]
         return replace(self, hours=(*earlier, hour)[-KEPT_HOURS:])
@@ -176,14 +184,18 @@ class PromisePrice:
         # A higher price asks for no less; what differs is rounding.
         share = np.minimum.accumulate(share)
         used, pseudo = sum(hour.used for hour in law.hours), BIAS_HOURS * self._allowed * hourly
-        bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), MOST_BIAS)
+        bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), 1.0)
+        excess = max(0.0, answered.late - used) / max(answered.requests, 1)
+        seen_at = sum(hour.places for hour in law.hours) / max(float(requests.sum()), 1e-9)
+        more = excess * np.interp(seen_at, np.arange(len(GRID)), GRID) / GRID * hourly
         off = late - share * requests[:, None]
         # Errors of the forecast last for about two boots.
         alike = min(2.0 * self._boot_steps, HOUR_S / STEP_S)
         errors = foreseen.variance * (HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps) ** 2 * alike * STEP_S / HOUR_S
         variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)
         variance = bias**2 * variance + self._clustering * bias * share * hourly
-        mean = bias * share * hourly
+        variance += more**2
+        mean = bias * share * hourly + more
         window_hours = self._slo.window_s / HOUR_S
         hours = window_hours - answered.window_s / HOUR_S
         left = self._allowed * (answered.window_requests + hourly * hours) - answered.window_late
