@@ -28,8 +28,8 @@ from mark.kernel.random import factor_of
 from mark.kernel.stage import StageSimulation
 from mark.models.call import Call
 from mark.rules.admission import INSTANCE, NEVER_S, in_time
-from mark.serving.backend.bouncer import Batch, Bouncer, FixedTimes
-from mark.serving.backend.request import Request
+from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.request import Batch, Request
 
 Floats = NDArray[np.float64]
 

@@ -7,6 +7,8 @@ that overruns it to end now. So each replica keeps its closed batches in a ring,
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mark.kernel.compiled import compiled
@@ -45,12 +47,12 @@ def varies(st: Stage) -> bool:
 
 
 @compiled
-def queue_of(st: Stage, slot: int) -> Records:
+def queue_of(st: Stage, slot: int) -> Any:
     return st.queues[np.uint64(slot)]
 
 
 @compiled
-def _batch(st: Stage, slot: int, nth: int) -> Records:
+def _batch(st: Stage, slot: int, nth: int) -> Any:
     """A closed batch of a replica, counted from the oldest in its ring."""
     place = (queue_of(st, slot).first + nth) & (st.batches.shape[1] - 1)
     return st.batches[np.uint64(slot), np.uint64(place)]

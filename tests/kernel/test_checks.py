@@ -65,7 +65,7 @@ def test_arrivals_that_do_not_ascend_to_the_end_are_refused(
     assert stage.accounts.departed == 2
 
 
-def test_arrivals_that_are_not_asked_for_yet_are_not_looked_at() -> None:
+def test_later_arrivals_are_not_looked_at() -> None:
     assert stage_of().advance(np.array([1.0, 1e9]), 0, 2.0) == 1
 
 

@@ -471,7 +471,7 @@ class Bouncer:
         return INSTANCE
 
     def _margin_s(self, items: int, opens: bool) -> float:
-        """For the scatter of the batches up to one of so many items, which is the open one or (`opens`) behind it."""
+        """For the scatter of the batches up to the request's, which is the open one or (`opens`) behind it."""
         service_s, before = self._service_s, [*self._running, *self._closed]
         ahead = [batch.behind for batch in self._running if batch.behind is not None]
         waits = len(self._closed) > self._idle or len(ahead) > 0

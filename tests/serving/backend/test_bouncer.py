@@ -176,7 +176,7 @@ def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case, a
 
 @settings(max_examples=250)
 @given(cases(sigmas=(0.1, 0.4, 1.2)), st.booleans())
-def test_decides_request_by_request_as_the_kernel_where_service_times_vary(case: Case, ahead: bool) -> None:
+def test_decides_as_the_kernel_where_service_times_vary(case: Case, ahead: bool) -> None:
     """Neither knows the end of a batch before it has come. A single worker may have the next batch already."""
     ahead &= case.candidates[0].workers == 1  # of several workers another may have to take it back
     expected, got = by_kernel(case)[0].recording(), played(case, ahead=ahead)
