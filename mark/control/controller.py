@@ -295,7 +295,7 @@ class Controller:
             now_s,
             self._fleet(now_s),
             rps,
-            telemetry.windows_rps() if self._decider.corrects else _NO_WINDOWS,
+            telemetry.windows_rps() if self._decider.needs_windows else _NO_WINDOWS,
             telemetry.recent() if self._monitors else RecentAnswers(0, 0),
             telemetry.answers(),
             telemetry.utilization(),

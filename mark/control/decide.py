@@ -12,6 +12,7 @@ from mark.control import boots as failed_boots
 from mark.control import held_releases
 from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
+from mark.control.coming_calls import higher_windows_rps
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
 from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
@@ -57,7 +58,8 @@ class Decider:
 
     def __init__(self, policy: Policy, *, foresees: bool) -> None:
         self._planner, self._resolved = policy.planner, policy.resolved
-        self.corrects = policy.planner.replans and policy.planner.needs_forecast and not foresees
+        self.needs_windows = policy.planner.replans and policy.planner.needs_forecast
+        self.corrects = self.needs_windows and not foresees
         self._offers = {offer.name: offer for offer in policy.resolved.offers}
         self._near_equal = near_equal(policy.resolved)
         self._capacity_rps = {
@@ -226,6 +228,7 @@ class Decider:
             first,
             self._beliefs(state, s.now_s),
             window.answered(s.now_s),
+            higher_windows_rps(s.windows_rps, s.coming),
         )
         memory = self._planner.begin() if state.memory is None else state.memory
         plan, memory = self._planner.plan(context, memory)

@@ -132,7 +132,13 @@ class ExpectedCostPolicy:
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
                 own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
             past = self._fixed.seen(
-                memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, self._usd_per_miss(context)
+                memory.past,
+                context.now_s,
+                context.last_minute_rps,
+                own,
+                usd_per_step,
+                self._usd_per_miss(context),
+                context.windows_rps,
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)

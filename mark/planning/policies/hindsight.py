@@ -39,6 +39,10 @@ MARGIN = 0.98
 _LIKELY, _SOON, _FITS, _IDLE = 0.9, 5, 1.25, 0.6
 
 
+_WINDOW_S = 5.0
+_NO_WINDOWS: FloatArray = np.empty(0)
+
+
 @dataclass(frozen=True, slots=True)
 class PastCosts:
     """What the past would have cost, discounted; a planner's memory.
@@ -107,8 +111,12 @@ class FixedFleets:
         counts: IntArray,
         usd_per_step: FloatArray,
         usd_per_miss: float,
+        windows_rps: FloatArray = _NO_WINDOWS,
     ) -> PastCosts:
         """The past with the time since it was last seen, in which `load_rps` came, and with a new plan: `counts`.
+
+        `windows_rps` are the rates of the last minute's 5 s windows, NaN where nothing was observed. By them a fleet
+        kept the promise or did not, because bursts of seconds hide in a minute's mean.
 
         A minute in which nothing was observed (None) is left out; a plan that is made again within one is replaced.
         """
@@ -126,6 +134,10 @@ class FixedFleets:
         steps = min(steps, 2.0)  # a controller that was away does not know what came
         capacity_rps = np.append(self._capacity_rps, self._serving(past.plans) @ self._usable_rps)
         late = overflow_rps(np.array(load_rps), capacity_rps, self._patience_s) * steps * STEP_S
+        within_rps = unrest_rps(load_rps, windows_rps)
+        fixed_late = (
+            overflow_rps(within_rps[:, None], self._capacity_rps, self._patience_s).mean(axis=0) * steps * STEP_S
+        )
         held, before = np.array(past.plans[-1]), np.array(past.plans[-2:][0])
         planned_usd = steps * float(np.maximum(0, held - self._committed) @ usd_per_step)
         planned_usd += float(np.maximum(0, held - before) @ self._launch_usd) + usd_per_miss * float(late[-1])
@@ -137,7 +149,7 @@ class FixedFleets:
             discount * past.requests + load_rps * steps * STEP_S,
             discount * past.planned_usd + planned_usd,
             tuple((discount * np.array(past.fixed_usd) + fixed_usd).tolist()),
-            tuple((discount * np.array(past.fixed_late) + late[:-1]).tolist()),
+            tuple((discount * np.array(past.fixed_late) + fixed_late).tolist()),
             plans,
         )
 
@@ -204,3 +216,17 @@ class FixedFleets:
             missing = math.ceil((least_rps - float(counts @ self._usable_rps)) / float(self._usable_rps[i]))
             counts[i] += max(0, min(missing, most))
         return counts
+
+
+def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
+    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which formulas know of.
+
+    The mean alone where the windows say nothing.
+    """
+    known = windows_rps[np.isfinite(windows_rps)]
+    variance = float(known.var(ddof=1)) if len(known) > 1 else 0.0
+    middle = float(known.mean()) if len(known) else 0.0
+    beyond = variance - middle / _WINDOW_S
+    if beyond <= 0.0 or middle <= 0.0:
+        return np.array([mean_rps])
+    return np.asarray(mean_rps * (1.0 + math.sqrt(beyond / variance) * (known / middle - 1.0)))
