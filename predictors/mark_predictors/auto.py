@@ -200,8 +200,8 @@ class Auto:
             self._loss[:, k] += np.where(said, gain * (loss - self._loss[:, k]), 0.0)
             self._peaks_scored[k] += 1.0
             of_peaks = _pinball(peak - record.peaks[:, :, k])
-            gain = max(1.0 - _FORGET, 1.0 / self._peaks_scored[k])
-            self._peak_loss[:, k] += gain * (of_peaks - self._peak_loss[:, k])
+            part = max(1.0 - _FORGET, 1.0 / float(self._peaks_scored[k]))
+            self._peak_loss[:, k] += part * (of_peaks - self._peak_loss[:, k])
             # A quantile that was met exactly (of few requests, or of none) was neither too high nor too low.
             ours = record.ours[:, k]
             below = np.where(np.abs(truth - ours) <= _SAME * (1.0 + truth), LEVELS, truth < ours)

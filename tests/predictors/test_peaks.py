@@ -35,7 +35,7 @@ def test_peak_is_that_of_past_steps_with_such_a_mean() -> None:
     np.testing.assert_allclose(found[0, 2] + ONE_RPS, (33.0 + ONE_RPS) * (100.0 + ONE_RPS) / (35.0 + ONE_RPS))
 
 
-def test_nothing_is_said_of_a_mean_that_was_hardly_ever_seen() -> None:
+def test_mean_that_was_hardly_ever_seen_has_no_peak() -> None:
     """Nor of one that fewer than eight steps had, however near they are."""
     found = likely_peaks(history(*half_hours(DAY)), np.array([1.0, 9.0, 60.0]))
     assert np.isnan(found).all()
@@ -46,7 +46,7 @@ def test_nothing_is_said_of_a_mean_that_was_hardly_ever_seen() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 14])
-def test_nothing_is_said_of_a_short_history(steps: int) -> None:
+def test_short_history_has_no_peak(steps: int) -> None:
     assert np.isnan(likely_peaks(history(np.full(steps, 2.0), np.full(steps, 3.0)), np.full((2, 3), 2.0))).all()
 
 
@@ -68,7 +68,7 @@ def test_steps_older_than_three_days_do_not_count() -> None:
     assert np.isnan(found[1])
 
 
-def test_ratio_is_the_median_of_fifteen_neighbours_as_a_loop_has_it() -> None:
+def test_ratio_is_the_median_of_fifteen_neighbours() -> None:
     """At the middle of each fifteen; between two of them on a line by the logarithm."""
     chance = np.random.default_rng(1)
     means = 100.0 + chance.permutation(36) / 10.0

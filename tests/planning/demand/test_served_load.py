@@ -190,7 +190,7 @@ def test_one_more_request_overflows_no_less_often_under_more_load(
 
 
 @pytest.mark.parametrize("windows_rps", [[], [np.nan] * 12, [8.0], [8.0] * 12, [0.0] * 12])
-def test_windows_without_unrest_are_judged_by_the_mean(windows_rps: list[float]) -> None:
+def test_steady_windows_are_judged_by_the_mean(windows_rps: list[float]) -> None:
     assert unrest_rps(8.0, np.array(windows_rps)).tolist() == [8.0]
 
 

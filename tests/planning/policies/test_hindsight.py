@@ -307,7 +307,7 @@ def test_a_small_service_holds_through_bursts_it_could_not_foresee() -> None:
     assert isinstance(memory, ExpectedCostMemory)
 
 
-def test_no_fleet_is_said_to_have_kept_what_windows_show_it_missed() -> None:
+def test_note_names_no_fleet_that_missed_bursts() -> None:
     """The same bursts, each within 20 s of its minutes: three instances have the room in the mean alone."""
     of = bursty()
     notes = []
