@@ -212,17 +212,3 @@ class FixedFleets:
             missing = math.ceil((least_rps - float(counts @ self._usable_rps)) / float(self._usable_rps[i]))
             counts[i] += max(0, min(missing, most))
         return counts
-
-
-def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
-    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which formulas know of.
-
-    The mean alone where the windows say nothing.
-    """
-    known = windows_rps[np.isfinite(windows_rps)]
-    variance = float(known.var(ddof=1)) if len(known) > 1 else 0.0
-    middle = float(known.mean()) if len(known) else 0.0
-    beyond = variance - middle / _WINDOW_S
-    if beyond <= 0.0 or middle <= 0.0:
-        return np.array([mean_rps])
-    return np.asarray(mean_rps * (1.0 + math.sqrt(beyond / variance) * (known / middle - 1.0)))
