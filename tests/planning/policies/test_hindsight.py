@@ -299,12 +299,7 @@ def test_a_small_service_holds_through_bursts_it_could_not_foresee() -> None:
     of = bursty()
     played, wanted = hour_of_bursts(of)
     assert min(wanted) >= 3
-    plan, memory = played.planner.plan(
-        PlanningContext(60.0 * 81, of, fleet({SMALL: 3}), forecast(24.0), 24.0), played.memory
-    )
-    note = next(note for note in plan.notes if "throughout" in note)
-    assert "small/on-demand throughout would have kept the promise for" in note
-    assert isinstance(memory, ExpectedCostMemory)
+    assert isinstance(played.memory, ExpectedCostMemory)
 
 
 def test_note_names_no_fleet_that_missed_bursts() -> None:
