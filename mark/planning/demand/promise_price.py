@@ -51,6 +51,7 @@ LEAST_BIAS = 0.2
 SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
 KEPT_HOURS = 24
 NEAR = 0.1  # deviations that are no difference
+_CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ class PromisePrice:
 
     def usd_per_miss(
         self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
-    ) -> tuple[float, Law]:
-        """Dollars per late request now, its call not included; and the law with what each price asks for.
+    ) -> tuple[MissPrice, Law]:
+        """What a late request costs now, its call not included; and the law with what each price asks for.
 
         `saved` is of `forecast`, which begins now; `first`: a first fleet is there at once.
         """
@@ -148,9 +149,9 @@ class PromisePrice:
         late = np.maximum(0.0, self.lateness.late_rps(demand[lead][:, None], capacity_rps) - self._capped_rps)
         mean = weights @ late
         foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
-        place = self._place(answered, law, foreseen, float(np.diff(saved.load).mean()))
+        place, confidence = self._place(answered, law, foreseen, float(np.diff(saved.load).mean()))
         law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
-        return float(self.prices_usd[place]), law
+        return MissPrice(float(self.prices_usd[place]), confidence), law
 
     def _asked(self, saved: ServedLoad, step: int) -> FloatArray:
         """The capacity that each price asks for in a step, in whole instances: (prices,)."""
@@ -170,8 +171,8 @@ class PromisePrice:
         best = (usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)
         return np.asarray(capacity_rps[best])
 
-    def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> int:
-        """The least price of the grid that keeps the promise, by its place."""
+    def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> tuple[int, float]:
+        """The least price of the grid that keeps the promise, by its place; and how likely it keeps this window."""
         rate_rps = coming_rps
         if answered.seen_s > 0.0:
             rate_rps = (answered.requests + HOUR_S * coming_rps) / (answered.seen_s + HOUR_S)
@@ -206,7 +207,16 @@ class PromisePrice:
         keeps = fresh >= min(z, float(fresh.max()) - NEAR)
         if this.max() > 0.0:
             keeps &= this >= min(z, float(this.max()) - NEAR)
-        return int(np.argmax(keeps)) if keeps.any() else int(this.argmax())
+        place = int(np.argmax(keeps)) if keeps.any() else int(this.argmax())
+        return place, NormalDist().cdf(min(max(float(this[place]), -_CERTAIN), _CERTAIN))
+
+
+@dataclass(frozen=True, slots=True)
+class MissPrice:
+    """Dollars per late request; and the probability with which the window is kept with it, by what was seen."""
+
+    usd: float
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
+_SAME_CONFIDENCE = 0.03  # as near as the grid of prices comes
 TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
 
 
@@ -134,17 +135,19 @@ class ExpectedCostPolicy:
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
         saved = served_load(forecast, self._lateness)
         usd_per_miss, price = None, OverflowPrice(call_usd(self._resolved))
+        notes: tuple[str, ...] = ()
         if self._promise is not None:
             law = self._promise.seen(memory.law, context.now_s, context.last_minute_rps, context.windows_rps)
-            usd_per_miss, law = self._promise.usd_per_miss(
+            miss, law = self._promise.usd_per_miss(
                 context.now_s, forecast, saved, context.answered, law, first=context.first
             )
             memory = replace(memory, law=law)
+            usd_per_miss = miss.usd
             price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
+            notes = self._confidence_notes(miss.confidence)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory)
-        notes: tuple[str, ...] = ()
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
@@ -169,7 +172,7 @@ class ExpectedCostPolicy:
                 if self._allowed(raised):
                     counts = raised
                 if counts @ self._usable_rps >= better.capacity_rps * (1.0 - 1e-9):
-                    notes = (self._held(better),)
+                    notes = (*notes, self._held(better))
         if self._burst is not None:
             counts[self._burst.place] += stay
         if not self._resolved.functions_in_time and not counts.any():
@@ -215,6 +218,13 @@ class ExpectedCostPolicy:
             late_share=1.0 - self._resolved.slo.attainment,
             lateness=self._lateness,
         )
+
+    def _confidence_notes(self, confidence: float) -> tuple[str, ...]:
+        """Say so where no price of a miss reaches the confidence that the service asks for."""
+        asked = self._resolved.slo.confidence
+        if confidence >= asked - _SAME_CONFIDENCE:
+            return ()
+        return (f"this window keeps the promise with a probability of {confidence:.0%} at best, {asked:.0%} are asked",)
 
     def _held(self, fleet: FixedFleet) -> str:
         return (

@@ -31,7 +31,7 @@ def price(of: ResolvedService, answered: Answered, law: Law | None = None, rps: 
     believed = forecast(rps, 0.4)
     asks = PromisePrice(of, (0,))
     found, _ = asks.usd_per_miss(0.0, believed, served_load(believed, asks.lateness), answered, law or Law())
-    return found
+    return found.usd
 
 
 def learned(late: np.ndarray, hours: int = 12, rps: float = 100.0) -> Law:
@@ -80,6 +80,22 @@ def test_a_promise_that_no_price_keeps_does_not_buy_the_world() -> None:
     asks = PromisePrice(small(), (0,))
     law = learned(np.full(len(GRID), 0.05))
     assert price(small(), half_a_day(200_000), law) == pytest.approx(asks.prices_usd[0])
+
+
+def test_the_probability_of_a_kept_window_is_said() -> None:
+    """At noon: with a third of the budget spent the window is safe, with twice the budget it is lost."""
+    believed, of = forecast(100.0, 0.4), small()
+    asks = PromisePrice(of, (0,))
+    law = learned(np.where(np.arange(len(GRID)) < 10, 0.05, 0.005))
+    found = [
+        asks.usd_per_miss(0.0, believed, served_load(believed, asks.lateness), half_a_day(late), law)[0].confidence
+        for late in (60_000, 340_000)
+    ]
+    assert found[0] > 0.99
+    assert found[1] < 0.01
+    plans = [decided(of, half_a_day(late)) for late in (0, 800_000)]
+    assert plans[0].notes == ()
+    assert plans[1].notes == ("this window keeps the promise with a probability of 0% at best, 95% are asked",)
 
 
 def test_what_prices_would_have_done_is_counted_with_the_load_that_came() -> None:
