@@ -33,7 +33,7 @@ from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.load import LEVELS, Forecast
 from mark.domain.offer import Market
-from mark.planning.demand.served_load import HORIZON, served_load
+from mark.planning.demand.served_load import HORIZON, Lateness, served_load
 from mark.planning.resolve import resolve
 from mark.planning.solver.decomposition import prove
 from mark.planning.solver.integer_program import SOLVERS, solve_integer
@@ -91,7 +91,7 @@ class Terms:
 
 def with_load(of: Program, believed: Forecast, terms: Terms) -> Program:
     """The offers of `of` for another load."""
-    saved = served_load(believed, terms.patience_s, believed.steps)
+    saved = served_load(believed, Lateness(terms.patience_s), believed.steps)
     overflow = overflow_usd(saved.served, None, terms.usd, STEP_S)
     return replace(of, overflow_usd=overflow, spacing_rps=saved.spacing_rps)
 

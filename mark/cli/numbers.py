@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Callable
+
+from mark.domain.time import span_s
 
 MOST_SEED = 2**63 - 1
 
@@ -21,15 +22,11 @@ def number(text: str) -> float:
     return value
 
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|min|m|h|d|w)")
-_UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
 def _seconds(text: str) -> float:
     """A number of seconds, or 90s, 30m, 1h30m, 7d, 2w."""
-    parts = _SPAN.findall(text)
-    if parts and "".join(map("".join, parts)) == text:
-        return sum(float(value) * _UNIT_S[unit] for value, unit in parts)
+    found_s = span_s(text)
+    if found_s is not None:
+        return found_s
     try:
         return number(text)
     except argparse.ArgumentTypeError as error:

@@ -13,7 +13,8 @@ from mark.domain.errors import BadInput
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, size_and_processor
 from mark.domain.offer import Market
 from mark.domain.service import Commitment
-from mark.domain.slo import Slo
+from mark.domain.slo import CONFIDENCE, Slo
+from mark.domain.time import DAY_S
 
 FLEET_KEYS = frozenset(
     ("catalog", "markets", "instances", "min_instances", "max_instances", "max_usd_per_hour", "committed", "warm_pool")
@@ -99,10 +100,11 @@ def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
 
 
 def slo_of(service: Section) -> Slo:
-    """`slo_ms` and `slo_attainment`. Raises BadInput."""
+    """`slo_ms`, `slo_attainment`, `slo_confidence` and `slo_window`. Raises BadInput."""
     slo_ms, attainment = service.number("slo_ms"), service.number("slo_attainment")
+    confidence, window_s = service.number("slo_confidence", CONFIDENCE), service.span_s("slo_window", DAY_S)
     try:
-        return Slo(slo_ms / 1e3, attainment)
+        return Slo(slo_ms / 1e3, attainment, confidence, window_s)
     except BadInput as error:
         raise BadInput(error.what, service.where(error.where), service.table[error.where]) from None
 

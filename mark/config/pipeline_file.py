@@ -33,7 +33,7 @@ LEAST_CONDUCTORS, MOST_CONDUCTORS = 2, 100
 QUERIES = "queries"
 
 _KEYS = {
-    "service": {"name", "slo_ms", "slo_attainment", "pipeline", "profile", "lineage"},
+    "service": {"name", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "pipeline", "profile", "lineage"},
     "fleet": FLEET_KEYS,
     "overflow": {"function", "max_usd_per_hour"},
     "packs": {"allow", "together"},

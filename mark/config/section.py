@@ -10,6 +10,7 @@ from typing import Any
 
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, did_you_mean
+from mark.domain.time import span_s
 
 # Far beyond what one controller is made for (a few thousand); more is a slip of the pen.
 _MOST_INSTANCES = 100_000
@@ -91,6 +92,16 @@ class Section:
         if not math.isfinite(number) or number < 0.0 or (above_zero and number == 0.0):
             raise BadInput("must be above zero" if above_zero else "must be zero or more", self.where(key), value)
         return number
+
+    def span_s(self, key: str, default_s: float) -> float:
+        """Seconds, as a number or as `30m`, `24h`, `7d`."""
+        value = self._value(key, default_s)
+        if isinstance(value, str):
+            found_s = span_s(value)
+            if found_s is None:
+                raise BadInput("must be seconds, or a time such as 24h or 7d", self.where(key), value)
+            return found_s
+        return self.number(key, default_s)
 
     def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
         value = self._value(key, default)

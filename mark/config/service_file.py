@@ -34,8 +34,8 @@ SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 
 _KEYS = {
     "service": {
-        "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "hedge_after_ms",
-        "request_kb", "response_kb", "profile", "versions",
+        "name", "model", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "batching", "routing",
+        "hedge_after_ms", "request_kb", "response_kb", "profile", "versions",
     },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "late", "max_usd_per_hour"},

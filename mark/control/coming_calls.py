@@ -104,6 +104,17 @@ def higher_rps(rps: float | None, coming: ComingCalls | None) -> float | None:
     return max(known, default=None)
 
 
+def higher_windows_rps(windows_rps: FloatArray, coming: ComingCalls | None) -> FloatArray:
+    """Return the 5 s windows of which `higher_rps` is the mean."""
+    if coming is None:
+        return windows_rps
+    known = windows_rps[np.isfinite(windows_rps)]
+    rps = coming.last_minute_rps()
+    if rps is None or (len(known) and known.mean() >= rps):
+        return windows_rps
+    return coming.per_query * coming.queries_rps
+
+
 def with_coming(load: Load, coming: ComingCalls | None) -> Load:
     """`load`, by the minute, whose last step has at least what will come; it ends with the newest window."""
     if coming is None or not len(load) or load.step_s != STEP_S or len(coming.queries_rps) < _A_STEP:

@@ -134,7 +134,7 @@ class Controller:
     def answered(self) -> Answered:
         """How the SLO was kept in its window."""
         window = self.state.window
-        return Answered() if window is None else window.answered(self._clock.now_s())
+        return Answered() if window is None else window.answered(self._clock.now_s(), self._resolved.slo.window_s)
 
     def price_list(self, ready: Mapping[str, int]) -> PriceList:
         """What one more request and one more miss cost now, by the last plan's belief, while `ready` serve, by offer.
@@ -144,7 +144,8 @@ class Controller:
         now_s, believed = self._clock.now_s(), self.state.believed
         fresh = believed is not None and now_s - self.state.believed_s <= _FRESH_S
         forecast = from_now(believed, now_s) if believed is not None and fresh else None
-        return price_list(self._resolved, ready, forecast, self.answered())
+        usd_per_miss = None if self.state.plan is None else self.state.plan.usd_per_miss
+        return price_list(self._resolved, ready, forecast, usd_per_miss)
 
     @property
     def repeats(self) -> bool:
@@ -297,7 +298,7 @@ class Controller:
             now_s,
             self._fleet(now_s),
             rps,
-            telemetry.windows_rps() if self._decider.corrects else _NO_WINDOWS,
+            telemetry.windows_rps() if self._decider.needs_windows else _NO_WINDOWS,
             telemetry.recent() if self._monitors else RecentAnswers(0, 0),
             telemetry.answers(),
             telemetry.utilization(),

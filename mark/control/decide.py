@@ -12,6 +12,7 @@ from mark.control import boots as failed_boots
 from mark.control import held_releases
 from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
+from mark.control.coming_calls import higher_windows_rps
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
 from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
@@ -33,10 +34,12 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.forecasting.conditioning import condition_on_rate
+from mark.planning.demand.served_load import lateness_of
 from mark.planning.demand.slo_budget import Window
 from mark.planning.market.near_equal import near_equal
 from mark.planning.market.spot import Belief, without_spares
 from mark.planning.port import PlanningContext, Policy
+from mark.planning.resolve import buyable
 
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
@@ -57,7 +60,8 @@ class Decider:
 
     def __init__(self, policy: Policy, *, foresees: bool) -> None:
         self._planner, self._resolved = policy.planner, policy.resolved
-        self.corrects = policy.planner.replans and policy.planner.needs_forecast and not foresees
+        self.needs_windows = policy.planner.replans and policy.planner.needs_forecast
+        self.corrects = self.needs_windows and not foresees
         self._offers = {offer.name: offer for offer in policy.resolved.offers}
         self._near_equal = near_equal(policy.resolved)
         self._capacity_rps = {
@@ -74,6 +78,7 @@ class Decider:
                 offer.usd_per_hour,
                 policy.resolved.service.slo_monitor,
                 backs_off=policy.planner.replans,
+                clustering=_clustering(policy.resolved),
             )
         self._stages: dict[AgendaItem, Callable[[Snapshot, ControllerState], Decided]] = {
             AgendaItem.PLAN_FIRST: self._plan_first,
@@ -215,7 +220,8 @@ class Decider:
         first: bool = False,
     ) -> tuple[Plan, ControllerState]:
         late = s.answers.count - s.answers.in_time
-        window = (state.window or Window(s.now_s, s.answers.count, late)).seen(s.now_s, s.answers.count, late)
+        window = state.window or Window(s.now_s, s.answers.count, late)
+        window = window.seen(s.now_s, s.answers.count, late, self._resolved.slo.window_s)
         context = PlanningContext(
             s.now_s,
             self._resolved,
@@ -225,7 +231,8 @@ class Decider:
             {} if first else s.utilization,
             first,
             self._beliefs(state, s.now_s),
-            window.answered(s.now_s),
+            window.answered(s.now_s, self._resolved.slo.window_s),
+            higher_windows_rps(s.windows_rps, s.coming),
         )
         memory = self._planner.begin() if state.memory is None else state.memory
         plan, memory = self._planner.plan(context, memory)
@@ -1019,3 +1026,9 @@ def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
         replace(t, count=least[t.offer]) for t in last.targets if t.offer not in plan.counts and least.get(t.offer, 0)
     )
     return replace(plan, targets=targets + left)
+
+
+def _clustering(resolved: ResolvedService) -> float | None:
+    """How the misses of a fleet cluster, by the type that carries the load; None where that was not counted."""
+    shares = lateness_of(resolved, buyable(resolved)).shares if resolved.offers else None
+    return None if shares is None else shares.clustering(1.0 - resolved.slo.attainment)

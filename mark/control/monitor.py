@@ -14,6 +14,7 @@ from mark.domain.slo import Slo
 LONGEST_PAUSE_S = 3600.0
 DEFAULT_TYPE = "c5.large"
 DEFAULTS = SloMonitorSettings()
+CERTAIN = 4.0  # deviations of the misses in a window, where it is known how they cluster
 DEVIATIONS = 3.0  # of a Poisson count: misses of fewer than M requests that are not chance
 HELPED = 0.9  # the share of misses is less than so much of what it was
 
@@ -51,8 +52,10 @@ class SloMonitor:
         settings: SloMonitorSettings = DEFAULTS,
         *,
         backs_off: bool = True,
+        clustering: float | None = None,
     ) -> None:
         self._slo, self._usd_per_hour, self._settings, self._backs_off = slo, usd_per_hour, settings, backs_off
+        self._clustering = clustering
         self.offer = offer
 
     def check(
@@ -62,7 +65,7 @@ class SloMonitor:
         since_s = math.inf if state.launched_s is None else now_s - state.launched_s
         if since_s < state.pause_s:
             return (), state
-        if not broken(recent, self._slo, self._settings):
+        if not broken(recent, self._slo, self._settings, self._clustering):
             return (), state if state.extra == 0 else replace(state, extra=0, enough=state.extra)
         late = 1.0 - recent.in_time / recent.count
         count, pause_s = self._settings.count, self._settings.pause_s
@@ -82,10 +85,17 @@ class SloMonitor:
         return (launch,), MonitorState(now_s, extra, pause_s, late, offer=self.offer)
 
 
-def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings) -> bool:
-    """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains."""
+def broken(recent: RecentAnswers, slo: Slo, settings: SloMonitorSettings, clustering: float | None = None) -> bool:
+    """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains.
+
+    `clustering` is the variance of the number of misses over its mean, in fleets that keep the promise. Where it is
+    known, chance must not explain the misses of a full window either: one fleet that keeps 99 % has fewer in a third of
+    its windows.
+    """
     allowed = (1.0 - slo.attainment) * recent.count
     missed = recent.count - recent.in_time
+    if clustering is not None:
+        return missed > allowed + CERTAIN * (math.sqrt(clustering * allowed) + 1.0)
     if recent.count >= settings.window:
         return recent.in_time < slo.attainment * recent.count
     return missed > allowed + DEVIATIONS * (math.sqrt(allowed) + 1.0)

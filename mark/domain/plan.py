@@ -24,6 +24,8 @@ class Plan:
 
     `standbys` are stopped burstables to keep, by offer; `warm` function environments to hold warm now.
     `leaving` instances, by number, are ended whatever else is wanted: burstables without credits.
+    `usd_per_miss` is what a late request was priced at; None where functions answer all overflow in time, and for
+    policies that price none.
     `predictor` names the predictor of the forecast it rests on ("" for policies that need none).
     """
 
@@ -35,6 +37,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     # capacity_rps the policy believes it holds once everything is ready, for plots and explanations
     capacity_rps: float = 0.0
+    usd_per_miss: float | None = None
     solver: str = ""  # how the planner's program was solved, and whether the plan is proven best
     leaving: tuple[int, ...] = ()
     counts: dict[str, int] = field(init=False, repr=False, compare=False)

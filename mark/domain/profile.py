@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
+from mark.domain.late_shares import LateShares
 
 # The kernel keeps a place for every request of a batch and every worker of every instance.
 MOST_BATCH = 10_000
@@ -101,19 +103,27 @@ class Candidate:
     """A model on one offer's instance type, ready for planner and kernel.
 
     `service_s[b]` is the mean time of a batch of b (index 0 is unused and 0), shape (n_batch + 1,);
-    `sigma` is the log standard deviation of service (0: deterministic).
+    `sigma` is the log standard deviation of service (0: deterministic). `late_shares` is what fleets of it answer late;
+    None where service is deterministic, or not counted.
     """
 
     profile: Profile
     policy: BatchPolicy
     service_s: NDArray[np.float64]
-    capacity_rps: float  # workers x n_batch / T(n_batch): what it sustains within the SLO
+    # What it sustains within the SLO: workers x n_batch / T(n_batch), or what the counted shares allow.
+    capacity_rps: float
     ceiling_rps: float  # workers x max over measured b of b / T_b, whatever the SLO: the bound's C_i
     sigma: float = 0.0
+    late_shares: LateShares | None = None
 
     @property
     def workers(self) -> int:
         return self.profile.workers
+
+    @property
+    def variation(self) -> float:
+        """The squared coefficient of variation of a batch's time; exponential (tests) for a sigma below 0."""
+        return 1.0 if self.sigma < 0.0 else math.expm1(self.sigma**2)
 
     @property
     def overhead_s(self) -> float:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.errors import BadInput
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import BY_FUNCTION, REFUSED, Departures
 from mark.kernel.state import Floats, Ints
@@ -60,13 +61,16 @@ def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float)
     rows = np.int64(out.rows[0])
     place = np.uint64(counter[DEPARTED] % ring.shape[0])
     last = np.uint64(ring.shape[0] - 1)
+    # The last bins take what comes later than all others: calls of a query may come after the evaluated part.
+    last_minute = np.uint64(accounts.minute_total.shape[0] - 1)
+    last_fine = np.uint64(accounts.fine_count.shape[0] - 1)
     # Neighbours mostly share minute and bin: these counters stay in registers until another minute (bin) comes.
     minute, fine = np.uint64(0), np.uint64(0)
     in_minute, in_fine, in_time, by_function, rejected = 0, 0, 0, 0, 0
     for row in range(rows):
         arrival_s, latency_s, slot = out.arrival_s[row], out.latency_s[row], out.slot[row]
-        own_minute = np.uint64(np.int64(arrival_s * (1.0 / 60.0)))
-        own_fine = np.uint64(np.int64(arrival_s * per_fine))
+        own_minute = min(np.uint64(np.int64(arrival_s * (1.0 / 60.0))), last_minute)
+        own_fine = min(np.uint64(np.int64(arrival_s * per_fine)), last_fine)
         if own_minute != minute:
             _close_minute(accounts, minute, in_minute, in_time, by_function)
             minute, in_minute, in_time, by_function = own_minute, 0, 0, 0
@@ -95,9 +99,20 @@ def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float)
 
 
 class Accounting:
-    """Accounts against an RT_max; times are seconds from the start of the evaluated part, `end_s` is its end."""
+    """Accounts against an RT_max; times are seconds from the start of the evaluated part, `end_s` is its end.
+
+    Raises BadInput for numbers that no accounts can have.
+    """
 
     def __init__(self, *, rt_max_s: float, end_s: float, fine_s: float = 1.0, recent: int = 1000) -> None:
+        for name, value, good in (
+            ("rt_max_s", rt_max_s, rt_max_s > 0.0),
+            ("end_s", end_s, 0.0 <= end_s < math.inf),
+            ("fine_s", fine_s, 0.0 < fine_s < math.inf),
+            ("recent", recent, recent >= 1),
+        ):
+            if not good:
+                raise BadInput("no accounts can have this", name, value)
         self.rt_max_s, self.fine_s = rt_max_s, fine_s
         minutes = math.ceil(end_s / 60.0) + 2
         self.arrays = Accounts(

@@ -48,19 +48,20 @@ def _cache_dir() -> str | None:
         return None
 
 
-_CACHE_DIR = _cache_dir()
+# Of everything that follows from the sources of the kernel; None where nothing can be written.
+CACHE_DIR = _cache_dir()
 
 
 def compiled(function: F) -> F:
     """Compile `function` at its first call, or take it from the cache. A read-only home costs the cache, no more."""
     before = config.CACHE_DIR
     try:
-        if _CACHE_DIR is not None:
-            config.CACHE_DIR = _CACHE_DIR
-        cached = _CACHE_DIR is not None
+        if CACHE_DIR is not None:
+            config.CACHE_DIR = CACHE_DIR
+        cached = CACHE_DIR is not None
         result: Any = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
-        if _CACHE_DIR is not None:
-            result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(_CACHE_DIR, "lock"))
+        if CACHE_DIR is not None:
+            result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(CACHE_DIR, "lock"))
         made: F = result
         return made
     finally:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
-from mark.kernel import hedging
+from mark.kernel import hedging, known
+from mark.kernel.checks import check_arrivals
 from mark.kernel.compiled import Prepared
 from mark.kernel.copies import (
     AGAIN,
@@ -29,7 +31,7 @@ from mark.kernel.copies import (
     with_requests,
 )
 from mark.kernel.stage import StageSimulation
-from mark.kernel.state import ALB, INF, Floats
+from mark.kernel.state import ALB, CROWDED, INF, Floats
 from mark.rules import second_attempts
 
 
@@ -40,6 +42,8 @@ class HedgedStage(StageSimulation):
     """
 
     def __init__(self, candidates: Sequence[Candidate], *, hedge_after_s: float, **options: Any) -> None:
+        if not hedge_after_s >= 0.0:
+            raise BadInput("must not be negative", "hedge_after_s", hedge_after_s)
         super().__init__(candidates, **options)
         if self._routing == ALB:
             raise ValueError("a balancer of this kind sends no second copies")
@@ -80,6 +84,7 @@ class HedgedStage(StageSimulation):
         lost = hedging.lose(self._st, copies, number)
         self._st.slots["free_s"][number] = at_s
         self._st.worker_free_s[number, :] = copies.free_s[number, :] = at_s
+        self._forget_batches(number)
         self._lost_requests += lost
         copies.again[:lost].sort()
         copies.number[[AGAIN, AGAIN_AT, GIVEN_UP]] = lost, 0, 0
@@ -104,6 +109,8 @@ class HedgedStage(StageSimulation):
     def advance(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None = None) -> int:
         if limit_s is not None:
             raise ValueError("where requests have second copies they have one limit")
+        arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
+        self._since_s = check_arrivals(arrivals_s, first, float(until_s), self._since_s, self._end_s, None)
         return self._run(arrivals_s, first, until_s, False)
 
     def reach(self, until_s: float) -> None:
@@ -131,7 +138,6 @@ class HedgedStage(StageSimulation):
     def _run(self, arrivals_s: Floats, first: int, until_s: float, last: bool) -> int:
         if self._stale:
             self._rebuild()
-        arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
         while True:
             first = self._run_hedged(
                 self._st,
@@ -152,7 +158,9 @@ class HedgedStage(StageSimulation):
             why = self._copies.number[STOPPED]
             if why == DONE:
                 return int(first)
-            if why == NO_ROOM:
+            if self._st.counter[CROWDED]:
+                self._st = known.with_longer_rings(self._st)
+            elif why == NO_ROOM:
                 copies = self._copies
                 more = with_batches(copies, len(copies.size)) if copies.number[FREE] < 0 else with_requests(copies)
                 self._copies = more

@@ -5,13 +5,14 @@ gets a second copy on another replica, and the first answer wins; a copy that wa
 
 What may end a wait early cannot be settled when a batch closes, so here batches start, and answers come, in order of
 time. Second copies come in the order of arrivals, so the two are merged; of the rest each replica knows its own next
-event, and the replicas are the leaves of two trees. `Stage.free_s` and the trees of `loop` hold what is foreseen, as
-they do without second copies, so requests are routed and admitted by the same functions.
+event, and the replicas are the leaves of two trees. `Stage.free_s` and the trees of `loop` hold what is foreseen, and
+`mark.kernel.known` what is expected, as they do without second copies, so requests are routed and admitted by the same
+functions.
 """
 
 from __future__ import annotations
 
-from mark.kernel import faults, functions, loop
+from mark.kernel import faults, functions, known, loop
 from mark.kernel.compiled import compiled
 from mark.kernel.copies import (
     AFTER_S,
@@ -42,10 +43,10 @@ from mark.kernel.copies import (
     Copies,
 )
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
-from mark.kernel.random import service_factor
 from mark.kernel.records import batch_s, of_kind, of_member, of_slot
 from mark.kernel.state import (
     CONCURRENCY,
+    CROWDED,
     FEWEST_IN_FLIGHT,
     INF,
     READY,
@@ -76,7 +77,7 @@ def _show(st: Stage, slot: int) -> None:
     """Tell the trees that requests are routed by."""
     own = of_slot(st, slot)
     kind, leaf = own.kind, own.leaf
-    if leaf < 0:
+    if leaf < 0 or known.varies(st):
         return
     at = of_kind(st, kind).tree_at
     if own.open_size > 0:
@@ -200,9 +201,13 @@ def _foresee(st: Stage, cp: Copies, slot: int) -> None:
         foreseen.slow_drawn[slot] = begun.slow_drawn[slot]
         foreseen.hang_s[slot] = begun.hang_s[slot]
         foreseen.hangs_drawn[slot] = begun.hangs_drawn[slot]
+    if known.varies(st):
+        known.forget_waiting(st, slot)
     batch = cp.first_waiting[slot]
     while batch >= 0:
         _play(st, cp, st.faults, st.worker_free_s, slot, batch)
+        if known.varies(st):
+            known.close(st, slot, INF, INF, batch_s(st, cp.kind[batch], cp.size[batch]))
         batch = cp.behind[batch]
     _foresee_free(st, slot)
     if of_slot(st, slot).open_size > 0:
@@ -217,7 +222,10 @@ def close(st: Stage, cp: Copies, slot: int, ready_s: float) -> None:
     kind = of_slot(st, slot).kind
     cp.size[batch] = of_slot(st, slot).open_size
     cp.kind[batch] = kind
-    cp.factor[batch] = service_factor(st.counter, of_kind(st, kind).sigma)
+    cp.factor[batch] = 1.0
+    if known.varies(st):
+        cp.factor[batch] = known.next_factor(st, slot)
+        known.close(st, slot, INF, INF, batch_s(st, kind, cp.size[batch]))
     cp.ready_s[batch] = ready_s
     cp.behind[batch] = -1
     if cp.last_waiting[slot] >= 0:
@@ -238,8 +246,13 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
     """An admitted copy joins the open batch, or opens one."""
     kind = of_slot(st, slot).kind
     full = of_kind(st, kind).n_batch
+    varies = known.varies(st)
+    if varies and of_slot(st, slot).open_size > 0 and known.queue_of(st, slot).joins == 0:
+        close(st, cp, slot, now_s)
     size = of_slot(st, slot).open_size
     if size == 0:
+        if varies:
+            known.queue_of(st, slot).opened_s = now_s
         batch = cp.number[FREE]
         cp.number[FREE] = cp.behind[batch]
         cp.open_batch[slot] = batch
@@ -254,7 +267,8 @@ def _queue(st: Stage, cp: Copies, slot: int, now_s: float, member: int, promise_
     of_member(st, slot, size).promise_s = promise_s
     size += 1
     of_slot(st, slot).open_size = size
-    if of_slot(st, slot).open_start_s > now_s and loop.takes_another(st, slot, kind, size, False):
+    start = loop.expected_start_s(st, slot, now_s) if varies else of_slot(st, slot).open_start_s
+    if of_slot(st, slot).open_start_s > now_s and loop.takes_another(st, slot, kind, size, start, False):
         _show(st, slot)
         _plan_start(st, cp, slot)
     else:
@@ -271,7 +285,11 @@ def _start(st: Stage, cp: Copies, slot: int) -> None:
     if cp.behind[batch] < 0:
         cp.last_waiting[slot] = -1
     cp.behind[batch] = -1
-    worker = _play(st, cp, cp.faults, cp.free_s, slot, batch)
+    worker = loop.earliest(cp.free_s, slot, of_kind(st, of_slot(st, slot).kind).workers)
+    given = max(cp.free_s[slot, worker], cp.ready_s[batch])
+    _play(st, cp, cp.faults, cp.free_s, slot, batch)
+    if known.varies(st):
+        known.begin(st, slot, given, cp.free_s[slot, worker])
     cp.answer_s[batch] = cp.free_s[slot, worker] + of_kind(st, cp.kind[batch]).overhead_s
     if loop.may_fail(st):
         cp.took_s[batch] = faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
@@ -624,7 +642,8 @@ def advance(
             return i
         if stop:
             return i
-        if number[FREE] < 0 or (not again and arrival < due and not _has_room(st, cp)):
+        crowded = st.counter[CROWDED] > 0
+        if crowded or number[FREE] < 0 or (not again and arrival < due and not _has_room(st, cp)):
             number[STOPPED] = NO_ROOM
             return i
         hedges = False

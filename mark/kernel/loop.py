@@ -1,18 +1,19 @@
 """A stage in compiled code: routes requests, batches them, starts batches, and emits what departs.
 
 Nothing is simulated before it matters: a batch whose start has passed is started when its replica is considered next.
-A replica's closed batches are summed up in `free_s` of its workers, because with known service times and a
-first-in-first-out queue their future is settled; only the open batch keeps its members.
+A replica's closed batches are summed up in `free_s` of its workers, because in a first-in-first-out queue their future
+is settled; only the open batch keeps its members. Where service times vary, `free_s` and `open_start_s` are what will
+happen, and routing and admission ask `mark.kernel.known` for what a bouncer expects.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mark.kernel import faults
+from mark.kernel import faults, known
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
-from mark.kernel.random import next_bits, service_factor
+from mark.kernel.random import next_bits
 from mark.kernel.records import batch_s, of_kind, of_member, of_slot
 from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
 from mark.kernel.tree import first_leaf, lowest, set_leaf
@@ -22,6 +23,7 @@ _in_time = compiled(admission.in_time)
 _start_s = compiled(batching.start_s)
 _joins = compiled(batching.joins)
 _reserve_s = compiled(batching.reserve_s)
+_margin_s = compiled(admission.margin_s)
 _better = compiled(routing.better)
 TOLERANCE_S = admission.TOLERANCE_S
 # More than there are requests in a run; times the most that a replica can have in flight it is still a whole number.
@@ -29,9 +31,12 @@ _TURNS = 2.0**40
 
 
 @compiled
-def _by_counts(st: Stage) -> bool:
-    """Does a replica's place in the trees go by its requests in flight, in capacity classes?"""
-    return st.classes.weight.shape[0] > 0
+def _by_completion(st: Stage) -> bool:
+    """Does a replica's place in the trees go by its completion?
+
+    Not where it goes by requests in flight, in capacity classes, and not where completions change by themselves.
+    """
+    return st.classes.weight.shape[0] == 0 and not known.varies(st)
 
 
 @compiled
@@ -74,8 +79,33 @@ def _work_until(st: Stage, slot: int, workers: int, until_s: float) -> None:
 @compiled
 def show_free(st: Stage, slot: int, kind: int) -> None:
     own = of_slot(st, slot)
-    if own.leaf >= 0 and not _by_counts(st):
+    if own.leaf >= 0 and _by_completion(st):
         set_leaf(st.free_tree, of_kind(st, kind).tree_at, own.leaf, own.free_s)
+
+
+@compiled
+def _serve(st: Stage, slot: int, kind: int, start_s: float, size: int) -> tuple[float, float, int]:
+    """A worker gets a batch at `start_s`: when it begins, when it is answered, and whose departure that is."""
+    own, row = of_slot(st, slot), of_kind(st, kind)
+    mean = batch_s(st, kind, size)
+    if not known.varies(st):
+        _work_until(st, slot, row.workers, start_s + mean)
+        own.busy_s += mean
+        return start_s, start_s + mean + row.overhead_s, slot
+    start, service = start_s, mean * known.next_factor(st, slot)
+    if may_fail(st):
+        start = faults.begins_s(st.faults, slot, start)
+        service = faults.takes_s(st.faults, slot, start, service)
+    finish = start + service
+    _work_until(st, slot, row.workers, finish)
+    known.close(st, slot, start_s, finish, mean)
+    answer = finish + row.overhead_s
+    shown = slot
+    if may_fail(st):
+        service = faults.works_s(st.faults, slot, start, service)
+        shown = faults.shown_slot(st.faults, slot, answer)
+    own.busy_s += service
+    return start, answer, shown
 
 
 @compiled
@@ -85,25 +115,13 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
     kind = own.kind
     row = of_kind(st, kind)
     size = own.open_size
-    start = max(own.free_s, ready_s)
-    service = batch_s(st, kind, size) * service_factor(st.counter, row.sigma)
-    if may_fail(st):
-        start = faults.begins_s(st.faults, slot, start)
-        service = faults.takes_s(st.faults, slot, start, service)
-    finish = start + service
-    _work_until(st, slot, row.workers, finish)
-    answer = finish + row.overhead_s
-    shown = slot
-    if may_fail(st):
-        service = faults.works_s(st.faults, slot, start, service)
-        shown = faults.shown_slot(st.faults, slot, answer)
-    own.busy_s += service
+    start, answer, shown = _serve(st, slot, kind, max(own.free_s, ready_s), size)
     depart_together(out, st.members[slot], size, start, answer, shown)
     if st.flight_s.shape[1] > 0:
         for _ in range(size):
             in_flight_until(st, slot, answer)
     own.open_size = 0
-    if own.leaf >= 0 and not _by_counts(st):
+    if own.leaf >= 0 and _by_completion(st):
         set_leaf(st.open_tree, row.tree_at, own.leaf, INF)
         if row.workers > 1:
             set_leaf(st.due_tree, row.tree_at, own.leaf, INF)
@@ -135,10 +153,9 @@ def open_key(st: Stage, slot: int, kind: int) -> float:
 
 
 @compiled
-def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bool:
-    """Whether one more request may join a replica's open batch of `size`."""
+def takes_another(st: Stage, slot: int, kind: int, size: int, start: float, mixed: bool) -> bool:
+    """Whether one more request may join a replica's open batch of `size`, which is to start then."""
     row = of_kind(st, kind)
-    start = of_slot(st, slot).open_start_s
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
     # A request that was accepted late has no promise to lose, but those behind it may.
     answer = start + batch_s(st, kind, size) + row.overhead_s
@@ -168,33 +185,47 @@ def takes_another(st: Stage, slot: int, kind: int, size: int, mixed: bool) -> bo
 
 
 @compiled
+def _joins_still(st: Stage, slot: int, free: float) -> bool:
+    """May one more request join the open batch, now that a worker is expected to be free for it then?
+
+    That was settled when the batch last grew, unless a worker has overrun since.
+    """
+    own, queue = of_slot(st, slot), known.queue_of(st, slot)
+    start = _start_s(free, queue.opened_s, of_kind(st, own.kind).window_s)
+    return start <= queue.open_start_s or takes_another(st, slot, own.kind, own.open_size, start, True)
+
+
+@compiled
+def expected_start_s(st: Stage, slot: int, now_s: float) -> float:
+    """When the open batch is expected to start; a request joins it now."""
+    queue, own = known.queue_of(st, slot), of_slot(st, slot)
+    window = of_kind(st, own.kind).window_s
+    queue.open_start_s = _start_s(known.free_s(st, slot, now_s), queue.opened_s, window)
+    return queue.open_start_s
+
+
+@compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
-    """An admitted request starts at once, joins the open batch, or opens one."""
+    """An admitted request starts at once, joins the open batch, or opens one. After `expected_latency_s`."""
     own = of_slot(st, slot)
     kind = own.kind
     row = of_kind(st, kind)
+    varies = known.varies(st)
+    if varies and own.open_size > 0 and known.queue_of(st, slot).joins == 0:
+        start_open(st, out, slot, now_s)
     size = own.open_size
     if size == 0:
         free = own.free_s
         if row.n_batch == 1 or (free <= now_s and row.window_s <= 0.0):
-            start = max(free, now_s)
-            service = batch_s(st, kind, 1) * service_factor(st.counter, row.sigma)
-            if may_fail(st):
-                start = faults.begins_s(st.faults, slot, start)
-                service = faults.takes_s(st.faults, slot, start, service)
-            _work_until(st, slot, row.workers, start + service)
-            answer = start + service + row.overhead_s
-            shown = slot
-            if may_fail(st):
-                service = faults.works_s(st.faults, slot, start, service)
-                shown = faults.shown_slot(st.faults, slot, answer)
-            own.busy_s += service
+            start, answer, shown = _serve(st, slot, kind, max(free, now_s), 1)
             depart(out, request, now_s, start, answer, answer - now_s, shown)
             in_flight_until(st, slot, answer)
             show_free(st, slot, kind)
             return
         own.open_start_s = _start_s(free, now_s, row.window_s)
-        if not _by_counts(st):
+        if varies:
+            known.queue_of(st, slot).opened_s = now_s
+        if _by_completion(st):
             set_leaf(st.free_tree, row.tree_at, own.leaf, INF)
             if row.workers > 1:
                 set_leaf(st.due_tree, row.tree_at, own.leaf, own.open_start_s)
@@ -204,15 +235,37 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
     member.request = request
     size += 1
     own.open_size = size
-    if not takes_another(st, slot, kind, size, mixed):
+    start = expected_start_s(st, slot, now_s) if varies else own.open_start_s
+    if not takes_another(st, slot, kind, size, start, mixed):
         start_open(st, out, slot, now_s)
-    elif not _by_counts(st):
+    elif _by_completion(st):
         set_leaf(st.open_tree, row.tree_at, own.leaf, open_key(st, slot, kind))
 
 
 @compiled
+def _known_completion(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
+    """As `_expected`, where service times vary; and whether a batch that the request opens waits for a worker."""
+    own, queue = of_slot(st, slot), known.queue_of(st, slot)
+    row = of_kind(st, own.kind)
+    free = known.free_s(st, slot, now_s)
+    opened, size = now_s, 0
+    queue.joins = 1
+    if own.open_size > 0:
+        if _joins_still(st, slot, free):
+            opened, size = queue.opened_s, own.open_size
+        else:
+            queue.joins = 0
+            free = known.behind_open_s(st, slot, free)
+    waits = size == 0 and (row.window_s > 0.0 or free > now_s)
+    if free <= now_s and not known.has_idle(st, slot, now_s):
+        free = now_s + known.MOMENT_S
+    start = _start_s(free, opened, row.window_s) if size + 1 < row.n_batch else max(free, now_s)
+    return start + batch_s(st, own.kind, size + 1), waits
+
+
+@compiled
 def _expected(st: Stage, slot: int, now_s: float) -> float:
-    """Completion that a request arriving now would see on this replica, without overhead."""
+    """Completion that a request arriving now would see on this replica, without overhead; with certain times."""
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
     size = own.open_size
@@ -243,12 +296,15 @@ def _two_choices(st: Stage, out: Departures, now_s: float) -> int:
         return -1
     first = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
     second = st.ready[np.int64(next_bits(st.counter) % np.uint64(n))]
+    best, best_finish, best_open = -1, INF, False
     for slot in (first, second):
         _start_if_due(st, out, slot, now_s)
-    one, other = of_slot(st, first), of_slot(st, second)
-    a = _expected(st, first, now_s) + of_kind(st, one.kind).overhead_s
-    b = _expected(st, second, now_s) + of_kind(st, other.kind).overhead_s
-    return first if _better(a, one.open_size > 0, first, b, other.open_size > 0, second) else second
+        own = of_slot(st, slot)
+        finish = _known_completion(st, slot, now_s)[0] if known.varies(st) else _expected(st, slot, now_s)
+        finish += of_kind(st, own.kind).overhead_s
+        if best < 0 or _better(finish, own.open_size > 0, slot, best_finish, best_open, best):
+            best, best_finish, best_open = slot, finish, own.open_size > 0
+    return best
 
 
 @compiled
@@ -333,6 +389,22 @@ def _alb(st: Stage, out: Departures, now_s: float) -> int:
 
 
 @compiled
+def _least_known_completion(st: Stage, out: Departures, now_s: float) -> int:
+    """As `_least_completion`, where completions change by themselves: every replica is asked."""
+    best = -1
+    best_finish = INF
+    best_open = False
+    for a in range(st.counter[READY]):
+        slot = st.ready[a]
+        _start_if_due(st, out, slot, now_s)
+        own = of_slot(st, slot)
+        finish = _known_completion(st, slot, now_s)[0] + of_kind(st, own.kind).overhead_s
+        if _better(finish, own.open_size > 0, slot, best_finish, best_open, best):
+            best, best_finish, best_open = slot, finish, own.open_size > 0
+    return best
+
+
+@compiled
 def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
     kinds = st.kinds
     best = -1
@@ -387,7 +459,26 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
         return _fewest_in_flight(st, out, now_s)
     if routing == ALB:
         return _alb(st, out, now_s)
+    if known.varies(st):
+        return _least_known_completion(st, out, now_s)
     return _least_completion(st, out, now_s)
+
+
+@compiled
+def _known_margin_s(st: Stage, slot: int, now_s: float) -> float:
+    """For the scatter of the batches up to the one of a request that arrives now. After `_known_completion`."""
+    own = of_slot(st, slot)
+    kind, size = own.kind, own.open_size
+    if st.kinds.variation[kind] == 0.0:
+        return 0.0
+    before, waits = known.closed_s2(st, slot, now_s)
+    if not waits:
+        return 0.0
+    if size > 0 and known.queue_of(st, slot).joins == 0:
+        before += batch_s(st, kind, size) ** 2
+        size = 0
+    squares = before / of_kind(st, kind).workers + batch_s(st, kind, size + 1) ** 2
+    return _margin_s(waits, squares, st.kinds.variation[kind])
 
 
 @compiled
@@ -395,6 +486,10 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     """What a bouncer reckons with: as if a batch that the request opens and that waits were full already."""
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
+    if known.varies(st):
+        finish, waits = _known_completion(st, slot, now_s)
+        reserve = _reserve_s(waits, batch_s(st, own.kind, 1), batch_s(st, own.kind, row.n_batch))
+        return finish + row.overhead_s - now_s + reserve + _known_margin_s(st, slot, now_s)
     latency = _expected(st, slot, now_s) + row.overhead_s - now_s
     if own.open_size == 0:
         waits = row.n_batch > 1 and (row.window_s > 0.0 or own.free_s > now_s)

@@ -19,6 +19,7 @@ sort them, 15 to 20 for a batch with its two steps through the tree of replicas,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -618,7 +619,17 @@ class PipelineSimulation:
                 raise BadInput(f"a batch holds 1 to {MOST_BATCH:,} calls", f"kinds[{number}]", len(table) - 1)
             if not (np.isfinite(table[1:]).all() and table[1:].min() > 0.0):
                 raise BadInput("service times must be above zero", f"kinds[{number}]", table[1:])
+        for stage, before in enumerate(predecessors):
+            if not all(0 <= other < stage for other in before):
+                raise BadInput("a stage comes after all before it", f"predecessors[{stage}]", list(before))
+        if sigmas is not None and not (len(sigmas) == len(kinds) and all(0.0 <= sigma < INF for sigma in sigmas)):
+            raise BadInput("one from 0 on for each kind", "sigmas", list(sigmas))
+        if chunk < 1:
+            raise BadInput("must be at least 1", "chunk", chunk)
         known = known or {}
+        for stage, outcome in known.items():
+            if not 0 <= stage < stages or outcome.answer_s.shape != (n,):
+                raise BadInput(f"one answer for each of {n} queries", f"known[{stage}]", outcome.answer_s.shape)
         largest = max((len(table) for table in kinds), default=2)
         tables = np.full((len(kinds), largest), INF)
         for row, table in zip(tables, kinds, strict=True):
@@ -693,7 +704,14 @@ class PipelineSimulation:
         return int(self._p.counter[MISSED])
 
     def add(self, stage: int, kind: int, ready_s: float, leave_s: float = INF) -> int:
-        """A replica that is there from `ready_s` on; its number at the stage. Raises BadInput for the past."""
+        """A replica that is there from `ready_s` on; its number at the stage.
+
+        Raises BadInput for the past, and for stages and kinds that are not there.
+        """
+        self._must_be_one("stage", stage, len(self._replicas))
+        self._must_be_one("kind", kind, len(self._p.n_batch))
+        if math.isnan(leave_s):
+            raise BadInput("must be a time", "leave_s", leave_s)
         self._must_be_ahead(ready_s, "ready_s")
         self._replicas[stage].append((kind, leave_s))
         number = len(self._replicas[stage]) - 1
@@ -702,7 +720,9 @@ class PipelineSimulation:
         return number
 
     def drain(self, stage: int, number: int, at_s: float) -> None:
-        """The replica starts no batch from then on. Raises BadInput for the past."""
+        """The replica starts no batch from then on. Raises BadInput for the past, and where there is none."""
+        self._must_be_one("stage", stage, len(self._replicas))
+        self._must_be_one("number", number, len(self._replicas[stage]))
         self._must_be_ahead(at_s, "at_s")
         kind, _ = self._replicas[stage][number]
         self._replicas[stage][number] = kind, at_s
@@ -720,6 +740,7 @@ class PipelineSimulation:
 
     def outcome(self, stage: int) -> StageOutcome:
         """Of one stage so far."""
+        self._must_be_one("stage", stage, len(self._replicas))
         if stage in self._known:
             return self._known[stage]
         p = self._p
@@ -750,6 +771,11 @@ class PipelineSimulation:
         latest_s = np.maximum(self._p.arrival_s, self._p.answer_s[self._p.last].max(axis=0))
         latest_s[latest_s >= NEVER_S] = INF
         return latest_s
+
+    @staticmethod
+    def _must_be_one(where: str, number: int, count: int) -> None:
+        if not 0 <= number < count:
+            raise BadInput(f"must be from 0 to {count - 1}", where, number)
 
     def _must_be_ahead(self, time_s: float, where: str) -> None:
         if not time_s >= self.clock_s:

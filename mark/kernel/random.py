@@ -25,25 +25,9 @@ def mixed(z: np.uint64) -> np.uint64:
 
 
 @compiled
-def uniform(counter: Ints) -> float:
-    """In (0, 1]."""
-    return uniform_of(next_bits(counter))
-
-
-@compiled
 def uniform_of(bits: np.uint64) -> float:
     """In (0, 1]."""
     return (float(bits >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0)
-
-
-@compiled
-def service_factor(counter: Ints, sigma: float) -> float:
-    """A factor of mean 1: lognormal, exponential for sigma < 0, and 1 for sigma 0."""
-    if sigma == 0.0:
-        return 1.0
-    if sigma < 0.0:
-        return -math.log(uniform(counter))
-    return lognormal(uniform(counter), uniform(counter), sigma)
 
 
 @compiled
@@ -55,9 +39,14 @@ def lognormal(first: float, second: float, sigma: float) -> float:
 
 @compiled
 def factor_of(seed: int, stage: int, query: int, call: int, sigma: float) -> float:
-    """A lognormal factor of mean 1 that belongs to one call of a query at a stage, whenever it is asked for."""
+    """The factor of mean 1 that belongs to one call of a query at a stage, whenever it is asked for.
+
+    Lognormal, and exponential for sigma < 0. Of a replica without a central queue: of its batches, by number.
+    """
     bits = mixed(np.uint64(seed))
     bits = mixed(bits ^ np.uint64(stage))
     bits = mixed(bits ^ np.uint64(query))
     bits = mixed(bits + np.uint64(call))
+    if sigma < 0.0:
+        return -math.log(uniform_of(bits))
     return lognormal(uniform_of(bits), uniform_of(mixed(~bits)), sigma)

@@ -14,7 +14,7 @@ from mark.kernel.accounting import Accounts, account
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
 from mark.kernel.records import of_kind, of_slot
-from mark.kernel.state import ALB, CONCURRENCY, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
+from mark.kernel.state import ALB, CONCURRENCY, CROWDED, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
 from mark.rules import admission
 
 _destination = compiled(admission.destination)
@@ -36,10 +36,13 @@ def _through(
     bouncers: bool,
     late: int,
 ) -> int:
-    """Simulate arrivals [first, ...) before `until_s` until the buffer is full; returns the position of the next."""
+    """Simulate arrivals [first, ...) before `until_s` until the buffer or a ring of batches is full.
+
+    Returns the position of the next.
+    """
     i = first
     end = arrivals_s.shape[0]
-    while i < end and out.rows[0] < CHUNK:
+    while i < end and out.rows[0] < CHUNK and st.counter[CROWDED] == 0:
         now = arrivals_s[np.uint64(i)]
         if now >= until_s:
             break

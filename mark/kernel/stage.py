@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.errors import BadInput
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
-from mark.kernel import functions, loop, service
+from mark.kernel import functions, known, loop, service
 from mark.kernel.accounting import Accounting
+from mark.kernel.checks import check_arrivals, check_candidates, check_replica, check_time
 from mark.kernel.compiled import Prepared
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
 from mark.kernel.faults import fault_state, with_slots
@@ -21,6 +24,7 @@ from mark.kernel.lost import Lost, ended
 from mark.kernel.state import (
     ACTIVE,
     ALB,
+    CROWDED,
     FEWEST_IN_FLIGHT,
     IDLE_COUNT,
     INF,
@@ -64,6 +68,9 @@ class StageSimulation:
     promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). `classes`
     are the capacity classes of the candidates (`mark.rules.capacity_classes`), which routing by an ALB goes by: one for
     all unless said. With `keep` the departures are kept until `departures` takes them.
+
+    Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or no
+    number, because compiled code would read and write elsewhere.
     """
 
     def __init__(
@@ -94,6 +101,9 @@ class StageSimulation:
         self._function = function
         self._horizons_s = [INF] * len(self._candidates) if horizons_s is None else list(horizons_s)
         self._class_of = [0] * len(self._candidates) if classes is None else list(classes)
+        check_candidates(self._candidates, self._horizons_s, self._class_of)
+        self._end_s, self._since_s = end_s, 0.0  # arrivals come between these
+        self._added: set[int] = set()
         groups = max(self._class_of, default=-1) + 1 if self._routing == ALB else 0
         # kind = (candidate, speed): a burstable without credits is a slower kind of the same candidate
         self._kinds: list[tuple[int, float]] = []
@@ -102,8 +112,9 @@ class StageSimulation:
         self._stale = True
         largest = max((c.policy.n_batch for c in self._candidates), default=1)
         most_workers = max((c.workers for c in self._candidates), default=1)
-        counter = np.zeros(4, dtype=np.int64)
+        counter = np.zeros(5, dtype=np.int64)
         counter[RANDOM] = seed
+        queues, batches = known.none_known(faults.any or any(c.sigma != 0.0 for c in self._candidates))
         self._st = Stage(
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
@@ -121,6 +132,9 @@ class StageSimulation:
             leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
             faults=fault_state(faults, seed),
+            queues=queues,
+            batches=batches,
+            played_s=np.zeros(most_workers),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = functions.pool_for(function)
@@ -132,16 +146,24 @@ class StageSimulation:
 
     def add(self, number: int, offer_index: int, at_s: float) -> None:
         """Replica `number` of a candidate is ready from `at_s` on. Also brings a resumed one back."""
+        if number < 0:
+            raise BadInput("must be from 0 on", "number", number)
+        if not 0 <= offer_index < len(self._candidates):
+            raise BadInput(f"must be one of {len(self._candidates)} candidates", "offer_index", offer_index)
+        check_time("at_s", at_s)
+        self._added.add(number)
         self._grow(number + 1)
         kind = self._kind(offer_index, 1.0)
         own = self._st.slots[number]
         own["kind"], own["free_s"], own["open_size"] = kind, at_s, 0
         self._st.worker_free_s[number, :] = at_s
+        self._forget_batches(number)
         self._ready.add(number)
         self._stale = True
 
     def drain(self, number: int, at_s: float) -> None:
         """No new request for it; what it has is finished. Repeatable."""
+        check_replica(number, self._added)
         if number not in self._ready:
             return
         self._settle(number)
@@ -156,6 +178,9 @@ class StageSimulation:
 
     def doom(self, number: int, crash_s: float) -> None:
         """It will crash then, unless it is removed before; to be said right after `add`. Nothing that decides knows."""
+        check_replica(number, self._added)
+        if math.isnan(crash_s):
+            raise BadInput("must be a time", "crash_s", crash_s)
         self._st.faults.crash_s[number] = crash_s
 
     def crash(self, number: int, at_s: float) -> None:
@@ -169,6 +194,7 @@ class StageSimulation:
         self.drain(number, at_s)
         self._st.faults.crash_s[number] = INF
         self._st.slots["free_s"][number] = self._st.worker_free_s[number, :] = at_s
+        self._forget_batches(number)
         lost = self._lost.crashed(number)
         again = ~lost.again & (self._routing != ALB)
         budget = second_attempts.grown(self._second_attempts, self.arrived - self._arrived_then)
@@ -185,6 +211,7 @@ class StageSimulation:
 
     def idle_at(self, number: int) -> float:
         """When everything it has accepted is finished; for a draining replica that is final."""
+        check_replica(number, self._added)
         own = self._st.slots[number]
         if self._st.kinds.rows["workers"][own["kind"]] == 1:
             return float(own["free_s"])
@@ -192,6 +219,9 @@ class StageSimulation:
 
     def busy_s(self, number: int) -> float:
         """Worker-seconds of its batches since it was first added, batches under way in full."""
+        if number not in self._added:  # stages that share instances may learn of one later
+            check_time("number", number)
+            return 0.0
         return float(self._st.slots["busy_s"][number])
 
     def all_busy_s(self) -> float:
@@ -200,6 +230,9 @@ class StageSimulation:
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
         """Its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
+        check_replica(number, self._added)
+        if not 0.0 < factor < INF:
+            raise BadInput("a speed must be above zero", "factor", factor)
         own = self._st.slots[number]
         if own["open_size"] > 0 and own["open_start_s"] <= at_s:
             self._settle(number)
@@ -209,10 +242,13 @@ class StageSimulation:
 
     def warm(self, at_s: float, environments: int) -> int:
         """Ping functions until that many environments are there; returns how many were started."""
+        check_time("at_s", at_s)
         return int(self._run_warm(self._pool, float(at_s), environments)) if self._function is not None else 0
 
     def start_warm(self, environments: int) -> None:
         """Environments that are warm at the start, unbilled: part of the first fleet."""
+        if environments < 0:
+            raise BadInput("must not be negative", "environments", environments)
         if self._function is None:
             return
         count = min(environments, self._function.offer.concurrency)
@@ -226,12 +262,16 @@ class StageSimulation:
 
         `limit_s` is the latency that each request is admitted for; without it that is RT_max for all. Either all
         calls for a stage pass it or none does.
+
+        Raises BadInput for arrivals that are not ascending, from one call to the next, or come after `end_s`. Calls of
+        queries, which have limits, may come later: accounts have them in the last minute.
         """
         if self._lost is not None and limit_s is not None:
             raise ValueError("where replicas crash requests have one limit")
         if self._stale:
             self._rebuild()
         arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)
+        self._since_s = check_arrivals(arrivals_s, first, float(until_s), self._since_s, self._end_s, limit_s)
         limits_s = self._limit_s if limit_s is None else np.ascontiguousarray(limit_s, dtype=np.float64)
         while True:
             first = self._run_advance(
@@ -252,7 +292,10 @@ class StageSimulation:
                 self._has_rows,
                 self._lost is None,
             )
-            if not self._has_rows or not self._out.rows[0]:
+            crowded = self._st.counter[CROWDED] > 0
+            if crowded:
+                self._st = known.with_longer_rings(self._st)
+            if not crowded and (not self._has_rows or not self._out.rows[0]):
                 return int(first)
             if self._lost is not None:
                 self._departed()
@@ -330,6 +373,7 @@ class StageSimulation:
                 row = kinds.rows[k]
                 row["n_batch"], row["window_s"], row["workers"] = c.policy.n_batch, c.policy.w_batch_s, c.workers
                 row["overhead_s"], row["sigma"], row["horizon_s"] = c.overhead_s, c.sigma, self._horizons_s[index]
+                kinds.variation[k] = c.variation
                 kinds.service_s[k, : c.policy.n_batch + 1] = c.service_s / factor
             self._st = self._st._replace(kinds=kinds)
             self._stale = True
@@ -349,11 +393,17 @@ class StageSimulation:
             flight_s=_padded(st.flight_s, more),
             turn=_padded(st.turn, more),
             faults=with_slots(st.faults, more),
+            queues=_padded(st.queues, more),
+            batches=_padded(st.batches, more),
         )
         self._st.slots["leaf"][have:] = -1
         self._st.slots["flight_next_s"][have:] = INF
         # One arrival may find every open batch due, after all but the last place of a chunk is filled.
         self._out = buffer(CHUNK + self._st.members.size + 1, self._has_rows)
+
+    def _forget_batches(self, number: int) -> None:
+        queue = self._st.queues[number]
+        queue["first"], queue["count"], queue["behind_s"] = 0, 0, 0.0
 
     def _settle(self, number: int) -> None:
         """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""
@@ -457,5 +507,6 @@ def _kinds(kinds: int, largest: int) -> Kinds:
     return Kinds(
         rows=np.zeros(kinds, dtype=KIND),
         service_s=np.zeros((kinds, largest + 1)),
+        variation=np.zeros(kinds),
         active=np.zeros(kinds, dtype=np.int64),
     )

@@ -26,7 +26,7 @@ INF = np.inf
 # Values of `routing`
 LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT, ALB = range(4)
 # Positions in Stage.counter
-ACTIVE, READY, RANDOM, REQUEST = range(4)
+ACTIVE, READY, RANDOM, REQUEST, CROWDED = range(5)
 # Positions in FunctionPool.number
 IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
 WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
@@ -64,6 +64,25 @@ MEMBER = np.dtype(
         ("request", np.int64),
     ]
 )
+# What a bouncer knows of a replica whose service times vary (mark.kernel.known)
+QUEUE = np.dtype(
+    [
+        ("first", np.int64),  # place of its oldest batch
+        ("count", np.int64),  # closed batches that may not have ended
+        ("behind_s", np.float64),  # mean service of all of them but the first
+        ("opened_s", np.float64),  # arrival of the first request in the open batch,
+        ("open_start_s", np.float64),  # and the expected start when a request joined it last
+        ("joins", np.int64),  # 0: the request that was last reckoned with opens a batch behind the open one
+        ("closed", np.int64),  # batches that ever closed
+    ]
+)
+BATCH = np.dtype(
+    [
+        ("given_s", np.float64),  # when a worker gets it; the bouncer learns of it then
+        ("end_s", np.float64),  # when the worker is free again; likewise
+        ("mean_s", np.float64),
+    ]
+)
 
 
 class Kinds(NamedTuple):
@@ -71,6 +90,7 @@ class Kinds(NamedTuple):
 
     rows: Records  # [K] of KIND
     service_s: Floats  # [K, N+1]
+    variation: Floats  # [K] squared coefficient of variation of service
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
 
 
@@ -114,6 +134,9 @@ class Stage(NamedTuple):
     leaf_slot: Ints  # [L]
     counter: Ints
     faults: FaultState
+    queues: Records  # [S] of QUEUE; none where every batch takes as long as predicted
+    batches: Records  # [S, Q] of BATCH, rings of the closed batches; Q is a power of two, or 0 as above
+    played_s: Floats  # [C] while closed batches are played through
 
 
 class FunctionPool(NamedTuple):

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
+from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -19,7 +22,8 @@ class PlanningContext:
     """All a policy may look at. Rates in requests/s; offers by name.
 
     `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
-    once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap).
+    once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap), `windows_rps`
+    are the rates of that minute's 5 s windows, the newest last, NaN where nothing was observed.
     `utilization` is the busy share of the ready instances of an offer over the last minute. `beliefs` is what was seen
     of the market of an offer; an offer that is not named was never refused nor interrupted. `answered` is how the SLO
     was kept so far in its window.
@@ -34,6 +38,7 @@ class PlanningContext:
     first: bool = False
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     answered: Answered = field(default_factory=Answered)
+    windows_rps: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 class Planner(Protocol):

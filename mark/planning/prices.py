@@ -12,8 +12,8 @@ request is one too many. And one more miss is worth
     usd_per_miss = usd,
 
 for at that price the plan avoids it: by a function's call where functions answer in time. Where they do not, it is the
-dual variable of the SLO's budget of misses (mark/planning/demand/slo_budget.py), with the call that a late request
-makes besides.
+price that keeps the promise at its confidence (mark/planning/demand/promise_price.py), with the call that a late
+request makes besides.
 
 What a millisecond of RT_max costs takes more plans: `mark.studies.decision`.
 """
@@ -21,55 +21,74 @@ What a millisecond of RT_max costs takes more plans: `mark.studies.decision`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
-from mark.planning.demand.served_load import believed_demand, longest_wait_s, overflow_rps, overflow_slope
-from mark.planning.demand.slo_budget import Answered, OverflowPrice, overflow_price, shed_usd
+from mark.planning.demand.promise_price import call_usd, overflow_price
+from mark.planning.demand.served_load import Lateness, believed_demand, lateness_of, overflow_rps, overflow_slope
+from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 
-_NOTHING = Answered()
+_MORE = 0.05  # of the load, by which it is told what one more request costs
 
 
 def price_list(
-    resolved: ResolvedService, ready: Mapping[str, int], forecast: Forecast | None, answered: Answered = _NOTHING
+    resolved: ResolvedService,
+    ready: Mapping[str, int],
+    forecast: Forecast | None,
+    usd_per_miss: float | None = None,
 ) -> PriceList:
-    """Prices in the first step of `forecast`, where `ready` instances serve, by offer; `answered` so far in the window.
+    """Prices in the first step of `forecast`, where `ready` instances serve, by offer.
 
+    `usd_per_miss` is that of the plan in force, where it has one.
     Without a forecast only what does not depend on the load is known. Offers that are not the service's hold nothing.
     """
     if not resolved.offers:
         usd = resolved.function.usd_per_request if resolved.function is not None else None
         return PriceList(usd, usd)  # functions alone serve, and do so in time
     steady = buyable(resolved)
-    patience_s = longest_wait_s(resolved, steady)
+    lateness = lateness_of(resolved, steady)
     if forecast is None:
         capped = not math.isinf(resolved.service.max_function_usd_per_hour)
         known = resolved.functions_in_time and not capped
         return PriceList(None, shed_usd(resolved, 0.0) if known else None)
-    load_rps = float(forecast.mean_at(0.5)[0])
-    price = overflow_price(resolved, steady, answered, load_rps, patience_s)
+    miss_usd = neutral_usd(resolved, steady) if usd_per_miss is None else usd_per_miss
+    price = OverflowPrice(miss_usd) if lateness.shares is not None else overflow_price(resolved, miss_usd)
     held = zip(resolved.offers, resolved.candidates, strict=True)
     capacity_rps = sum(ready.get(offer.name, 0) * one.capacity_rps for offer, one in held)
-    return _prices(price, forecast, capacity_rps, patience_s)
+    return _prices(price, forecast, capacity_rps, lateness, call_usd(resolved))
 
 
 def prices_of(plan: Plan, context: PlanningContext) -> PriceList:
     """The price list where a plan was made; a first fleet is ready at once."""
     ready = plan.counts if context.first else context.fleet.ready()
-    return price_list(context.resolved, ready, context.forecast, context.answered)
+    return price_list(context.resolved, ready, context.forecast, plan.usd_per_miss)
 
 
-def _prices(price: OverflowPrice, forecast: Forecast, capacity_rps: float, patience_s: float) -> PriceList:
-    demand_rps, weights = believed_demand(forecast, 1, spread=price.spread)
-    capacity = np.array(capacity_rps)
-    left_rps = float(np.dot(weights, overflow_rps(demand_rps[0], capacity, patience_s)))
+def _prices(
+    price: OverflowPrice, forecast: Forecast, capacity_rps: float, lateness: Lateness, call_usd: float
+) -> PriceList:
+    demand_rps, weights = believed_demand(forecast, 1)
+    demand_rps, capacity = demand_rps[0], np.array(capacity_rps)
+    if lateness.shares is not None:
+        instances = capacity_rps / lateness.unit_rps
+        more_rps = demand_rps * (1.0 + _MORE)
+
+        def of_one_more(share_at: Callable[[FloatArray, float], FloatArray]) -> float:
+            left_rps = demand_rps * share_at(demand_rps, instances)
+            more_left_rps = more_rps * share_at(more_rps, instances)
+            return max(0.0, float(weights @ ((more_left_rps - left_rps) / (more_rps - demand_rps))))
+
+        late, called = of_one_more(lateness.shares.late_at), of_one_more(lateness.shares.calls_at)
+        return PriceList(price.usd * late + call_usd * called, price.usd)
+    left_rps = float(np.dot(weights, overflow_rps(demand_rps, capacity, lateness.patience_s)))
     # Beyond what functions may take, one more is refused.
     usd = price.usd if left_rps <= price.capped_rps else price.refused_usd
-    return PriceList(usd * float(np.dot(weights, overflow_slope(demand_rps[0], capacity, patience_s))), usd)
+    return PriceList(usd * float(np.dot(weights, overflow_slope(demand_rps, capacity, lateness.patience_s))), usd)

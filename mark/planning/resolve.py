@@ -12,6 +12,7 @@ from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, Fun
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
+from mark.planning.demand.late_counting import counted, late_alone
 from mark.profiling.policy import candidate
 
 _EVERY = (EVERY_FUNCTION, EVERY_ARM64_FUNCTION)
@@ -32,6 +33,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
         where = f"{service.source or service.name} [service] model"
         raise BadInput(f"no profile of this model (known: {', '.join(sorted(profiles))})", where, service.model)
     # One answer per type: its zones and markets differ in price, not in speed.
+    function, passed_over = choose_function(service, catalog, of_model)
     by_type: dict[str, Candidate | str] = {}
     offers: list[tuple[Offer, Candidate]] = []
     skipped: dict[str, str] = {}
@@ -41,7 +43,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
         if not service.wants(offer):
             continue
         if offer.instance not in by_type:
-            by_type[offer.instance] = _candidate(service, of_model, offer.instance)
+            by_type[offer.instance] = _candidate(service, of_model, offer.instance, function)
         found = by_type[offer.instance]
         if isinstance(found, str):
             skipped[offer.instance] = found
@@ -50,7 +52,6 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     for pattern in service.instances:
         if not any(fnmatchcase(offer.instance, pattern) for offer in catalog.offers):
             skipped[pattern] = f"matches nothing in {catalog.name}"
-    function, passed_over = choose_function(service, catalog, of_model)
     skipped |= passed_over
     committed, committed_usd_per_hour = _committed(service, catalog)
     known = {offer.name for offer, _ in offers}
@@ -83,7 +84,8 @@ def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
     """The same offers with batches closed another way; which offers can keep the SLO does not depend on it."""
     service = replace(resolved.service, batching=batching)
     found = [candidate(each.profile, service.slo, batching) for each in resolved.candidates]
-    return replace(resolved, service=service, candidates=tuple(each for each in found if isinstance(each, Candidate)))
+    kept = [counted(each, service, resolved.function) for each in found if isinstance(each, Candidate)]
+    return replace(resolved, service=service, candidates=tuple(kept))
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
@@ -114,12 +116,20 @@ def profile_of(profiles: Mapping[str, Profile], instance: str) -> Profile | None
     return profiles.get(instance) or profiles.get(instance.removeprefix("ml."))
 
 
-def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance: str) -> Candidate | str:
+def _candidate(
+    service: ServiceConfig, of_model: Mapping[str, Profile], instance: str, function: FunctionUse | None
+) -> Candidate | str:
     profile = profile_of(of_model, instance)
     if profile is None:
         return f"no profile of {service.model}"
     # A burstable is planned at full speed; what happens out of credits is the cloud's affair.
-    return candidate(profile, service.slo, service.batching)
+    found = candidate(profile, service.slo, service.batching)
+    if isinstance(found, str):
+        return found
+    allowed, alone = 1.0 - service.slo.attainment, late_alone(found, service.slo.rt_max_s)
+    if alone > allowed:
+        return f"{alone:.2%} of the requests take longer than RT_max even where none waits, {allowed:.2%} may"
+    return counted(found, service, function)
 
 
 def choose_function(
@@ -185,5 +195,17 @@ def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: lis
     what = f"no offer meets the SLO of {service.name} (RT_max {service.slo.rt_max_s * 1e3:g} ms)"
     if not times:
         return f"{what}: no type it may buy has a profile of {service.model}"
+    found_in_time = [
+        (1.0 - late_alone(one, service.slo.rt_max_s), name)
+        for name, profile in found
+        if isinstance(one := candidate(profile, service.slo, service.batching), Candidate)
+    ]
+    if found_in_time:
+        share, name = max(found_in_time)
+        return (
+            f"no offer meets the SLO of {service.name} ({service.slo.attainment:.2%} within "
+            f"{service.slo.rt_max_s * 1e3:g} ms): closest is {name}, where at most {share:.2%} take less than RT_max, "
+            f"however many instances there are"
+        )
     least_s, name = min(times)
     return f"{what}: closest is {name} with {least_s * 1e3:.1f} ms for one {service.model} request"

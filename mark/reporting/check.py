@@ -10,13 +10,17 @@ from mark.config.service_file import SERVICE_NAMES
 from mark.domain.cells import is_file
 from mark.domain.errors import Infeasible
 from mark.domain.faults import Faults
-from mark.planning.resolve import resolve
+from mark.domain.service import ResolvedService
+from mark.planning.demand.served_load import cheapest_lasting, lateness_of
+from mark.planning.resolve import buyable, resolve
 from mark.profiling.table import load_profiles, measured_profiles
-from mark.reporting.words import count, duration, number, percent, usd
+from mark.reporting.words import count, duration, number, percent, rate, usd
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.workload.info import trace_info
 from mark.workload.reader import open_trace
+
+_FLEETS = (1, 2, 4, 8)  # instances of which it is said what they carry
 
 
 def check_file(name: str) -> str:
@@ -46,6 +50,8 @@ def _service(name: str) -> str:
     function = resolved.function.offer.name if resolved.function is not None else "no function"
     offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
     parts = [f"ok, a service that can buy {offers} and {function}"]
+    if carried := _carried(resolved):
+        parts.append(carried)
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
         parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")
@@ -55,6 +61,18 @@ def _service(name: str) -> str:
     for kind, reason in resolved.skipped:
         reasons.setdefault(reason, []).append(kind)
     return "; ".join([*parts, *(f"left out {', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())])
+
+
+def _carried(resolved: ResolvedService) -> str:
+    """The load that fleets of the cheapest type keep the promise for; "" where service times are certain."""
+    offers = buyable(resolved)
+    lateness = lateness_of(resolved, offers)
+    if lateness.shares is None:
+        return ""
+    allowed = 1.0 - resolved.slo.attainment
+    fleets = ", ".join(f"{n} keep it up to {rate(lateness.shares.carries_rps(n, allowed))}" for n in _FLEETS)
+    name = resolved.offers[cheapest_lasting(resolved, offers)].instance
+    return f"of {name} {fleets} requests/s ({percent(lateness.shares.least_late, 2)} are late even where none waits)"
 
 
 def _faults(faults: Faults) -> str:

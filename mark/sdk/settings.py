@@ -30,6 +30,8 @@ class ServiceOptions(TypedDict, total=False):
     model: ModelReference
     slo_ms: float
     slo_attainment: float
+    slo_confidence: float
+    slo_window: float | str
     batching: str
     routing: str
     hedge_after_ms: float
@@ -72,6 +74,8 @@ class PipelineOptions(TypedDict, total=False):
     pipeline: str | PipelineDriver
     slo_ms: float
     slo_attainment: float
+    slo_confidence: float
+    slo_window: float | str
     profile: str | Path
     catalog: str | Path
     markets: Sequence[str]

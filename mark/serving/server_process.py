@@ -278,13 +278,15 @@ class ModelServer:
             # A request that just missed a batch waits for its end: two of them fit into RT_max. It is unknown what the
             # first takes; a tenth of RT_max admits little until it is known.
             times = SelfTuned(serving.rt_max_s / 2.0, most=serving.most_batch, first_s=serving.rt_max_s / 10.0)
-            overhead_s, window_s = 0.0, 0.0
+            overhead_s, window_s, variation = 0.0, 0.0, 0.0
         else:
             times = Corrected(FixedTimes(profiled_s, candidate.policy.n_batch))
             overhead_s, window_s = candidate.overhead_s, candidate.policy.w_batch_s
+            variation = candidate.variation
         bouncer = Bouncer(
             times,
             rt_max_s=serving.rt_max_s,
+            variation=variation,
             overhead_s=overhead_s,
             window_s=window_s,
             workers=0,

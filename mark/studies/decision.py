@@ -82,10 +82,10 @@ def slo_prices(planned: PlannedService) -> tuple[SloPrice, ...]:
         return ()
     slo, own_usd = planned.context.resolved.slo, weighed.chosen.usd_per_hour
     shorter_s, longer_s = ((1.0 + shift) * slo.rt_max_s for shift in (-SLO_SHIFT, SLO_SHIFT))
-    shorter_usd = _usd_per_hour(planned, Slo(shorter_s, slo.attainment))
+    shorter_usd = _usd_per_hour(planned, replace(slo, rt_max_s=shorter_s))
     found = [SloPrice(shorter_s, None if shorter_usd is None else max(own_usd, shorter_usd))]
     if longer_s < LONGEST_RT_MAX_S:
-        longer_usd = _usd_per_hour(planned, Slo(longer_s, slo.attainment))
+        longer_usd = _usd_per_hour(planned, replace(slo, rt_max_s=longer_s))
         found.append(SloPrice(longer_s, own_usd if longer_usd is None else min(own_usd, longer_usd)))
     return tuple(found)
 

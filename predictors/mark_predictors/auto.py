@@ -5,6 +5,9 @@ that fall with the recent pinball loss of each, per horizon. What is averaged is
 fell below the quantile tau more often than tau, a lower one is taken from then on (adaptive conformal inference, Gibbs
 and Candes 2021, eq. 2, per level and horizon), which keeps the coverage whatever the members believe of themselves.
 
+A step's peak is its mean times a ratio, either that of `mstl`, whose peaks keep the time of day, or that of past steps
+with such a mean (`likely_peaks`); the two are weighed by their loss like the members.
+
 Paths are the forest's, moved step by step to the calibrated quantiles and kept in their order (the Schaake shuffle,
 Clark et al. 2004): so a surge in a path begins and ends as surges do.
 
@@ -27,6 +30,7 @@ from mark_predictors.futures import HIGHEST
 from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.mstl import Mstl
+from mark_predictors.peaks import likely_peaks
 from mark_predictors.ridge import Ridge
 
 MEMBERS = ("forest", "ridge", "mstl")
@@ -52,10 +56,14 @@ _PIECE_STEPS, _LEARNED_AS_LIVED = 600, 11
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A forecast to be scored: members' quantiles (members, fine levels, horizons) and ours (levels, horizons)."""
+    """A forecast to be scored.
+
+    Members' quantiles (members, fine levels, horizons), ours (levels, horizons), and peaks (2, levels, horizons).
+    """
 
     members: FloatArray
     ours: FloatArray
+    peaks: FloatArray
 
 
 class Auto:
@@ -105,10 +113,9 @@ class Auto:
         fine = np.einsum("ms,mqs->qs", self._by_step(self._weights(), ahead), members)
         mean = _at_levels(fine, self._by_step(self._levels, ahead))
         seen = self._load.history
-        # By as much above the mean as mstl's peaks are above its means; one request a step more keeps zeros harmless.
-        one_rps = 1.0 / seen.step_s
-        peak = (mean + one_rps) * np.maximum(1.0, (peaks.peak_rps + one_rps) / (peaks.mean_rps + one_rps)) - one_rps
-        peak = np.maximum.accumulate(np.maximum(mean, peak), axis=0)
+        usual, alike = self._peaks(mean, peaks.mean_rps, peaks.peak_rps)
+        # The difference, so that peaks on which both agree stay as they are to the last bit.
+        peak = usual + self._by_step(_shares(self._peak_loss)[1], ahead) * (alike - usual)
         paths = _in_order(paths, mean, fine)
         most_mean, most_peak = HIGHEST * seen.highest_rps
         mean, paths = np.minimum(mean, most_mean), np.minimum(paths, most_mean)
@@ -126,6 +133,8 @@ class Auto:
         self._ahead = np.array(sorted({self._load.steps(m) for m in _MINUTES_AHEAD}), dtype=np.int64)
         self._loss = np.zeros((len(MEMBERS), len(self._ahead)))
         self._scored = np.zeros((len(MEMBERS), len(self._ahead)))
+        self._peak_loss = np.zeros((2, len(self._ahead)))
+        self._peaks_scored = np.zeros(len(self._ahead))
         self._levels = np.repeat(LEVELS[:, None], len(self._ahead), axis=1)
         self._records: dict[int, _Record] = {}  # by the origin
         self._fitted: int | None = None  # how much mstl has been fitted on
@@ -163,14 +172,18 @@ class Auto:
                 self._record()
 
     def _record(self) -> None:
-        at = self._members(int(self._ahead[-1]))[0][:, :, self._ahead - 1]
+        members, _, peaks = self._members(int(self._ahead[-1]))
+        steps = self._ahead - 1
+        at = members[:, :, steps]
         fine = np.einsum("mk,mqk->qk", self._weights(), at)
         at[~self._ready()] = np.nan
-        self._records[len(self._load)] = _Record(at, _at_levels(fine, self._levels))
+        mean = _at_levels(fine, self._levels)
+        both = self._peaks(mean, peaks.mean_rps[:, steps], peaks.peak_rps[:, steps])
+        self._records[len(self._load)] = _Record(at, mean, both)
 
     def _score(self) -> None:
         """Compare what was said of the newest step with what it was."""
-        truth = float(self._load.history.observed[0, -1])
+        truth, peak = self._load.history.observed[:, -1].tolist()
         for k, ahead in enumerate(self._ahead):
             origin = len(self._load) - int(ahead)
             record = self._records.get(origin)
@@ -180,12 +193,15 @@ class Auto:
                 del self._records[origin]
             if np.isnan(truth):
                 continue
-            error = truth - record.members[:, _INNER, k]
-            loss = np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=1)
+            loss = _pinball(truth - record.members[:, _INNER, k])
             said = ~np.isnan(loss)
             self._scored[said, k] += 1.0
             gain = np.maximum(1.0 - _FORGET, 1.0 / np.maximum(self._scored[:, k], 1.0))
             self._loss[:, k] += np.where(said, gain * (loss - self._loss[:, k]), 0.0)
+            self._peaks_scored[k] += 1.0
+            of_peaks = _pinball(peak - record.peaks[:, :, k])
+            part = max(1.0 - _FORGET, 1.0 / float(self._peaks_scored[k]))
+            self._peak_loss[:, k] += part * (of_peaks - self._peak_loss[:, k])
             # A quantile that was met exactly (of few requests, or of none) was neither too high nor too low.
             ours = record.ours[:, k]
             below = np.where(np.abs(truth - ours) <= _SAME * (1.0 + truth), LEVELS, truth < ours)
@@ -208,6 +224,14 @@ class Auto:
         every[0] = _fine(paths)
         return every, paths, mstl
 
+    def _peaks(self, mean: FloatArray, usual_mean: FloatArray, usual_peak: FloatArray) -> FloatArray:
+        """Return peaks (2, levels, K) for the quantiles `mean` (levels, K): by mstl's ratio, and by steps like them."""
+        one_rps = 1.0 / self._load.history.step_s  # one request a step more keeps zeros harmless
+        usual = (mean + one_rps) * np.maximum(1.0, (usual_peak + one_rps) / (usual_mean + one_rps)) - one_rps
+        alike = likely_peaks(self._load.history, mean)
+        both = np.stack([usual, np.where(np.isnan(alike), usual, alike)])
+        return np.asarray(np.maximum.accumulate(np.maximum(mean, both), axis=1))
+
     def _ready(self) -> NDArray[np.bool_]:
         return np.array([self._forest.ready, self._ridge.ready, True])
 
@@ -228,6 +252,18 @@ class Auto:
         low = place.astype(np.int64)
         high = np.minimum(low + 1, len(self._ahead) - 1)
         return np.asarray(at_horizons[..., low] * (1.0 - place + low) + at_horizons[..., high] * (place - low))
+
+
+def _pinball(error: FloatArray) -> FloatArray:
+    """Mean loss over LEVELS, the last axis of `error`, which is the truth less the quantiles."""
+    return np.asarray(np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=-1))
+
+
+def _shares(loss: FloatArray) -> FloatArray:
+    """Of each row of `loss`, by column: the less it is, the more; they add up to 1."""
+    loss = np.maximum(loss, _LEAST_LOSS)
+    share = (loss.min(axis=0) / loss) ** _SHARPNESS
+    return np.asarray(share / share.sum(axis=0))
 
 
 def _fine(paths: FloatArray) -> FloatArray:

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, higher_rps, stage_now, with_coming
+from mark.control.coming_calls import (
+    ComingCalls,
+    PipelineCalls,
+    StageNow,
+    higher_rps,
+    higher_windows_rps,
+    stage_now,
+    with_coming,
+)
 from mark.control.ports import RecentAnswers
 from mark.control.surge import surprise_rps
 from mark.domain.load import Load
@@ -118,3 +126,13 @@ def test_a_stage_misses_as_its_monitor_sees_it() -> None:
     telemetry.latest = RecentAnswers(1000, 979)  # 98 % are promised
     seen = stage_now(telemetry, None, resolved())
     assert (seen.misses, seen.capacity_rps) == (True, 0.0)
+
+
+def test_windows_are_those_of_the_higher_mean() -> None:
+    """A tenth of 50 queries/s is coming: 5 calls/s, more than the 2 that arrive and less than 20."""
+    coming = ComingCalls(SURGE, 0.1)
+    assert higher_windows_rps(CALM, coming).tolist() == CALM.tolist()
+    assert higher_windows_rps(0.1 * CALM, coming).tolist() == (0.1 * SURGE).tolist()
+    assert higher_windows_rps(np.full(12, np.nan), coming).tolist() == (0.1 * SURGE).tolist()
+    assert higher_windows_rps(CALM, ComingCalls(np.full(12, np.nan), 0.1)).tolist() == CALM.tolist()
+    assert higher_windows_rps(CALM, None).tolist() == CALM.tolist()

@@ -1031,11 +1031,11 @@ def test_slo_counts_for_the_planner_survive_a_restart() -> None:
     bench.tick({})
     bench.telemetry.total = RecentAnswers(1500, 1080)
     bench.tick()
-    assert bench.planner.contexts[-1].answered == Answered(60.0, 1000, 20)
+    assert bench.planner.contexts[-1].answered == Answered(60.0, 1000, 20, 60.0, 1000, 20)
     bench.controller = bench.controller_again()
     bench.telemetry.total = RecentAnswers(1600, 1180)
     bench.tick()
-    assert bench.planner.contexts[-1].answered == Answered(120.0, 1100, 20)
+    assert bench.planner.contexts[-1].answered == Answered(120.0, 1100, 20, 120.0, 1100, 20)
 
 
 def test_an_instance_that_could_not_be_ended_is_ended_later() -> None:

@@ -75,7 +75,7 @@ class HedgedWorld(World):
         latency = admission.NEVER_S
         if best is not None:
             best.asked.append(request)
-            latency = best.completion_s() - now + best.reserve_s()
+            latency = best.completion_s() - now + best.reserve_s() + best.margin_s()
             if admission.in_time(latency, case.rt_max_s) or not case.bouncers:
                 copy.state = WAITS
                 best.take(request, case.rt_max_s if case.bouncers else admission.NEVER_S)

@@ -7,7 +7,9 @@ What happens at one and the same time happens in this order:
    comes again at once;
 3. requests arrive, in the order given; one that starts or closes a batch does so before the next arrives.
 
-A batch's service time is fixed when it closes (no one may join any more), at the latest when it starts.
+A batch's service time is fixed when it closes (no one may join any more), at the latest when it starts. The factor that
+is drawn for it and the faults of its replica decide when it ends, and are unknown until then: whatever is expected goes
+by mean service, and a batch that overruns its mean is expected to end now.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse
+from mark.kernel.random import factor_of
 from mark.rules import admission, batching, routing
 from mark.rules.capacity_classes import class_weights
 
 CHANGE, ARRIVAL = 2, 3  # SimPy's own events have priorities 0 and 1
 
 REFUSED, BY_FUNCTION = -2, -1
+# A worker that overruns is expected to be free a moment after now, so that routing prefers an idle one.
+MOMENT_S = 1e-9
 GOLDEN, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
@@ -115,6 +120,8 @@ class Batch:
     members: list[tuple[int, float, float]] = field(default_factory=list)  # request, arrival, promise
     service_s: float = 0.0
     speed: float = 1.0  # of its replica when it closed
+    factor: float = 1.0  # drawn then
+    expected_start_s: float = 0.0  # when a request joined it last
 
 
 def mix(z: int) -> int:
@@ -176,7 +183,8 @@ class Replica:
     def __init__(self, world: World, number: int, candidate: int) -> None:
         self.world, self.number, self.kind = world, number, world.case.candidates[candidate]
         self.speed = 1.0
-        self.running: list[float] = []  # when each busy worker will be free
+        self.running: list[tuple[float, float, float]] = []  # when it ends, should end, and its mean time
+        self.closes = 0
         self.closed: deque[Batch] = deque()
         self.open: Batch | None = None
         self.asked: list[int] = []  # requests that came here
@@ -202,52 +210,94 @@ class Replica:
     def window_s(self) -> float:
         return self.kind.policy.w_batch_s if self.kind.policy.n_batch > 1 else 0.0
 
-    def worker_free_s(self) -> float:
-        """When a worker is free for the batch behind all closed ones: the closed ones are played through."""
+    def expected_s(self) -> list[float]:
+        """When workers should be free for the batch behind all closed ones, a heap: the closed ones are played."""
         now = self.world.env.now
-        free = [*self.running, *[now] * (self.kind.workers - len(self.running))]
+        idle = self.kind.workers - len(self.running)
+        free = [*(max(now, expected_s) for _, expected_s, _ in self.running), *[now] * idle]
         heapq.heapify(free)
         for batch in self.closed:
-            heapq.heappush(free, self.end_s(heapq.heappop(free), batch))
-        return min(free)
+            heapq.heapreplace(free, free[0] + batch.service_s)
+        return free
+
+    def worker_free_s(self) -> float:
+        """When the first worker should be free for the batch behind all closed ones."""
+        return self.expected_s()[0]
 
     def end_s(self, free_s: float, batch: Batch) -> float:
         """When a batch ends that a worker has from then on."""
-        return self.troubles.ends_s(self.troubles.begins_s(free_s), batch.service_s)
+        return self.troubles.ends_s(self.troubles.begins_s(free_s), batch.service_s * batch.factor)
+
+    def joined(self) -> Batch | None:
+        """The open batch, if one more request may join it as things stand now."""
+        batch = self.open
+        if batch is None:
+            return None
+        start = batching.start_s(self.worker_free_s(), batch.opened_s, self.window_s)
+        return batch if start <= batch.expected_start_s or self.may_join(batch, start) else None
+
+    def free_for_next_s(self) -> float:
+        """When a worker should be free for a request that arrives now."""
+        free = self.expected_s()
+        if self.open is not None and self.joined() is None:
+            heapq.heapreplace(free, free[0] + self.service_s(len(self.open.members)))
+        return free[0]
 
     def completion_s(self) -> float:
         """When a request that arrives now would be answered if no further one came."""
-        now, free = self.world.env.now, self.worker_free_s()
-        if self.open is None:
+        now, free, batch = self.world.env.now, self.free_for_next_s(), self.joined()
+        if free <= now and len(self.running) == self.kind.workers:
+            free = now + MOMENT_S
+        if batch is None:
             return batching.start_s(free, now, self.window_s) + self.service_s(1) + self.kind.overhead_s
-        size = len(self.open.members) + 1
-        if size == self.kind.policy.n_batch:
-            start = max(free, now)
-        else:
-            start = batching.start_s(free, self.open.opened_s, self.window_s)
+        size = len(batch.members) + 1
+        fills = size == self.kind.policy.n_batch
+        start = max(free, now) if fills else batching.start_s(free, batch.opened_s, self.window_s)
         return start + self.service_s(size) + self.kind.overhead_s
 
     def reserve_s(self) -> float:
         """Time that the bouncer keeps for requests that may still join the batch that a request would open."""
-        if self.open is not None:
+        if self.joined() is not None:
             return 0.0
         largest = self.kind.policy.n_batch
-        waits = largest > 1 and (self.window_s > 0.0 or self.worker_free_s() > self.world.env.now)
+        waits = largest > 1 and (self.window_s > 0.0 or self.free_for_next_s() > self.world.env.now)
         return batching.reserve_s(waits, self.service_s(1), self.service_s(largest))
+
+    def margin_s(self) -> float:
+        """Time that the bouncer keeps back for scatter, behind a batch that waits."""
+        means_s = [*(mean_s for _, _, mean_s in self.running), *(batch.service_s for batch in self.closed)]
+        size = 0
+        if self.open is not None:
+            size = len(self.open.members)
+            if self.joined() is None:
+                means_s.append(self.service_s(size))
+                size = 0
+        squares = sum(mean_s**2 for mean_s in means_s) / self.kind.workers + self.service_s(size + 1) ** 2
+        return admission.margin_s(bool(self.closed), squares, self.kind.variation)
 
     def take(self, request: int, promise_s: float) -> None:
         env = self.world.env
-        if self.open is None:
+        if self.joined() is None:
+            self.close()
+            self.start_what_is_due()
             self.open = Batch(env.now)
             env.process(self.wait_for_window(self.open))
         batch = self.open
+        assert batch is not None
         batch.members.append((request, env.now, promise_s))
-        size = len(batch.members)
         start = batching.start_s(self.worker_free_s(), batch.opened_s, self.window_s)
+        batch.expected_start_s = start
+        if len(batch.members) == self.kind.policy.n_batch or not self.may_join(batch, start):
+            self.close()
+        self.start_what_is_due()
+
+    def may_join(self, batch: Batch, start: float) -> bool:
+        """May one more request join a batch that starts then?"""
+        size = len(batch.members)
         answer = start + self.service_s(size) + self.kind.overhead_s
         in_time = [m for m in batch.members if admission.in_time(answer - m[1], m[2])]
         _, first_s, within_s = min(in_time, key=lambda m: m[1] + m[2], default=batch.members[-1])
-        if size == self.kind.policy.n_batch or not batching.joins(
+        return batching.joins(
             start,
             self.service_s(size),
             self.service_s(size + 1),
@@ -255,13 +305,14 @@ class Replica:
             first_s,
             self.kind.overhead_s,
             within_s,
-        ):
-            self.close()
-        self.start_what_is_due()
+        )
 
     def close(self) -> None:
         if self.open is not None:
             self.open.service_s, self.open.speed = self.service_s(len(self.open.members)), self.speed
+            self.closes += 1
+            if self.kind.sigma != 0.0:
+                self.open.factor = factor_of(self.world.case.seed, self.number, self.closes, 0, self.kind.sigma)
             self.closed.append(self.open)
             self.open = None
 
@@ -278,13 +329,14 @@ class Replica:
                 return
             batch = self.closed.popleft()
             begin, finish = self.troubles.begins_s(now), self.end_s(now, batch)
-            self.running.append(finish)
+            busy = finish, now + batch.service_s, batch.service_s
+            self.running.append(busy)
             self.world.started(self, batch, begin, finish)
-            self.world.env.process(self.serve(finish, finish - now))
+            self.world.env.process(self.serve(busy, finish - now))
 
-    def serve(self, finish_s: float, service_s: float) -> Generator[simpy.Event, Any, Any]:
+    def serve(self, busy: tuple[float, float, float], service_s: float) -> Generator[simpy.Event, Any, Any]:
         yield self.world.env.timeout(service_s)
-        self.running.remove(finish_s)
+        self.running.remove(busy)
         self.start_what_is_due()
 
 
@@ -397,7 +449,7 @@ class World:
         best = self.choose()
         if best is not None:
             best.asked.append(request)
-        latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
+        latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s() + best.margin_s()
         if best is not None and admission.in_time(latency, horizon):
             self.outcome.promised.append(request)
             best.take(request, horizon)

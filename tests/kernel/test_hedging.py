@@ -25,7 +25,14 @@ ROUTINGS = [name for name in ROUTING if name != "alb"]
 # On the grid of `cases`: second copies are due when requests arrive, and when batches start and end.
 AFTER_S = st.sampled_from([2.0**-16, 2.0**-6, 2.0**-4, 2.0**-2, 1.0])
 HEDGED = st.tuples(
-    st.one_of(*(cases(windows=True, routing=one, faulty=faulty) for one in ROUTINGS for faulty in (False, True))),
+    st.one_of(
+        *(
+            cases(windows=True, routing=one, faulty=faulty, varies=varies)
+            for one in ROUTINGS
+            for faulty in (False, True)
+            for varies in (False, True)
+        )
+    ),
     AFTER_S,
 )
 
@@ -75,7 +82,7 @@ def test_thousands_of_cases_agree_with_the_reference(hedged_case: tuple[Case, fl
 
 
 @settings(max_examples=30)
-@given(st.one_of(*(cases(windows=True, routing=routing) for routing in ROUTINGS)))
+@given(st.one_of(*(cases(windows=True, routing=one, varies=varies) for one in ROUTINGS for varies in (False, True))))
 def test_copies_that_are_never_due_change_nothing(case: Case) -> None:
     """The same places and times as by the loop that settles batches as they close."""
     plain, with_copies = by_kernel(case)[0], by_kernel(case, hedged(case, 1e12))[0]

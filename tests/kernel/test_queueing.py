@@ -162,12 +162,21 @@ def test_mg1_lognormal_waits() -> None:
     assert stage.busy_s(0) / REQUESTS == pytest.approx(SERVICE_S, rel=0.005)
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.7, -1.0])
-def test_without_room_to_wait_the_loss_is_erlang_b(sigma: float) -> None:
-    """RT_max = service time: no request may queue, and the loss depends on the mean of service only."""
+def test_without_room_to_wait_the_loss_is_erlang_b() -> None:
+    """RT_max = service time: no request may queue."""
     replicas, load = 6, 0.9
-    _, stage = simulate(load, replicas=replicas, sigma=sigma, rt_max_s=SERVICE_S)
+    _, stage = simulate(load, replicas=replicas, rt_max_s=SERVICE_S)
     assert stage.accounts.rejected / REQUESTS == pytest.approx(erlang_b(replicas, replicas * load), rel=WITHIN)
+
+
+@pytest.mark.parametrize("sigma", [0.7, -1.0])
+def test_a_request_behind_an_overrunning_batch_is_expected_in_time(sigma: float) -> None:
+    """RT_max = service time: the loss is below Erlang's, because a batch that overruns is expected to end now."""
+    replicas, load = 6, 0.9
+    latencies, stage = simulate(load, replicas=replicas, sigma=sigma, rt_max_s=SERVICE_S)
+    assert 0.5 < stage.accounts.rejected / REQUESTS / erlang_b(replicas, replicas * load) < 0.9
+    assert stage.accounts.late > 0.1 * REQUESTS
+    assert np.isfinite(latencies).sum() == REQUESTS - stage.accounts.rejected
 
 
 @pytest.mark.parametrize(("load", "services"), [(0.8, 1.5), (0.95, 2.0), (1.5, 3.25)])

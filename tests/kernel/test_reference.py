@@ -76,7 +76,13 @@ def check(case: Case) -> None:
 
 @st.composite
 def cases(
-    draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", limits: bool = False, faulty: bool = False
+    draw: st.DrawFn,
+    *,
+    windows: bool,
+    routing: str = "least-completion",
+    limits: bool = False,
+    faulty: bool = False,
+    varies: bool = False,
 ) -> Case:
     # `unit` ticks make one step of the coarse grid: 1 makes nearly everything tie, 1009 nearly nothing
     unit = draw(st.sampled_from([1, 4, 1009]))
@@ -96,6 +102,7 @@ def cases(
             window_s=ticks(0, 12) if windows else 0.0,
             workers=draw(st.integers(1, 3)),
             overhead_s=draw(st.sampled_from([0.0, 2 * tick])),
+            sigma=draw(st.sampled_from([0.0, 0.2, 0.5, 1.2])) if varies else 0.0,
         )
 
     candidates = tuple(some_candidate() for _ in range(draw(st.integers(1, 3))))
@@ -225,4 +232,18 @@ def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
 @given(st.one_of(*(cases(windows=True, routing=routing, faulty=True) for routing in ROUTING)))
 def test_faulty_replicas_agree_with_the_reference(case: Case) -> None:
     """Whatever is slow, hangs or crashes, drained or not: each request ends at the same place at the same time."""
+    check(case)
+
+
+@settings(max_examples=150)
+@given(st.one_of(*(cases(windows=True, routing=routing, varies=True) for routing in ROUTING)))
+def test_lognormal_service_agrees_with_the_reference(case: Case) -> None:
+    """Routing and admission go by expected ends, starts and answers by drawn ones."""
+    check(case)
+
+
+@settings(max_examples=60)
+@given(cases(windows=True, varies=True, limits=True))
+def test_lognormal_service_with_limits_by_request_agrees_with_the_reference(case: Case) -> None:
+    """A batch whose start moves is asked anew whether one more may join, by the earliest promise that it keeps."""
     check(case)

@@ -13,7 +13,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import overflow_rps
-from mark.planning.demand.slo_budget import Answered, neutral_usd, overflow_price
+from mark.planning.demand.slo_budget import neutral_usd
 from mark.planning.port import PlanningContext
 from mark.planning.prices import price_list, prices_of
 from mark.planning.resolve import buyable
@@ -97,30 +97,26 @@ def test_a_miss_costs_a_call_where_functions_are_in_time() -> None:
 
 
 def test_beyond_what_functions_may_cost_a_request_is_refused() -> None:
-    """There one more is a miss, at the price of the budget; below it is a call."""
+    """There one more is a miss, at the plan's price; below it is a call."""
     of = small(max_function_usd_per_hour=0.01)
-    few, many = (price_list(of, {SMALL: 1}, forecast(rps)) for rps in (5.0, 500.0))
+    few, many = (price_list(of, {SMALL: 1}, forecast(rps), 0.01) for rps in (5.0, 500.0))
     assert few.usd_per_miss == call_usd(of)
     assert few.usd_per_request is not None
     assert few.usd_per_request < few.usd_per_miss
-    refused = overflow_price(of, buyable(of), Answered(), 500.0, PATIENCE_S).refused_usd
-    assert refused > call_usd(of)
-    assert many.usd_per_request == pytest.approx(refused, rel=1e-3)
-    assert many.usd_per_miss == refused
+    assert many.usd_per_request == pytest.approx(0.01, rel=1e-3)
+    assert many.usd_per_miss == 0.01
     assert price_list(of, {SMALL: 1}, None) == PriceList()
 
 
 @pytest.mark.parametrize("function_ms", [None, 700.0])
-def test_the_budget_prices_a_miss_where_functions_are_late(function_ms: float | None) -> None:
-    """A budget that is spent too fast makes misses dearer, and requests that find no room."""
+def test_the_plan_prices_a_miss_where_functions_are_late(function_ms: float | None) -> None:
+    """With the call that a late request makes besides; without a plan's price it is the neutral one."""
     of = small(function_ms)
-    calm = price_list(of, {SMALL: 1}, forecast(100.0))
-    spent = price_list(of, {SMALL: 1}, forecast(100.0), Answered(3600.0, 10_000, 2_000))
-    assert calm.usd_per_miss is not None
-    assert spent.usd_per_miss is not None
-    assert neutral_usd(of, buyable(of)) <= calm.usd_per_miss < spent.usd_per_miss
-    assert spent.usd_per_request == pytest.approx(spent.usd_per_miss, rel=0.02)
-    assert spent.usd_per_miss == overflow_price(of, (0,), Answered(3600.0, 10_000, 2_000), 100.0, PATIENCE_S).usd
+    call = 0.0 if function_ms is None else call_usd(of)
+    unsaid, said = (price_list(of, {SMALL: 1}, forecast(100.0), usd) for usd in (None, 0.02))
+    assert unsaid.usd_per_miss == neutral_usd(of, buyable(of)) + call
+    assert said.usd_per_miss == 0.02 + call
+    assert said.usd_per_request == pytest.approx(said.usd_per_miss, rel=0.02)
 
 
 def test_what_is_not_known_is_none() -> None:

@@ -211,6 +211,33 @@ def test_between_the_scored_horizons_all_is_linear() -> None:
     np.testing.assert_allclose(predictor._by_step(values, np.arange(1.0, 31.0)), expected)
 
 
+# -- peaks within a step -----------------------------------------------------------------------------------------------
+
+
+def test_burst_by_the_clock_is_foreseen_with_its_peak() -> None:
+    """20 s at 100 requests/s every half hour: in a minute's mean they are 35."""
+    minutes = np.arange(2 * 1440)
+    burst = minutes % 30 == 0
+    mean = np.where(burst, 35.0, 2.0) * np.exp(np.random.default_rng(4).normal(0.0, 0.02, len(minutes)))
+    predictor = Auto()
+    predictor.fit(Load(0.0, 60.0, mean, np.where(burst, 100.0, 3.0)))
+    forecast = predictor.predict(60)
+    np.testing.assert_allclose(forecast.mean_at(0.5)[[0, 10]], [35.0, 2.0], rtol=0.1)
+    np.testing.assert_allclose(forecast.peak_at(0.5)[[0, 10]], [100.0, 3.0], rtol=0.1)
+
+
+def test_peaks_follow_what_foretold_them_better() -> None:
+    """The members know no peaks; past steps with such a mean do, until peaks are gone and the past is wrong."""
+    rates = 100.0 + np.random.default_rng(5).normal(0.0, 2.0, 900)
+    predictor = told([100.0] * 3, [2.0] * 3)
+    predictor.update(load(rates[:600]))
+    forecast = predictor.predict(12)
+    np.testing.assert_allclose(forecast.peak_rps / forecast.mean_rps, 1.5, rtol=1e-3)
+    predictor.update(Load(600 * STEP_S, STEP_S, rates[600:], rates[600:]))
+    forecast = predictor.predict(12)
+    np.testing.assert_allclose(forecast.peak_rps / forecast.mean_rps, 1.0, rtol=1e-3)
+
+
 # -- paths -------------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, in_time
+from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, in_time, margin_s
 
 latencies = st.one_of(st.just(NEVER_S), st.floats(0.0, 100.0))
 
@@ -56,3 +56,14 @@ def test_rounding_makes_no_request_late() -> None:
     assert in_time(latency, 0.6)
     assert not in_time(0.6 + 2 * TOLERANCE_S, 0.6)
     assert not in_time(math.inf, 0.6)
+
+
+def test_a_margin_is_kept_behind_a_waiting_batch_only() -> None:
+    """Half a standard deviation: two batches of 3 s and 4 s with a variation of 0.04 scatter by 1 s."""
+    assert margin_s(True, 3.0**2 + 4.0**2, 0.04) == pytest.approx(0.5)
+    assert margin_s(False, 25.0, 0.04) == 0.0
+
+
+@given(st.floats(0.0, 100.0))
+def test_certain_times_need_no_margin(squares_s2: float) -> None:
+    assert margin_s(True, squares_s2, 0.0) == 0.0

@@ -39,7 +39,9 @@ from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, Sch
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
+from mark.planning.demand.promise_price import Hour, Law
 from mark.planning.demand.slo_budget import Window
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import Belief
 from mark.planning.policies.burstable import Seen
 from mark.planning.policies.expected_cost import ExpectedCostMemory
@@ -50,6 +52,7 @@ from mark.planning.policies.target_tracking import TrackerState
 DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
+        *(Law, Hour, OwnBoots),
         *(Limits, Minute, Fleet, Instance, Notice, ScheduledEvent, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
         *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease),

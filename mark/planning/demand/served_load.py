@@ -1,7 +1,8 @@
 """What capacity serves of the load that is believed: by level of capacity and number of steps, in expectation.
 
 In step t capacity x serves E[S(D_t, x)]: D_t is drawn from the forecast's quantiles and the unrest within a step, and
-S is what bouncers serve in time, a queueing formula (`overflow_rps`).
+S is what bouncers serve in time (`Lateness`): by the counted shares of a type whose service times scatter, else by a
+queueing formula (`overflow_rps`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from statistics import NormalDist
 import numpy as np
 
 from mark.domain.arrays import FloatArray
+from mark.domain.late_shares import LateShares
 from mark.domain.load import Forecast
+from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.kernel.compiled import compiled
 
@@ -27,16 +30,23 @@ _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..
 _EQUAL = np.full(10, 0.1)
 _LEAST_MEDIAN = 0.1  # of the mean over the quantiles: below that it is not what the load usually is
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
+_WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are worked out; linear between
+_NEARLY_NONE = 1e-4  # a share of late requests that is not worth an instance
 _FAR = 40.0  # an exponent beyond which exp() is lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
 class ServedLoad:
-    """Requests/s-steps that capacity x would serve in the first e steps: `served[k, e]` at x = k x `spacing_rps`."""
+    """Requests/s-steps that capacity x would serve in the first e steps: `served[k, e]` at x = k x `spacing_rps`.
+
+    `called[k, e]` is what goes to functions meanwhile, where it was counted; else None.
+    """
 
     served: FloatArray  # (levels + 1, steps + 1)
     spacing_rps: float
+    load: FloatArray  # (steps + 1,) requests/s-steps that come in the first e steps
+    called: FloatArray | None = None
 
     @property
     def steps(self) -> int:
@@ -46,12 +56,77 @@ class ServedLoad:
         """Served by the capacity from `low_rps` to `high_rps`, by number of steps: (K, steps + 1)."""
         return self.at(high_rps) - self.at(low_rps)
 
+    def less_calls(self, calls_per_miss: float) -> ServedLoad:
+        """With a call counted as so much of a miss: what is served is worth less where it took calls.
+
+        More capacity serves no less: what is too much of it can be let go.
+        """
+        if self.called is None:
+            return self
+        served = np.maximum.accumulate(self.served - calls_per_miss * self.called, axis=0)
+        return ServedLoad(served, self.spacing_rps, self.load, self.called)
+
+    def passed_on_rps(self, capacity_rps: float) -> float:
+        """Requests/s that a capacity leaves to functions in the first step."""
+        if self.called is None:
+            return float(self.served[-1, 1] - self.at(np.array(capacity_rps))[1])
+        levels = np.arange(len(self.called)) * self.spacing_rps
+        return float(np.interp(capacity_rps, levels, self.called[:, 1]))
+
     def at(self, rate_rps: FloatArray) -> FloatArray:
         """Served by the capacity from zero up to `rate_rps`: (..., steps + 1)."""
         place = np.minimum(rate_rps / self.spacing_rps, len(self.served) - 1.000001)
         low = place.astype(np.int64)
         weight = (place - low)[..., None]
         return np.asarray(self.served[low] * (1.0 - weight) + self.served[low + 1] * weight, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """What a capacity leaves late, or to functions, of a load.
+
+    Where the service times of the reference type scatter, capacity x is x / `unit_rps` of its instances, and `shares`
+    were counted for these; else `shares` is None, and a request is late that waits longer than `patience_s`.
+    """
+
+    patience_s: float
+    shares: LateShares | None = None
+    unit_rps: float = 1.0
+
+    def late_rps(self, load_rps: FloatArray | float, capacity_rps: FloatArray | float) -> FloatArray:
+        """Requests/s of a load that are late, or passed on where nothing was counted. Arguments broadcast."""
+        if self.shares is None:
+            return overflow_rps(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64), self.patience_s)
+        return load_rps * self.shares.late_at(load_rps, np.asarray(capacity_rps, np.float64) / self.unit_rps)
+
+    def capacity_for(self, load_rps: float, share: float) -> float | None:
+        """Requests/s of capacity that leave at most `share` of a load above zero late; None where none does."""
+        if self.shares is None:
+            return capacity_for(load_rps, share, self.patience_s)
+        instances = self.shares.least_instances(load_rps, share)
+        return None if instances is None else instances * self.unit_rps
+
+    def holds_rps(self, capacity_rps: float, share: float) -> float:
+        """The load of which a capacity leaves at most `share` late; the capacity itself where nothing was counted."""
+        return capacity_rps if self.shares is None else self.shares.carries_rps(capacity_rps / self.unit_rps, share)
+
+
+def lateness_of(resolved: ResolvedService, offers: Sequence[int]) -> Lateness:
+    """Of fleets of `offers`, by index; the reference type is `cheapest_lasting`."""
+    patience_s = longest_wait_s(resolved, offers)
+    if not offers:
+        return Lateness(patience_s)
+    reference = resolved.candidates[cheapest_lasting(resolved, offers)]
+    shares = reference.late_shares
+    if shares is not None and shares.rt_max_s != resolved.slo.rt_max_s:
+        shares = None  # counted for another promise
+    return Lateness(patience_s, shares, reference.capacity_rps)
+
+
+def cheapest_lasting(resolved: ResolvedService, offers: Sequence[int]) -> int:
+    """Of `offers`, by index, the cheapest per request/s among those that are not taken back, where there are any."""
+    lasting = [i for i in offers if resolved.offers[i].market not in (Market.SPOT, Market.BURSTABLE)] or list(offers)
+    return min(lasting, key=lambda i: (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps, i))
 
 
 def longest_wait_s(resolved: ResolvedService, offers: Sequence[int]) -> float:
@@ -239,11 +314,10 @@ def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience
             served[k, t + 1] = total
 
 
-def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> tuple[FloatArray, FloatArray]:
+def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatArray]:
     """Rates that stand for the believed load: (steps, points) in requests/s, and the weight of each point, (points,).
 
-    The points are the forecast's quantiles, with the unrest within a step around each. `spread`: the weight of the
-    quantiles, the rest being the median's (`OverflowPrice`).
+    The points are the forecast's quantiles, with the unrest within a step around each.
     """
     place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
     low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
@@ -254,10 +328,6 @@ def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> t
     # Beyond the highest level as far as a normal distribution goes on.
     beyond = np.maximum(_normal_at(_LEVELS) / _normal_at(forecast.levels[-1:]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
-    equal = _EQUAL
-    if spread < 1.0:
-        mean = np.vstack([mean, middle])
-        equal = np.append(spread * _EQUAL, 1.0 - spread)
     # What 5 s peaks show beyond Poisson arrivals, which the formulas know of. Below a request in 5 s they show nothing:
     # a single one is a peak of many times the mean.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
@@ -268,20 +338,95 @@ def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> t
     # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
-    return demand.reshape(mean.shape[1], -1), np.outer(equal, shares).ravel()
+    return demand.reshape(mean.shape[1], -1), np.outer(_EQUAL, shares).ravel()
 
 
-def served_load(forecast: Forecast, patience_s: float, steps: int = HORIZON, *, spread: float = 1.0) -> ServedLoad:
-    """What capacity would serve, expected over what is believed of the load (`believed_demand`).
+def unrest_rps(mean_rps: float, windows_rps: FloatArray) -> FloatArray:
+    """Return rates around the mean as far apart as the windows are beyond Poisson arrivals, which formulas know of.
 
-    `patience_s`: how long a request may wait for its service to begin.
+    The mean alone where the windows say nothing.
     """
+    known = windows_rps[np.isfinite(windows_rps)]
+    variance = float(known.var(ddof=1)) if len(known) > 1 else 0.0
+    middle = float(known.mean()) if len(known) else 0.0
+    beyond = variance - middle / _WINDOW_S
+    if beyond <= 0.0 or middle <= 0.0:
+        return np.array([mean_rps])
+    return np.asarray(mean_rps * (1.0 + math.sqrt(beyond / variance) * (known / middle - 1.0)))
+
+
+def served_load(forecast: Forecast, lateness: Lateness, steps: int = HORIZON) -> ServedLoad:
+    """What capacity would serve, expected over what is believed of the load (`believed_demand`)."""
     steps = min(steps, forecast.steps)
-    demand, weights = believed_demand(forecast, steps, spread=spread)
+    demand, weights = believed_demand(forecast, steps)
+    if lateness.shares is not None:
+        return _served_by_count(demand, weights, lateness.shares, lateness.unit_rps)
     highest = float(demand.max())
     # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
-    top_rps = max(1.25 * highest, highest + 4.0 / patience_s)
+    top_rps = max(1.25 * highest, highest + 4.0 / lateness.patience_s)
     spacing_rps = max(top_rps, 1e-9) / _GRID
     served = np.empty((_GRID + 1, steps + 1))
-    _serve(demand, weights, spacing_rps, patience_s, served)
-    return ServedLoad(served, spacing_rps)
+    _serve(demand, weights, spacing_rps, lateness.patience_s, served)
+    return ServedLoad(served, spacing_rps, _sums(demand, weights))
+
+
+def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares, unit_rps: float) -> ServedLoad:
+    """By whole instances of the reference type, as far as more of them help; a level is several where they are many."""
+    # Down to where queues add next to nothing to the misses that are late by themselves.
+    enough = shares.least_late + _NEARLY_NONE
+    most = shares.least_instances(float(demand.max()), enough) or 1
+    each = max(1, math.ceil((most + 1) / _GRID))
+    instances = np.arange(0, most + each + 1, each, dtype=np.float64)
+    total = _sums(demand, weights)
+    late, called = np.empty((2, len(instances), len(total)))
+    late[0], called[0] = shares.late_without * total, shares.calls_without * total
+    log_demand = np.log(demand)
+    first, last = float(np.log(shares.load_rps[0])), float(np.log(shares.load_rps[-1]))
+    for k, count in enumerate(instances[1:].tolist(), start=1):
+        for table, without, sums in (
+            (shares.late, shares.late_without, late),
+            (shares.calls, shares.calls_without, called),
+        ):
+            row = _row_of(shares, table, count)
+            _sum_shares(demand, log_demand, weights, row, first, last, math.log(count), without, sums[k])
+    return ServedLoad(total - late, each * unit_rps, total, called)
+
+
+def _sums(demand: FloatArray, weights: FloatArray) -> FloatArray:
+    """Requests/s-steps that are expected in the first e steps: (steps + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(demand @ weights)])
+
+
+def _row_of(shares: LateShares, table: FloatArray, instances: float) -> FloatArray:
+    """The table's row of so many instances, between two rows: (U,)."""
+    there = min(instances, float(shares.instances[-1]))
+    row = min(int(np.searchsorted(shares.instances, there, side="right")) - 1, len(shares.instances) - 2)
+    low, high = np.log(shares.instances[row : row + 2])
+    weight = (math.log(there) - low) / (high - low)
+    return np.ascontiguousarray(table[row] * (1.0 - weight) + table[row + 1] * weight)
+
+
+@compiled
+def _sum_shares(
+    demand: FloatArray, log_demand: FloatArray, weights: FloatArray, row: FloatArray, first: float, last: float,
+    log_count: float, without: float, sums: FloatArray,
+) -> None:  # fmt: skip
+    """Fill `sums` (steps + 1,): requests/s-steps of `demand` (steps, points) times the shares of a row (U,)."""
+    steps, points = demand.shape
+    end = len(row) - 1
+    per_column = (last - first) / end
+    total = 0.0
+    sums[0] = 0.0
+    for t in range(steps):
+        for i in range(points):
+            place = (log_demand[t, i] - log_count - first) / per_column
+            if place <= 0.0:
+                share = row[0]
+            elif place >= end:
+                beyond = 1.0 - math.exp((end - place) * per_column)
+                share = row[end] * (1.0 - beyond) + without * beyond
+            else:
+                low = int(place)
+                share = row[low] + (place - low) * (row[low + 1] - row[low])
+            total += weights[i] * demand[t, i] * share
+        sums[t + 1] = total

@@ -19,8 +19,9 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
-from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
+from mark.planning.demand.promise_price import at_price
+from mark.planning.demand.served_load import lateness_of, served_load
+from mark.planning.demand.slo_budget import neutral_usd, shed_usd
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
 from mark.planning.port import PlanningContext
@@ -112,13 +113,13 @@ def weigh(plan: Plan, context: PlanningContext) -> Weighed | None:
     """
     if context.forecast is None or not context.resolved.offers:
         return None
-    return _Scales(context).weigh(plan)
+    return _Scales(context, plan).weigh(plan)
 
 
 class _Scales:
     """Prices fleets in one situation. An offer is a place in `self._names`."""
 
-    def __init__(self, context: PlanningContext) -> None:
+    def __init__(self, context: PlanningContext, plan: Plan) -> None:
         assert context.forecast is not None
         resolved = context.resolved
         carries = carrier(resolved)
@@ -129,14 +130,17 @@ class _Scales:
         self._names = [offer.name for offer in self._offers]
         self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = context.forecast.by_minute()
-        patience_s = longest_wait_s(resolved, steady)
-        load_rps = float(context.forecast.mean_at(0.5)[0])
-        price = overflow_price(resolved, steady, context.answered, load_rps, patience_s)
+        lateness = lateness_of(resolved, steady)
+        usd_per_miss = neutral_usd(resolved, steady) if plan.usd_per_miss is None else plan.usd_per_miss
+        price, self._saved = at_price(resolved, lateness, served_load(self._forecast, lateness), usd_per_miss)
+        self._lateness, self._allowed_late = lateness, 1.0 - resolved.slo.attainment
         self._overflow_price, self._usd_per_overflow = price, price.usd
         # What a request may be worth to a fleet: a call, or, of those that functions may not take, a refusal.
         self._worths_usd = (price.usd,) if math.isinf(price.capped_rps) else (price.usd, price.refused_usd)
-        self._saved: ServedLoad = served_load(self._forecast, patience_s, spread=price.spread)
-        self._steps = self._saved.served.shape[1] - 1
+        self._steps = self._saved.steps
+        # Where nothing was counted the highest level serves (nearly) everything.
+        counted = lateness.shares is not None
+        self._most_served = float(self._saved.load[-1] if counted else self._saved.served[-1, -1])
         # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
         pools = Pools(self._offers, list(self._usable_rps))
         terms = pools.terms(context.beliefs, context.now_s, shed_usd(resolved, neutral_usd(resolved, steady)))
@@ -228,7 +232,7 @@ class _Scales:
         return Alternative(
             label,
             {name: n for name, n in zip(self._names, counts, strict=True) if n},
-            float(np.dot(counts, self._usable_rps)),
+            self._lateness.holds_rps(float(np.dot(counts, self._usable_rps)), self._allowed_late),
             instances_usd / hours,
             launches_usd / hours,
             overflow_rps,
@@ -243,8 +247,7 @@ class _Scales:
         found = []
         for worth_usd in self._worths_usd:
             instances_usd, launches_usd, served = (float(part.sum()) for part in self._stacked(stack, worth_usd))
-            # The highest level serves (nearly) everything.
-            overflow = max(0.0, float(self._saved.served[-1, -1]) - served)
+            overflow = max(0.0, self._most_served - float(self._saved.served[0, -1]) - served)
             usd = instances_usd + launches_usd + self._overflow_usd(overflow)
             found.append((usd, instances_usd, launches_usd, overflow / self._steps))
         return min(found)

@@ -11,7 +11,7 @@ with the launch as its set-up cost; and what runs is swapped for something cheap
 is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
 
 Where functions cannot answer within RT_max, or there are none, what is left over is late or refused. Such a miss costs
-what the budget of misses makes it cost (mark/planning/demand/slo_budget.py), and a function call where one is made.
+what keeps the promise at its confidence (mark/planning/demand/promise_price.py), and a function call where one is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,25 +31,32 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
-from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
+from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, learns_price
+from mark.planning.demand.served_load import HORIZON, ServedLoad, lateness_of, served_load
+from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
+from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
+_SAME_CONFIDENCE = 0.03  # as near as the grid of prices comes
 TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCostMemory:
-    """What the policy remembers: its burstables, and what the past would have cost."""
+    """What the policy remembers: its burstables, what the past would have cost and left late, and its own boots."""
 
     burstables: tuple[Seen, ...] = ()
     past: PastCosts | None = None
+    law: Law = field(default_factory=Law)
+    boots: OwnBoots = field(default_factory=OwnBoots)
+    resumes: OwnBoots = field(default_factory=OwnBoots)
 
 
 class ExpectedCostPolicy:
@@ -66,7 +73,8 @@ class ExpectedCostPolicy:
         self.name = name
         self._how, self._resolved = how, resolved
         self._steady = chosen = buyable(resolved)
-        self._patience_s = longest_wait_s(resolved, chosen)
+        self._lateness = lateness_of(resolved, chosen)
+        self._promise = PromisePrice(resolved, chosen) if chosen and learns_price(resolved, self._lateness) else None
         carries = carrier(resolved)
         if carries is not None:
             chosen += (carries,)
@@ -81,6 +89,9 @@ class ExpectedCostPolicy:
         resumes = [o.resume or o.boot for o in self._offers]
         self._resume_steps = np.array([math.ceil(delay.mean_s / STEP_S) for delay in resumes], dtype=np.int64)
         self._resume_usd = np.array([boot_usd(replace(o, boot=r)) for o, r in zip(self._offers, resumes, strict=True)])
+        self._boots, self._resumes = [o.boot for o in self._offers], resumes
+        self._boot_of = {o.name: o.boot for o in self._pools.offers}
+        self._resume_of = {o.name: o.resume or o.boot for o in self._pools.offers}
         self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
         self._burst = None
         if carries is not None:
@@ -97,6 +108,12 @@ class ExpectedCostPolicy:
 
     def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, ExpectedCostMemory]:
         memory = memory if isinstance(memory, ExpectedCostMemory) else self.begin()
+        instances = context.fleet.instances
+        memory = replace(
+            memory,
+            boots=memory.boots.seen(instances, self._boot_of, resumed=False),
+            resumes=memory.resumes.seen(instances, self._resume_of, resumed=True),
+        )
         those: tuple[Lasting, ...] = ()
         leaving: tuple[int, ...] = ()
         if self._burst is not None:
@@ -116,23 +133,36 @@ class ExpectedCostPolicy:
         if not self._offers:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
-        price = overflow_price(
-            self._resolved, self._steady, context.answered, float(forecast.mean_at(0.5)[0]), self._patience_s
-        )
-        usd_per_overflow = price.usd
-        saved = served_load(forecast, self._patience_s, spread=price.spread)
-        terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory.burstables)
+        saved = served_load(forecast, self._lateness)
+        usd_per_miss, price = None, OverflowPrice(call_usd(self._resolved))
         notes: tuple[str, ...] = ()
+        if self._promise is not None:
+            law = self._promise.seen(memory.law, context.now_s, context.last_minute_rps, context.windows_rps)
+            miss, law = self._promise.usd_per_miss(
+                context.now_s, forecast, saved, context.answered, law, first=context.first
+            )
+            memory = replace(memory, law=law)
+            usd_per_miss = miss.usd
+            price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
+            notes = self._confidence_notes(miss.confidence)
+        usd_per_overflow = price.usd
+        terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
+        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory)
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
             if memory.past is not None and self._fixed.best(memory.past) is not None:
                 # What is held is not theirs: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
-                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
+                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(
-                memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, self._usd_per_miss(context)
+                memory.past,
+                context.now_s,
+                context.last_minute_rps,
+                own,
+                usd_per_step,
+                min(usd_per_overflow, self._usd_per_overflow),
+                context.windows_rps,
             )
             memory = replace(memory, past=past)
             better = self._fixed.best(past)
@@ -142,7 +172,7 @@ class ExpectedCostPolicy:
                 if self._allowed(raised):
                     counts = raised
                 if counts @ self._usable_rps >= better.capacity_rps * (1.0 - 1e-9):
-                    notes = (self._held(better),)
+                    notes = (*notes, self._held(better))
         if self._burst is not None:
             counts[self._burst.place] += stay
         if not self._resolved.functions_in_time and not counts.any():
@@ -150,15 +180,16 @@ class ExpectedCostPolicy:
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
             kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
-        served_rps = float(saved.at(counts @ self._usable_rps)[1])
+        capacity_rps = float(counts @ self._usable_rps)
         plan = Plan(
             at_s=context.now_s,
             targets=self._targets(kept, spare, running, live, terms, forecast, context, usd_per_overflow),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
-            warm=self._warm(float(saved.served[-1, 1]) - served_rps),
+            warm=self._warm(saved.passed_on_rps(capacity_rps)),
             notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
-            capacity_rps=float(counts @ self._usable_rps),
+            capacity_rps=self._lateness.holds_rps(capacity_rps, 1.0 - self._resolved.slo.attainment),
+            usd_per_miss=usd_per_miss,
             solver=solver,
             leaving=leaving,
         )
@@ -185,16 +216,15 @@ class ExpectedCostPolicy:
             self._committed,
             np.where(lasting, affordable, 0.0).astype(np.int64),
             late_share=1.0 - self._resolved.slo.attainment,
-            patience_s=self._patience_s,
+            lateness=self._lateness,
         )
 
-    def _usd_per_miss(self, context: PlanningContext) -> float:
-        """At the price by which fixed fleets are judged: less where the budget is spent slower than the window passes.
-
-        Never more: a budget that is gone does not say that capacity should have been held all the time.
-        """
-        factor = min(1.0, price_factor(context.answered, self._resolved.slo))
-        return shed_usd(self._resolved, neutral_usd(self._resolved, self._steady) * factor)
+    def _confidence_notes(self, confidence: float) -> tuple[str, ...]:
+        """Say so where no price of a miss reaches the confidence that the service asks for."""
+        asked = self._resolved.slo.confidence
+        if confidence >= asked - _SAME_CONFIDENCE:
+            return ()
+        return (f"this window keeps the promise with a probability of {confidence:.0%} at best, {asked:.0%} are asked",)
 
     def _held(self, fleet: FixedFleet) -> str:
         return (
@@ -210,22 +240,31 @@ class ExpectedCostPolicy:
         context: PlanningContext,
         price: OverflowPrice,
         those: tuple[Lasting, ...],
-        burstables: tuple[Seen, ...],
+        memory: ExpectedCostMemory,
     ) -> tuple[IntArray, int, str]:
         """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
-        pool, program = self._program(saved, running, terms, context, price)
+        pool, program, law = self._program(saved, running, terms, context, price, memory)
         stay = 0
         if self._burst is not None:
-            program, stay = self._burst.revised(program, those, burstables, context.now_s)
+            program, stay = self._burst.revised(program, those, memory.burstables, context.now_s)
+        program = with_law(program, law)
         solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
         # Columns of one pool together: those that are committed and those that are not.
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
         return counts, stay, f"{solution.solver}, {solution.status}"
 
     def _program(
-        self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, price: OverflowPrice
-    ) -> tuple[IntArray, Program]:
-        """What is to be decided, and the pool of each column: first all pools at their price, then those committed.
+        self,
+        saved: ServedLoad,
+        running: IntArray,
+        terms: SpotTerms,
+        context: PlanningContext,
+        price: OverflowPrice,
+        memory: ExpectedCostMemory,
+    ) -> tuple[IntArray, Program, FloatArray]:
+        """What is to be decided, and the pool and the boot law (`there`) of each column.
+
+        First come all pools at their price, then those committed.
 
         Of what has stopped instances to resume that price is for them and for what runs, which can be stopped and
         resumed in its turn; what is launched beyond comes last.
@@ -236,48 +275,60 @@ class ExpectedCostPolicy:
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
         overflow = price.priced(overflow_usd(saved.served, None, price.usd, STEP_S))
-        late_rps = self._late_rps(context, saved.steps)
+        late_rps = self._late_rps(context, saved.steps, memory)
         stopped = self._pools.count(Counter(i.offer for i in context.fleet.pooled()))
         resumed = np.minimum(most, running - committed + stopped)
         beyond = np.flatnonzero((stopped > 0) & (resumed < most))
         pool = np.concatenate([np.arange(len(self._offers)), free, beyond])
-        return pool, Program(
-            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
-            launch_usd=np.concatenate(
-                [
-                    np.where(stopped > 0, self._resume_usd, self._launch_usd),
-                    np.zeros(len(free)),
-                    self._launch_usd[beyond],
-                ]
+        boots = there(self._boots, HORIZON, memory.boots.scale)
+        resumes = there(self._resumes, HORIZON, memory.resumes.scale)
+        law = np.concatenate([np.where((stopped > 0)[:, None], resumes, boots), boots[free], boots[beyond]])
+        return (
+            pool,
+            Program(
+                usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
+                launch_usd=np.concatenate(
+                    [
+                        np.where(stopped > 0, self._resume_usd, self._launch_usd),
+                        np.zeros(len(free)),
+                        self._launch_usd[beyond],
+                    ]
+                ),
+                capacity_rps=self._usable_rps[pool],
+                boot_steps=np.concatenate(
+                    [
+                        np.where(stopped > 0, self._resume_steps, self._boot_steps),
+                        self._boot_steps[free],
+                        self._boot_steps[beyond],
+                    ]
+                ),
+                running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
+                most=np.concatenate(
+                    [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
+                ),
+                overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
+                spacing_rps=saved.spacing_rps,
+                max_instances=service.max_instances,
+                max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
+                first=context.first,
             ),
-            capacity_rps=self._usable_rps[pool],
-            boot_steps=np.concatenate(
-                [
-                    np.where(stopped > 0, self._resume_steps, self._boot_steps),
-                    self._boot_steps[free],
-                    self._boot_steps[beyond],
-                ]
-            ),
-            running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
-            most=np.concatenate(
-                [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
-            ),
-            overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
-            spacing_rps=saved.spacing_rps,
-            max_instances=service.max_instances,
-            max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
-            first=context.first,
+            law,
         )
 
-    def _late_rps(self, context: PlanningContext, steps: int) -> FloatArray:
-        """Capacity of what boots, in the steps before it is expected to serve: (steps,). The overdue may come next."""
+    def _late_rps(self, context: PlanningContext, steps: int, memory: ExpectedCostMemory) -> FloatArray:
+        """Capacity of what boots, times the probability that it does not serve by a step: (steps,)."""
         late_rps = np.zeros(steps)
         pools = self._pools
-        usable_rps = {pools.offers[i].name: self._usable_rps[k] for k, m in enumerate(pools.members) for i in m}
+        pool_of = {pools.offers[i].name: k for k, members in enumerate(pools.members) for i in members}
         for i in context.fleet.instances:
-            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in usable_rps:
-                left_s = math.inf if i.ready_s is None else i.ready_s - context.now_s
-                late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
+            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in pool_of:
+                k = pool_of[i.offer]
+                boot, own = (self._resumes[k], memory.resumes) if i.resumed else (self._boots[k], memory.boots)
+                missing = np.ones(steps)
+                if i.ready_s is not None:
+                    expected_s = (i.ready_s - i.launched_s) * (own.scale if boot.sigma else 1.0)
+                    missing = absent(boot, expected_s, context.now_s - i.launched_s, steps)
+                late_rps += self._usable_rps[k] * missing
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:

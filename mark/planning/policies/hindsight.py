@@ -23,7 +23,7 @@ import numpy as np
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.load import Forecast
 from mark.domain.time import HOUR_S, STEP_S
-from mark.planning.demand.served_load import overflow_rps
+from mark.planning.demand.served_load import Lateness, unrest_rps
 
 # Chosen on small services with bursts (benchmarks/small_services.py), such that NASNet and OpenNMT-ende pay no more for
 # it (benchmarks/miss_price.py judge --set MARGIN=0). They would with fleets up to 16 (a spike of the first half hour
@@ -37,6 +37,9 @@ MARGIN = 0.98
 # forecast's tails are wide, and its median below all of it; and the capacity will not be needed if every p90 is below
 # `_IDLE` of it.
 _LIKELY, _SOON, _FITS, _IDLE = 0.9, 5, 1.25, 0.6
+
+
+_NO_WINDOWS: FloatArray = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,7 @@ class FixedFleets:
 
     By offer of `offers`: `usable_rps` of an instance, `launch_usd`, `boot_steps`, `committed`, the instances that cost
     nothing because they are paid for anyway, and `most`, none where it cannot be held for hours. A fleet keeps the
-    promise that has no capacity for at most `late_share` of the requests, which may wait `patience_s` for their
-    service to begin.
+    promise that leaves at most `late_share` of the requests late, by `lateness`.
     """
 
     def __init__(
@@ -87,12 +89,12 @@ class FixedFleets:
         most: IntArray,
         *,
         late_share: float,
-        patience_s: float,
+        lateness: Lateness,
     ) -> None:
         self._offers = tuple(offers)
         self._usable_rps, self._launch_usd, self._boot_steps = usable_rps, launch_usd, boot_steps
         self._soon = max(_SOON, int(boot_steps.max(initial=0)) + 1)
-        self._committed, self._late_share, self._patience_s = committed, late_share, patience_s
+        self._committed, self._late_share, self._lateness = committed, late_share, lateness
         most = np.minimum(most, MOST_INSTANCES)
         self._offer = np.repeat(np.arange(len(most)), most)
         self._count = np.concatenate([np.arange(1, n + 1) for n in most])
@@ -107,8 +109,12 @@ class FixedFleets:
         counts: IntArray,
         usd_per_step: FloatArray,
         usd_per_miss: float,
+        windows_rps: FloatArray = _NO_WINDOWS,
     ) -> PastCosts:
         """The past with the time since it was last seen, in which `load_rps` came, and with a new plan: `counts`.
+
+        `windows_rps` are the rates of the last minute's 5 s windows, NaN where nothing was observed. By them a fleet
+        kept the promise or did not, because bursts of seconds hide in a minute's mean.
 
         A minute in which nothing was observed (None) is left out; a plan that is made again within one is replaced.
         """
@@ -125,7 +131,9 @@ class FixedFleets:
         discount = math.pow(0.5, steps * STEP_S / HALF_LIFE_S)
         steps = min(steps, 2.0)  # a controller that was away does not know what came
         capacity_rps = np.append(self._capacity_rps, self._serving(past.plans) @ self._usable_rps)
-        late = overflow_rps(np.array(load_rps), capacity_rps, self._patience_s) * steps * STEP_S
+        late = self._lateness.late_rps(load_rps, capacity_rps) * steps * STEP_S
+        within_rps = unrest_rps(load_rps, windows_rps)
+        fixed_late = self._lateness.late_rps(within_rps[:, None], self._capacity_rps).mean(axis=0) * steps * STEP_S
         held, before = np.array(past.plans[-1]), np.array(past.plans[-2:][0])
         planned_usd = steps * float(np.maximum(0, held - self._committed) @ usd_per_step)
         planned_usd += float(np.maximum(0, held - before) @ self._launch_usd) + usd_per_miss * float(late[-1])
@@ -137,7 +145,7 @@ class FixedFleets:
             discount * past.requests + load_rps * steps * STEP_S,
             discount * past.planned_usd + planned_usd,
             tuple((discount * np.array(past.fixed_usd) + fixed_usd).tolist()),
-            tuple((discount * np.array(past.fixed_late) + late[:-1]).tolist()),
+            tuple((discount * np.array(past.fixed_late) + fixed_late).tolist()),
             plans,
         )
 

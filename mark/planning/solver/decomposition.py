@@ -115,8 +115,7 @@ class _Prices:
     def rent(self, program: Program, small: IntArray, scarce: BoolArray) -> tuple[FloatArray, float]:
         """Dollars of small capacity by request/s and step, (T,), and what is to be added to any plan's price."""
         usd, size, most = program.usd_per_step[small], program.capacity_rps[small], program.most[small]
-        can_launch = np.arange(program.steps) >= program.boot_steps[small, None]
-        launch = np.minimum(self.launch, np.where(can_launch, program.launch_usd[small, None], np.inf))
+        launch = np.minimum(self.launch, program.launches_usd()[small])
         launch = np.concatenate([launch, np.zeros((len(small), 1))], axis=1)
         for t in range(program.steps):  # A rent below zero would have no end.
             np.minimum(launch[:, t + 1], launch[:, t] + usd, out=launch[:, t + 1])
@@ -131,8 +130,8 @@ class _Mix:
     """The linear program that mixes schedules of the large offers, with as many small instances as the mix needs."""
 
     def __init__(self, program: Program, large: IntArray, small: IntArray) -> None:
-        self._program = _only(program, large)
-        rest = _only(program, small)
+        self._program = program.only(large)
+        rest = program.only(small)
         rows = rows_of(replace(rest, overflow_usd=np.zeros_like(program.overflow_usd)), limits=False)
         self._shape, self._usd = (rest.offers, rest.steps), rows.usd
         self._solver = quiet_highs()
@@ -152,15 +151,3 @@ class _Mix:
         duals = self._usd * np.asarray(self._solver.getSolution().row_dual)
         n = self._shape[0] * self._shape[1]
         return _Prices(np.maximum(0.0, -duals[:n]).reshape(self._shape), np.maximum(0.0, duals[n:-1]))
-
-
-def _only(program: Program, offers: IntArray) -> Program:
-    return replace(
-        program,
-        usd_per_step=program.usd_per_step[offers],
-        launch_usd=program.launch_usd[offers],
-        capacity_rps=program.capacity_rps[offers],
-        boot_steps=program.boot_steps[offers],
-        running=program.running[offers],
-        most=program.most[offers],
-    )

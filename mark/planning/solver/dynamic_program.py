@@ -47,7 +47,7 @@ def cheapest(
         left_usd = left_usd[:, -1:] - np.concatenate([saved, np.zeros((steps, 1))], axis=1)
         rented_rps = (slopes < rent).sum(axis=1) * spacing
     shape = program.most[offers] + 1
-    launch_usd, boot_steps = program.launch_usd[offers], program.boot_steps[offers]
+    launch_usd = np.ascontiguousarray(program.launches_usd()[offers])
     states, stride = states_of(program.most[offers])
     total = len(states)
     capacity_rps = states @ program.capacity_rps[offers]
@@ -56,12 +56,10 @@ def cheapest(
         instances = states.sum(axis=1)
         usd[(instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
     value, after = np.empty((steps, total)), np.zeros(total)
-    _go_back(
-        np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, boot_steps, value, after
-    )
+    _go_back(np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, value, after)
     before = np.minimum(program.before, program.most)[offers]
     chosen = np.empty(steps, dtype=np.int64)
-    _go_on(value, states, before, launch_usd, boot_steps, chosen)
+    _go_on(value, states, before, launch_usd, chosen)
     return float(after[before @ stride]), states[chosen].T, np.maximum(0.0, rented_rps - capacity_rps[chosen])
 
 
@@ -90,7 +88,7 @@ def cover(
     place = np.searchsorted(np.sort(demand_rps), capacity_rps, side="right").astype(np.float64)
     first = np.searchsorted(np.sort(demand_rps), demand_rps, side="right")
     short_usd = np.where(np.arange(steps + 1) < first[:, None], _NEVER_USD, 0.0)
-    boot_steps = np.zeros(len(most), dtype=np.int64)
+    every_usd = np.repeat(launch_usd[:, None], steps, axis=1)
     block = math.ceil(math.sqrt(steps))
     begins = range(0, steps, block)
     value, after = np.empty((block, total)), np.zeros(total)
@@ -98,7 +96,7 @@ def cover(
 
     def back(begin: int, of: FloatArray) -> FloatArray:
         part = short_usd[begin : begin + block]
-        _go_back(part, place, state_usd, most + 1, stride, launch_usd, boot_steps, value[: len(part)], of)
+        _go_back(part, place, state_usd, most + 1, stride, every_usd, value[: len(part)], of)
         return value[: len(part)]
 
     for begin in reversed(begins):
@@ -107,7 +105,7 @@ def cover(
     chosen = np.empty(steps, dtype=np.int64)
     for begin in begins:
         part = back(begin, ahead[begin])
-        _go_on(part, states, before, launch_usd, boot_steps, chosen[begin : begin + len(part)])
+        _go_on(part, states, before, every_usd, chosen[begin : begin + len(part)])
         before = states[chosen[begin + len(part) - 1]]
     return np.asarray(states[chosen].T)
 
@@ -115,12 +113,12 @@ def cover(
 @compiled
 def _go_back(
     left_usd: FloatArray, place: FloatArray, usd: FloatArray, shape: IntArray, stride: IntArray, launch_usd: FloatArray,
-    boot_steps: IntArray, value: FloatArray, after: FloatArray,
+    value: FloatArray, after: FloatArray,
 ) -> None:  # fmt: skip
     """Fill `value` (T, states): dollars of serving with a state in a step, and the best from then on.
 
     And `after` (states,), zeros first: the same from having a state before the first step. `place` (states,) is
-    capacity in levels of `left_usd`, `usd` what a state costs in a step.
+    capacity in levels of `left_usd`, `usd` what a state costs in a step. `launch_usd` (L, T).
     """
     steps, total = value.shape
     levels = left_usd.shape[1] - 1
@@ -141,16 +139,15 @@ def _go_back(
                     for i in range(none + one, none + block, one):
                         best = min(best, after[i])
                         after[i] = best
-                    if t >= boot_steps[d]:
+                    if launch_usd[d, t] < np.inf:
                         for i in range(none + block - 2 * one, none - 1, -one):
-                            best = min(best + launch_usd[d], after[i])
+                            best = min(best + launch_usd[d, t], after[i])
                             after[i] = best
 
 
 @compiled
 def _go_on(
-    value: FloatArray, states: IntArray, before: IntArray, launch_usd: FloatArray, boot_steps: IntArray,
-    chosen: IntArray,
+    value: FloatArray, states: IntArray, before: IntArray, launch_usd: FloatArray, chosen: IntArray,
 ) -> None:  # fmt: skip
     """Fill `chosen` (T,): the best state of each step, from the counts `before`; of equal ones the first."""
     steps, total = value.shape
@@ -165,7 +162,7 @@ def _go_on(
             for d in range(len(before)):
                 rises = states[i, d] - at[d]
                 if rises > 0:
-                    usd += launch_usd[d] * rises if t >= boot_steps[d] else np.inf
+                    usd += launch_usd[d, t] * rises
             if usd < best_usd:
                 best_usd, best = usd, i
         chosen[t] = best

@@ -211,7 +211,7 @@ def rows_of(program: Program, limits: bool) -> Rows:
     prices = program.usd_per_step[program.usd_per_step > 0.0]
     usd = float(prices.mean()) if prices.size else max(float(program.overflow_usd.max()), 1e-300)
     most = np.repeat(np.minimum(program.most, program.useful())[:, None], steps, axis=1).astype(np.float64)
-    can_launch = np.arange(steps) >= program.boot_steps[:, None]
+    can_launch, leads = program.can_launch, program.leads
     row_of: list[IntArray] = []
     column_of: list[IntArray] = []
     value_of: list[FloatArray] = []
@@ -239,15 +239,17 @@ def rows_of(program: Program, limits: bool) -> Rows:
             continue
         first = sum(len(block) for block in lower)
         put(first + np.arange(steps), n, each[:, None])
-        for j, boot in enumerate(program.boot_steps.tolist()):
-            for ahead in range(1, min(boot, steps - 1) + 1):
-                put(first + np.arange(steps - ahead), s[j, ahead:], float(each[j]))
+        for j, longest in enumerate(leads.max(axis=1).tolist()):
+            for ahead in range(1, min(longest, steps - 1) + 1):
+                begin = np.flatnonzero(leads[j, ahead:] >= ahead)
+                put(first + begin, s[j, ahead + begin], float(each[j]))
         lower.append(np.full(steps, -np.inf))
         upper.append(np.full(steps, float(limit)))
     row, column, value = np.concatenate(row_of), np.concatenate(column_of), np.concatenate(value_of)
     order = np.argsort(row, kind="stable")
     bounds = np.concatenate(lower)
-    running_usd, launch_usd = np.repeat(program.usd_per_step, steps), np.repeat(program.launch_usd, steps)
+    running_usd = np.repeat(program.usd_per_step, steps)
+    launch_usd = np.where(can_launch, program.launches_usd(), program.launch_usd[:, None]).ravel()
     nothing_usd = program.overflow_usd[:, :1].sum(axis=0)
     full = np.full(len(step), program.spacing_rps)
     one = np.ones(1)

@@ -41,7 +41,7 @@ def fast(program: Program) -> tuple[IntArray, bool]:
     plans = [_settle(program, stacked, everything)]
     if not program.first and program.running.any():
         going_on = np.repeat(np.minimum(program.running, program.most)[:, None], program.steps, axis=1)
-        until = np.arange(program.steps) < program.boot_steps.min()
+        until = ~program.can_launch.any(axis=0)
         # Offers that do not run and were of no use there are not asked again.
         some = np.flatnonzero(plans[0].any(axis=1) | (program.running > 0))
         plans += [_settle(program, counts, some) for counts in (np.where(until, going_on, stacked), going_on)]
@@ -98,26 +98,27 @@ def _settle(
 
 
 @compiled
-def switch(on_usd: FloatArray, launch_usd: float, boot_steps: int, runs: bool, on: BoolArray) -> float:
-    """What the best switching of an instance gains that gains `on_usd` (T,) in a step by being on; `on` (T,) is filled.
+def switch(on_usd: FloatArray, launch_usd: FloatArray, count: int, runs: bool, on: BoolArray) -> float:
+    """What the best switching of `count` instances gains that gain `on_usd` (T,) in a step by being on.
 
-    Going on costs `launch_usd` and is impossible before `boot_steps`; stopping is free; `runs`: was it on before? With
-    D what having been on is worth at the end of a step,
+    Going on costs `launch_usd` (T,) each, infinite where it is impossible; stopping is free; `runs`: were they on
+    before? With D what having been on is worth at the end of a step,
 
-        worth_t = on_t + D_t+1,    D_t = min(max(worth_t, 0), launch)
+        worth_t = on_t + D_t+1,    D_t = min(max(worth_t, 0), launch_t)
 
-    so that on stays on while worth_t > 0, and off goes on when worth_t > launch. `on_usd` becomes the worth.
+    so that on stays on while worth_t > 0, and off goes on when worth_t > launch_t. `on_usd` becomes the worth, and `on`
+    (T,) is filled.
     """
     gain = later = 0.0
     for t in range(len(on_usd) - 1, -1, -1):
         on_usd[t] += later
         later = max(on_usd[t], 0.0)
-        if t >= boot_steps:
-            gain += max(on_usd[t] - launch_usd, 0.0)
-            later = min(later, launch_usd)
+        launch = launch_usd[t] * count
+        gain += max(on_usd[t] - launch, 0.0)
+        later = min(later, launch)
     now = runs
     for t in range(len(on_usd)):
-        now = on_usd[t] > 0.0 if now else t >= boot_steps and on_usd[t] > launch_usd
+        now = on_usd[t] > (0.0 if now else launch_usd[t] * count)
         on[t] = now
     return gain + later if runs else gain
 
@@ -131,28 +132,28 @@ def _at(line: FloatArray, place: float) -> float:
 
 @compiled
 def _on_level(
-    overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: float, boot_steps: int, runs: bool,
+    overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: FloatArray, runs: bool,
     worth: FloatArray, on: BoolArray,
 ) -> float:  # fmt: skip
     """What one instance of `size` levels gains on top of `level` levels, and when it is on; `worth` (T,) is scratch."""
     for t in range(len(worth)):
         worth[t] = overflow_usd[t, level] - _at(overflow_usd[t], level + size) - usd
-    return switch(worth, launch_usd, boot_steps, runs, on)
+    return switch(worth, launch_usd, 1, runs, on)
 
 
 @compiled
 def _on_each_level(
-    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray,
-    runs: bool, worth: FloatArray, on: BoolArray, gain: FloatArray,
+    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, runs: bool,
+    worth: FloatArray, on: BoolArray, gain: FloatArray,
 ) -> None:  # fmt: skip
     for j in range(len(size)):
         for k in range(gain.shape[1]):
-            gain[j, k] = _on_level(overflow_usd, k, size[j], usd[j], launch_usd[j], boot_steps[j], runs, worth, on)
+            gain[j, k] = _on_level(overflow_usd, k, size[j], usd[j], launch_usd[j], runs, worth, on)
 
 
 @compiled
 def _answer(
-    overflow_usd: FloatArray, others: FloatArray, size: float, usd: float, launch_usd: float, boot_steps: int,
+    overflow_usd: FloatArray, others: FloatArray, size: float, usd: float, launch_usd: FloatArray,
     before: int, floor: int, bundle: int, bundles: int, allowed: IntArray, worth: FloatArray, on: BoolArray,
     counts: IntArray,
 ) -> float:  # fmt: skip
@@ -160,7 +161,7 @@ def _answer(
 
     `others` (T,) and `size` are capacities in levels, `allowed` (T,) are the most; `worth` and `on` (T,) are scratch.
     """
-    total_usd = launch_usd * max(0, floor - before)
+    total_usd = launch_usd[0] * (floor - before) if floor > before else 0.0
     for t in range(len(others)):
         counts[t] = floor
         total_usd += _at(overflow_usd[t], others[t] + size * floor) + usd * floor
@@ -172,7 +173,7 @@ def _answer(
         for t in range(len(others)):
             below, above = _at(overflow_usd[t], others[t] + size * low), _at(overflow_usd[t], others[t] + size * high)
             worth[t] = below - above - usd * (high - low) if high <= allowed[t] else _NEVER
-        total_usd -= switch(worth, launch_usd * (high - low), boot_steps, high <= before, on)
+        total_usd -= switch(worth, launch_usd, high - low, high <= before, on)
         for t in range(len(others)):
             if on[t]:
                 counts[t] += high - low
@@ -183,14 +184,14 @@ def _answer(
 @compiled
 def _answers(
     overflow_usd: FloatArray, others: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray,
-    boot_steps: IntArray, before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
+    before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
     worth: FloatArray, on: BoolArray, counts: IntArray, total_usd: FloatArray,
 ) -> None:  # fmt: skip
     """`_answer` of many offers: fill `counts` (J, T) and `total_usd` (J,)."""
     for j in range(len(size)):
         total_usd[j] = _answer(
-            overflow_usd, others[j], size[j], usd[j], launch_usd[j], boot_steps[j], before[j], floor[j], bundle[j],
-            bundles[j], allowed[j], worth, on, counts[j],
+            overflow_usd, others[j], size[j], usd[j], launch_usd[j], before[j], floor[j], bundle[j], bundles[j],
+            allowed[j], worth, on, counts[j],
         )  # fmt: skip
 
 
@@ -218,7 +219,7 @@ def _best_answer(
         floor = np.maximum(0, low)
         most = np.minimum(most, high) - floor
         bundle = np.maximum(1, -(-most // (4 * _BUNDLES)))
-    usd, launch_usd, now = program.usd_per_step[asked], program.launch_usd[asked], counts[asked]
+    part, now = program.only(asked), counts[asked]
     allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
     answers, answer_usd = np.empty_like(now), np.empty(len(asked))
     worth, on = _scratch(program)
@@ -226,9 +227,8 @@ def _best_answer(
         overflow_usd=np.ascontiguousarray(program.overflow_usd),
         others=others[asked] / program.spacing_rps,
         size=size[asked] / program.spacing_rps,
-        usd=usd,
-        launch_usd=launch_usd,
-        boot_steps=program.boot_steps[asked],
+        usd=part.usd_per_step,
+        launch_usd=part.launches_usd(),
         before=before[asked],
         floor=floor[asked],
         bundle=bundle[asked],
@@ -239,8 +239,11 @@ def _best_answer(
         counts=answers,
         total_usd=answer_usd,
     )
-    launches = rises(now, before[asked]).sum(axis=1)
-    now_usd = usd * now.sum(axis=1) + launch_usd * launches + float(program.overflow_at(capacity_rps).sum())
+    up = rises(now, before[asked])
+    launched_usd = part.launch_usd * up.sum(axis=1)
+    if part.late_usd is not None:
+        launched_usd += (part.late_usd * up).sum(axis=1)
+    now_usd = part.usd_per_step * now.sum(axis=1) + launched_usd + float(program.overflow_at(capacity_rps).sum())
     saved = now_usd - answer_usd
     enough = _TINY + 1e-9 * float(program.overflow_usd[:, 0].sum())
     could = saved > enough
@@ -277,7 +280,7 @@ def _stack(program: Program) -> IntArray:
 
 @compiled
 def _pile(
-    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray,
+    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray,
     runs: bool, gain: FloatArray, best_gain: FloatArray, left: IntArray, worth: FloatArray, on: BoolArray,
     counts: IntArray,
 ) -> None:  # fmt: skip
@@ -307,7 +310,7 @@ def _pile(
             break
         # Small ones fill the level: the next would be the same.
         count = min(left[best], max(1, math.ceil((level + 1 - at) / size[best] - _TINY)))
-        _on_level(overflow_usd, level, size[best], usd[best], launch_usd[best], boot_steps[best], runs, worth, on)
+        _on_level(overflow_usd, level, size[best], usd[best], launch_usd[best], runs, worth, on)
         for t in range(len(on)):
             counts[best, t] += count * on[t]
         left[best] -= count
@@ -330,11 +333,11 @@ def _by_level(program: Program, runs: bool) -> FloatArray:
     return gain
 
 
-def _numbers(program: Program) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray]:
+def _numbers(program: Program) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """The program as compiled functions want it, capacities in levels."""
     size = program.capacity_rps / program.spacing_rps
     overflow_usd = np.ascontiguousarray(program.overflow_usd)
-    return overflow_usd, size, program.usd_per_step, program.launch_usd, program.boot_steps
+    return overflow_usd, size, program.usd_per_step, program.launches_usd()
 
 
 def _scratch(program: Program) -> tuple[FloatArray, BoolArray]:
@@ -350,10 +353,10 @@ def _allowed(program: Program, counts: IntArray) -> IntArray:
         affordable = np.floor(usd / program.usd_per_step[:, None] + _TINY)
     room = np.minimum(instances, np.where(program.usd_per_step[:, None] > 0.0, affordable, np.inf))
     room = np.minimum(room, 1e9).astype(np.int64)
-    least = room.copy()
+    least, leads = room.copy(), program.leads
     for ahead in range(1, program.steps):
-        boots = program.boot_steps >= ahead
+        boots = leads[:, ahead:] >= ahead
         if not boots.any():
             break
-        least[boots, ahead:] = np.minimum(least[boots, ahead:], room[boots, :-ahead])
+        least[:, ahead:] = np.where(boots, np.minimum(least[:, ahead:], room[:, :-ahead]), least[:, ahead:])
     return np.asarray(counts + least)

@@ -7,6 +7,9 @@ A plan is n[j, t], instances of offer j that serve in step t. It costs
 with n[j, -1] what runs, and overflow_t(x) what capacity x leaves to functions in step t, or too late, in expected
 dollars. What is launched now serves from step boot_steps[j] on, so before that n[j, .] cannot rise. A launch costs what
 its boot does; an instance is *held*, and counts against the limits, while it serves or boots.
+
+Boots that are not certain have a price by step (mark/planning/solver/boot_law.py): what serves from step t on is
+launched lead_steps[j, t] steps before, and costs late_usd[j, t] more.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.kernel.compiled import compiled
 
@@ -44,6 +47,8 @@ class Program:
     max_instances: int = 2**40
     max_usd_per_step: float = math.inf
     first: bool = False
+    late_usd: FloatArray | None = None  # (J, T); None: nothing
+    lead_steps: IntArray | None = None  # (J, T), at most t from `boot_steps` on; None: `boot_steps`
 
     def __post_init__(self) -> None:
         rows = (self.usd_per_step, self.launch_usd, self.capacity_rps, self.boot_steps, self.running, self.most)
@@ -52,6 +57,14 @@ class Program:
             raise BadInput("offers differ in number", "program", tuple(row.shape for row in rows))
         if not 0.0 <= (every := np.concatenate(rows)).min(initial=0.0) <= every.max(initial=0.0) < np.inf:  # nor NaN
             raise BadInput("prices and counts must be finite and not negative", "program", every.tolist())
+        for by_step in (self.late_usd, self.lead_steps):
+            if by_step is not None and by_step.shape != (*shape, len(self.overflow_usd)):
+                raise BadInput("launches differ in number from offers and steps", "program", by_step.shape)
+        if (
+            self.late_usd is not None
+            and not 0.0 <= self.late_usd.min(initial=0.0) <= self.late_usd.max(initial=0.0) < np.inf
+        ):
+            raise BadInput("prices of launches must be finite and not negative", "program", "late_usd")
         if (self.capacity_rps <= 0.0).any():
             raise BadInput("capacities must be positive", "program", self.capacity_rps.tolist())
         overflow = self.overflow_usd
@@ -85,6 +98,36 @@ class Program:
     def before(self) -> IntArray:
         """n[j, -1]: (J,). A first fleet is as if everything ran already."""
         return np.minimum(self.most, self.useful()) if self.first else self.running
+
+    @property
+    def can_launch(self) -> BoolArray:
+        """(J, T): may a launch serve from that step on?"""
+        return np.arange(self.steps) >= self.boot_steps[:, None]
+
+    @property
+    def leads(self) -> IntArray:
+        """Steps between a launch and its first step, where `can_launch`: (J, T)."""
+        leads = self.boot_steps[:, None] if self.lead_steps is None else self.lead_steps
+        return np.broadcast_to(leads, (self.offers, self.steps))
+
+    def launches_usd(self) -> FloatArray:
+        """Dollars of a launch by its first step: (J, T), infinite where it cannot serve by then."""
+        usd = self.launch_usd[:, None] if self.late_usd is None else self.launch_usd[:, None] + self.late_usd
+        return np.where(self.can_launch, usd, np.inf)
+
+    def only(self, offers: IntArray) -> Program:
+        """The program with some of the offers."""
+        return replace(
+            self,
+            usd_per_step=self.usd_per_step[offers],
+            launch_usd=self.launch_usd[offers],
+            capacity_rps=self.capacity_rps[offers],
+            boot_steps=self.boot_steps[offers],
+            running=self.running[offers],
+            most=self.most[offers],
+            late_usd=None if self.late_usd is None else self.late_usd[offers],
+            lead_steps=None if self.lead_steps is None else self.lead_steps[offers],
+        )
 
     def useful(self) -> IntArray:
         """How many instances of an offer reach the last level: (J,). More never pay."""
@@ -134,8 +177,18 @@ def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0
     Whether it can be carried out, `violation` says.
     """
     running = float(program.usd_per_step @ counts.sum(axis=1))
-    launched = float(program.launch_usd @ rises(counts, program.before).sum(axis=1))
-    return running + launched + float(program.overflow_at(program.capacity_rps @ counts + more_rps).sum())
+    return (
+        running
+        + launching_usd(program, counts)
+        + float(program.overflow_at(program.capacity_rps @ counts + more_rps).sum())
+    )
+
+
+def launching_usd(program: Program, counts: IntArray) -> float:
+    """Dollars of a plan's launches, from the first step on."""
+    up = rises(counts, program.before)
+    usd = float(program.launch_usd @ up.sum(axis=1))
+    return usd if program.late_usd is None else usd + float((program.late_usd * up).sum())
 
 
 def rises(counts: IntArray, before: IntArray) -> IntArray:
@@ -147,10 +200,12 @@ def rises(counts: IntArray, before: IntArray) -> IntArray:
 
 
 def held(program: Program, counts: IntArray) -> IntArray:
-    """Instances that serve or boot in each step: (J, T). A boot fills the `boot_steps` before its first step."""
-    launched = np.cumsum(rises(counts, program.before), axis=1)  # up to step t
-    after = np.minimum(np.arange(program.steps) + program.boot_steps[:, None], program.steps - 1)
-    return np.asarray(counts + np.take_along_axis(launched, after, axis=1) - launched)
+    """Instances that serve or boot in each step: (J, T). A boot fills the `leads` before its first step."""
+    up = rises(counts, program.before)
+    within, leads = counts.copy(), program.leads
+    for ahead in range(1, min(int(leads.max(initial=0)), program.steps - 1) + 1):
+        within[:, :-ahead] += np.where(leads[:, ahead:] >= ahead, up[:, ahead:], 0)
+    return within
 
 
 def violation(program: Program, counts: IntArray) -> str:
@@ -159,7 +214,7 @@ def violation(program: Program, counts: IntArray) -> str:
         return "counts must be one per offer and step, not negative"
     if (counts > program.most[:, None]).any():
         return "more instances than can be had"
-    if (rises(counts, program.before)[np.arange(program.steps) < program.boot_steps[:, None]] > 0).any():
+    if (rises(counts, program.before)[~program.can_launch] > 0).any():
         return "an instance serves before it has booted"
     within = held(program, counts)
     if (within.sum(axis=0) > program.max_instances).any():
@@ -183,24 +238,17 @@ def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
     rounded = 1.0 + 1e-12
     stands_in = (copies * usd[:, None] <= usd * rounded) & (copies * launch[:, None] <= launch * rounded)
     stands_in &= (boot[:, None] <= boot) & (program.most >= useful)[:, None] & (scaled | (copies <= 1.0))
+    if program.late_usd is not None:
+        late = program.late_usd
+        stands_in &= (copies[:, :, None] * late[:, None] <= late * rounded).all(axis=2)
+        stands_in &= scaled | (program.leads[:, None] <= program.leads).all(axis=2)
     # Of two that could stand in for each other the first stays.
     stands_in &= ~stands_in.T | np.tri(program.offers, k=-1, dtype=np.bool_).T
     dropped = stands_in.any(axis=0)
     running = np.zeros_like(useful) if program.first else program.running
     most = np.minimum(np.where(dropped, np.minimum(running, program.most), program.most), useful)
     left = np.flatnonzero(most > 0)
-    return (
-        replace(
-            program,
-            usd_per_step=usd[left],
-            launch_usd=launch[left],
-            capacity_rps=size[left],
-            boot_steps=np.where(dropped, program.steps, boot)[left],
-            running=program.running[left],
-            most=most[left],
-        ),
-        left,
-    )
+    return replace(program, boot_steps=np.where(dropped, program.steps, boot), most=most).only(left), left
 
 
 def overflow_usd(served: FloatArray, load_rps: FloatArray | None, usd_per_request: float, step_s: float) -> FloatArray:

@@ -31,7 +31,7 @@ from math import ceil
 from typing import NamedTuple, Protocol
 
 from mark.domain.errors import BadInput
-from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination
+from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, margin_s
 from mark.rules.batching import joins, reserve_s, start_s
 from mark.serving.backend.request import Batch, Request, is_left
 
@@ -105,12 +105,12 @@ class Stranded(NamedTuple):
 class Bouncer:
     """Admission and batching for `workers` identical workers that serve one batch at a time each.
 
-    `times` says how long a batch takes, `overhead_s` is added once per request, `window_s` is how long a batch that
-    isn't full waits for company though a worker is idle (0: work-conserving). `horizon_s` is what is promised, RT_max
-    unless said. `function_s` is what a warm function takes, infinite without functions; the attribute may be set to
-    infinity while functions refuse and back. What is late wherever goes where `late` says: FUNCTION or REJECT. At most
-    `max_queued` requests wait, at most `max_batch_bytes` bytes of bodies are in a batch. `workers` is how many are up;
-    none is fine.
+    `times` says how long a batch takes on average, and `variation` is the squared coefficient of variation of that,
+    0 where it is certain or unknown. `overhead_s` is added once per request, `window_s` is how long a batch that
+    isn't full waits for company though a worker is idle (0: work-conserving). `function_s` is what a warm function
+    takes, infinite without functions; the attribute may be set to infinity while functions refuse and back. What is
+    late wherever goes where `late` says: FUNCTION or REJECT. At most `max_queued` requests wait, at most
+    `max_batch_bytes` bytes of bodies are in a batch. `workers` is how many are up; none is fine.
 
     A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
     is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline
@@ -125,20 +125,19 @@ class Bouncer:
         times: ServiceTimes,
         *,
         rt_max_s: float,
+        variation: float = 0.0,
         overhead_s: float = 0.0,
         window_s: float = 0.0,
         workers: int = 1,
         function_s: float = NEVER_S,
         late: int = FUNCTION,
-        horizon_s: float | None = None,
         max_queued: int = 10_000,
         max_batch_bytes: float = NEVER_S,
         probe_every_s: float = NEVER_S,
     ) -> None:
-        horizon_s = rt_max_s if horizon_s is None else min(horizon_s, rt_max_s)
         for name, value, good in (
             ("rt_max_s", rt_max_s, 0.0 < rt_max_s < NEVER_S),
-            ("horizon_s", horizon_s, horizon_s > 0.0),
+            ("variation", variation, 0.0 <= variation < NEVER_S),
             ("overhead_s", overhead_s, 0.0 <= overhead_s < NEVER_S),
             ("window_s", window_s, 0.0 <= window_s < NEVER_S),
             ("function_s", function_s, function_s > 0.0),
@@ -155,8 +154,8 @@ class Bouncer:
         self.queued = 0  # requests that wait
         self.in_flight = 0  # requests that workers have
         self.workers = workers  # those up
-        self._times, self._late = times, late
-        self._rt_max_s, self._horizon_s, self._overhead_s = rt_max_s, horizon_s, overhead_s
+        self._times, self._variation, self._late = times, variation, late
+        self._rt_max_s, self._overhead_s = rt_max_s, overhead_s
         # A deadline outside of these, counted from the arrival, is the client's own (`own_deadline`).
         self._own_below_s, self._own_above_s = rt_max_s - TOLERANCE_S, rt_max_s + TOLERANCE_S
         self._asked_window_s = window_s
@@ -179,24 +178,16 @@ class Bouncer:
 
     # Requests
 
-    def promise(self, horizon_s: float) -> None:
-        """From now on promise an answer within so long, at most RT_max; what was promised stays."""
-        self._horizon_s = min(horizon_s, self._rt_max_s)
-
     def offer(self, request: Request, now_s: float) -> int:
         """Admission: INSTANCE (it is queued here), FUNCTION or REJECT (the caller's business; see `reason`).
 
         `reason` is set for both. Raises ValueError for a request without items.
         """
         arrived_s, deadline_s = request.arrived_s, request.deadline_s  # `_deadline_s`, written out: a tenth faster
-        own, allowed_s = True, deadline_s - arrived_s
-        if self._own_above_s < allowed_s < NEVER_S:
-            deadline_s -= self._rt_max_s - self._horizon_s
-        else:
-            own = allowed_s < self._own_below_s
-            limit_s = arrived_s + self._horizon_s
-            if not own or deadline_s > limit_s:
-                deadline_s = limit_s
+        allowed_s = deadline_s - arrived_s
+        own = allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S
+        if not own:
+            deadline_s = arrived_s + self._rt_max_s
         size = len(request.call.body)
         if self.queued >= self._room or size > self._max_batch_bytes or not 0 < request.items <= self._n_batch:
             if request.items < 1:
@@ -215,7 +206,7 @@ class Bouncer:
     def retry_after_s(self, now_s: float) -> float:
         """When a request might be admitted that isn't now: as soon as the queue is short enough, at most a minute."""
         latency_s = self._behind_all_s(now_s) + self._service_s[1] + self._overhead_s - now_s
-        return min(max(latency_s - self._horizon_s, 0.0), _LONGEST_RETRY_AFTER_S)
+        return min(max(latency_s - self._rt_max_s, 0.0), _LONGEST_RETRY_AFTER_S)
 
     def next_batch(self, now_s: float) -> Batch | None:
         """The batch that an idle worker starts now, if any: full ones first in order, then one whose window is over.
@@ -456,6 +447,8 @@ class Bouncer:
             answer_s = start + service_s[total] + overhead_s
             # a request that fills a batch ends its window
             latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
+        if reserves and self._variation > 0.0:
+            latency += self._margin_s(total, batch is None)
         left_s = deadline_s - now_s
         if latency > left_s + TOLERANCE_S:
             return self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
@@ -484,6 +477,16 @@ class Bouncer:
         self._close_open()
         return INSTANCE
 
+    def _margin_s(self, items: int, opens: bool) -> float:
+        """For the scatter of the batches up to the request's, which is the open one or (`opens`) behind it."""
+        service_s, before = self._service_s, [*self._running, *self._closed]
+        ahead = [batch.behind for batch in self._running if batch.behind is not None]
+        waits = len(self._closed) > self._idle or len(ahead) > 0
+        squares_s2 = sum(batch.service_s**2 for batch in before + ahead)
+        if opens and self._open is not None:
+            squares_s2 += service_s[self._open.items] ** 2
+        return margin_s(waits, squares_s2 / max(1, self.workers) + service_s[items] ** 2, self._variation)
+
     def _elsewhere(self, reason: str, left_s: float, hard: bool) -> int:
         """FUNCTION or REJECT for a request that no worker will have."""
         where = destination(NEVER_S, self.function_s, left_s, REJECT if hard else self._late)
@@ -504,14 +507,14 @@ class Bouncer:
     def _tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
         """The earliest promise of a batch that is kept if it is answered then; a newcomer's where none is."""
         promises = (self._deadline_s(request)[0] for request in batch.requests)
-        return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._horizon_s)
+        return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._rt_max_s)
 
     def _deadline_s(self, request: Request) -> tuple[float, bool]:
         """What was promised to the request, and whether it brought that deadline along."""
-        allowed_s, promised = request.deadline_s - request.arrived_s, request.arrived_s + self._horizon_s
-        if self._own_above_s < allowed_s < NEVER_S:
-            return request.deadline_s - (self._rt_max_s - self._horizon_s), True
-        return (min(request.deadline_s, promised), True) if allowed_s < self._own_below_s else (promised, False)
+        allowed_s = request.deadline_s - request.arrived_s
+        if allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S:
+            return request.deadline_s, True
+        return request.arrived_s + self._rt_max_s, False
 
     def _drop_expired(self, batch: Batch, now_s: float) -> None:
         """Take out of a batch that is to start whose client has gone, or set a deadline that can't be met, not even
@@ -574,12 +577,14 @@ class Bouncer:
         """When a worker is free for the batch behind all closed ones; keeps the answer for as long as it holds."""
         free = [batch.free_s(now_s) for batch in self._running]
         free += [now_s] * self._idle
-        free += [back_s for back_s in self._back_s if back_s >= now_s]
+        back = [back_s for back_s in self._back_s if back_s >= now_s]
+        free += back
         if not free:
             free.append(NEVER_S)
         heapify(free)
-        # What is said of a worker is wrong from then on; of an idle one a moment later.
-        self._settled_s = -NEVER_S if self._idle else free[0]
+        # The times hold until a worker overruns its batch, also where it has the next one ahead; with an idle worker
+        # they hold for now only.
+        self._settled_s = -NEVER_S if self._idle else min([b.end_s for b in self._running] + back, default=NEVER_S)
         if len(free) == 1:
             free[0] += self._backlog_s
         elif len(self._closed) <= _DEEP:

@@ -24,7 +24,6 @@ from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
 from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Batch, Request, is_left, own_deadline
-from mark.serving.backend.tuning import Horizon
 from mark.serving.overflow.breaker import Breaker
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
 
@@ -70,7 +69,6 @@ class Replica:
         self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
         self._served, self._profiled_s = served, profiled_s
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
-        self._horizon = Horizon(rt_max_s)
         self._workers: WorkerPool | None = None
         self._batches: dict[int, deque[Batch]] = {}  # by worker: what it does, and what it does next
         self._idle: list[int] = []
@@ -174,8 +172,6 @@ class Replica:
             except Exception:  # the others in the batch have answers, too
                 self._unanswered(request)
         metrics.deadline_misses += late
-        if requests:
-            self.bouncer.promise(self._horizon.answered(len(requests), late))
         if self._settled is not None:
             self._settle()
 

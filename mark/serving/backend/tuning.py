@@ -27,8 +27,6 @@ _TRIAL_BATCHES = 100
 _LATE_ALLOWED = 1
 # Batches that all stay below this part of the target need no hundred to show that there is room.
 _CLEARLY = 0.8
-# Of `Horizon`: what may be late, the step of a batch that is late as a whole, and the least, as shares.
-_LATE_SHARE, _GAIN, _LEAST_PROMISED = 0.01, 0.02, 0.8
 _CLEAR_BATCHES = 10
 
 
@@ -147,26 +145,6 @@ class Corrected:
                 self.service_s = [0.0, *(max(line.at(s), 1e-9) for s in profiled_s[1:])]
                 return True
         return False
-
-
-class Horizon:
-    """How much of RT_max a bouncer may promise so that at most one in a hundred of what it admits is late.
-
-    Service times scatter, and a request behind a queue of batches meets the scatter of all of them. The horizon is the
-    quantile of a stochastic approximation (Robbins and Monro, 1951): down by the share of a batch that was late, up by
-    what is allowed; between four fifths of RT_max and RT_max, where it is as long as no request is late.
-    """
-
-    __slots__ = ("_rt_max_s", "horizon_s")
-
-    def __init__(self, rt_max_s: float) -> None:
-        self._rt_max_s = self.horizon_s = rt_max_s
-
-    def answered(self, requests: int, late: int) -> float:
-        """A batch of admitted requests was answered, `late` of them late. Returns the horizon from now on."""
-        moved_s = self.horizon_s + _GAIN * self._rt_max_s * (_LATE_SHARE - late / requests)
-        self.horizon_s = min(max(moved_s, _LEAST_PROMISED * self._rt_max_s), self._rt_max_s)
-        return self.horizon_s
 
 
 class _Line:

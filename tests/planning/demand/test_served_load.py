@@ -12,7 +12,15 @@ from scipy.optimize import isotonic_regression
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast
 from mark.kernel.stage import StageSimulation
-from mark.planning.demand.served_load import believed_demand, longest_wait_s, overflow_rps, overflow_slope, served_load
+from mark.planning.demand.served_load import (
+    Lateness,
+    believed_demand,
+    longest_wait_s,
+    overflow_rps,
+    overflow_slope,
+    served_load,
+    unrest_rps,
+)
 from tests.planning.build import forecast, resolved, sold
 
 
@@ -20,25 +28,13 @@ from tests.planning.build import forecast, resolved, sold
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
     """Rising in capacity, never above it, and the expected load where everything is covered."""
-    saved = served_load(forecast(rate, spread, peak), 0.5)
+    saved = served_load(forecast(rate, spread, peak), Lateness(0.5))
     served = saved.served[:, 1]
     assert np.all(np.diff(served) >= -1e-9)
     assert np.all(served <= saved.spacing_rps * np.arange(len(served)) + 1e-9)
     # The normal within a step is cut at zero, which can only add.
     assert served[-1] >= rate * 0.99
     assert np.allclose(saved.served[:, 5] - saved.served[:, 4], served)
-
-
-@settings(max_examples=25)
-@given(rate=st.floats(1.0, 1000.0), width=st.floats(0.0, 1.0), spread=st.floats(0.0, 1.0))
-def test_the_median_has_the_weight_that_the_spread_has_not(rate: float, width: float, spread: float) -> None:
-    """What is served is linear in the weight: the quantiles' at 1, the median's alone at 0."""
-    of = forecast(rate, width)
-    half, whole, none = (served_load(of, 0.5, spread=share) for share in (spread, 1.0, 0.0))
-    assert half.spacing_rps == whole.spacing_rps == none.spacing_rps
-    assert np.allclose(half.served, spread * whole.served + (1.0 - spread) * none.served)
-    capacity = none.spacing_rps * np.arange(float(len(none.served)))
-    assert np.allclose(none.served[:, 1], rate - overflow_rps(np.array(rate), capacity, 0.5))
 
 
 @pytest.mark.parametrize("instances", [1, 3, 8])
@@ -89,7 +85,7 @@ def test_the_compiled_formula_is_the_printed_one(patience_s: float) -> None:
 def test_savings_are_the_expectation_of_the_formula(rate: float, spread: float, peak: float) -> None:
     """Point by point: quantiles for a tenth each, and three points within a step."""
     believed = forecast(rate, spread, peak)
-    saved = served_load(believed, 0.4, steps=3)
+    saved = served_load(believed, Lateness(0.4), steps=3)
     normal = NormalDist()
     middle = float(believed.mean_at(0.5)[0])
     unrest = max(0.0, ((float(believed.peak_at(0.5)[0]) - middle) / 1.63) ** 2 - middle / 5.0)
@@ -108,7 +104,7 @@ def test_savings_are_the_expectation_of_the_formula(rate: float, spread: float, 
 def test_savings_against_plain_sampling() -> None:
     """The same expectation by drawing quantiles and normals one by one, within the error of drawing."""
     believed = forecast(100.0, 0.5, peak=1.4)
-    saved = served_load(believed, 0.5)
+    saved = served_load(believed, Lateness(0.5))
     rng = np.random.default_rng(5)
     rates = rng.choice(believed.mean_at(0.5)[0] * (1.0 + 0.5 * (2.0 * np.arange(0.05, 1.0, 0.1) - 1.0)), 50_000)
     unrest = (0.4 * 100.0 / 1.63) ** 2 - 100.0 / 5.0
@@ -126,7 +122,7 @@ def test_peaks_of_single_requests_are_no_unrest() -> None:
     mean[:] = 0.07 * LEVELS[:, None] ** 8
     peak[:] = 0.2
     rare = Forecast(0.0, 60.0, LEVELS, mean, peak, "test")
-    assert served_load(rare, 0.5).spacing_rps * 40.0 < 10.0, "the largest capacity that is of any use"
+    assert served_load(rare, Lateness(0.5)).spacing_rps * 40.0 < 10.0, "the largest capacity that is of any use"
 
 
 @pytest.mark.parametrize("median", [0.0, 1e-3, 1.0, 40.0])
@@ -139,14 +135,12 @@ def test_unrest_beside_a_small_median_is_none_of_the_whole(median: float) -> Non
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
-    """Points with weights that sum to 1: the median alone where the spread counts nothing."""
+    """Points with weights that sum to 1."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
     demand, weights = believed_demand(of, 5)
     assert demand.shape == (5, len(weights))
     assert weights.sum() == pytest.approx(1.0)
     assert demand @ weights == pytest.approx(of.mean_at(0.5)[:5], rel=1e-6)
-    demand, weights = believed_demand(of, 1, spread=0.0)
-    assert demand[0][weights > 0.0] == pytest.approx(50.0)
 
 
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
@@ -193,3 +187,22 @@ def test_one_more_request_overflows_no_less_often_under_more_load(
     assert np.all(np.diff(slopes) >= -1e-9)
     assert np.all((slopes >= 0.0) & (slopes <= 1.0))
     assert capacity_rps > 0.0 or np.all(slopes == 1.0)
+
+
+@pytest.mark.parametrize("windows_rps", [[], [np.nan] * 12, [8.0], [8.0] * 12, [0.0] * 12])
+def test_steady_windows_are_judged_by_the_mean(windows_rps: list[float]) -> None:
+    assert unrest_rps(8.0, np.array(windows_rps)).tolist() == [8.0]
+
+
+def test_poisson_arrivals_are_no_unrest() -> None:
+    """A window of 5 s at 8 requests/s counts 40, give or take 6; the formula for lateness knows of that."""
+    chance = np.random.default_rng(1)
+    drawn = [unrest_rps(8.0, chance.poisson(40.0, 12) / 5.0) for _ in range(200)]
+    assert np.mean([rates.std() for rates in drawn]) < 0.5 * np.sqrt(40.0) / 5.0
+    assert [rates.mean() for rates in drawn] == pytest.approx([8.0] * 200)
+
+
+def test_missing_windows_are_left_out() -> None:
+    seconds = np.array([100.0] * 4 + [2.0] * 8)
+    some = np.append(seconds, [np.nan])
+    np.testing.assert_allclose(unrest_rps(70.0, some), 2.0 * unrest_rps(35.0, seconds))

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
+from mark.domain.offer import Delay
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
+from mark.planning.market.own_boots import OwnBoots
 from mark.planning.policies.alternatives import weigh
-from mark.planning.policies.expected_cost import ExpectedCostPolicy
+from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
 from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
@@ -87,16 +89,17 @@ def test_a_small_load_has_one_instance_if_functions_are_slow(
     of = small(function_ms=function_ms)
     assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
     assert decided(of, fleet({SMALL: 1}), forecast(0.5)).counts == {SMALL: 1}
-    assert decided(of, Fleet(()), forecast(0.01)).counts == {}
+    assert decided(of, Fleet(()), forecast(1e-4)).counts == {}
     assert decided(small(), Fleet(()), forecast(0.5)).counts == {}
     assert decided(small(function_ms=function_ms, max_usd_per_hour=0.1), Fleet(()), forecast(0.5)).counts == {}
 
 
 def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
-    """A certain rise is launched for when the boot of three minutes just reaches it, and not earlier."""
+    """A certain rise is launched for when the certain boot of three minutes just reaches it, and not earlier."""
+    of = resolved(replace(sold("small", 0.2), boot=Delay(180.0, 180.0)), latencies_ms={"small": 100.0})
     running = fleet({SMALL: 3})
-    late = decided(small(), running, forecast(step(28.0, 90.0, 4))).counts[SMALL]
-    due = decided(small(), running, forecast(step(28.0, 90.0, 3))).counts[SMALL]
+    late = decided(of, running, forecast(step(28.0, 90.0, 4))).counts[SMALL]
+    due = decided(of, running, forecast(step(28.0, 90.0, 3))).counts[SMALL]
     assert (late, due >= 9) == (3, True)
 
 
@@ -220,3 +223,51 @@ def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
     assert (alone.counts, alone.warm) == ({}, 1 + math.ceil(38.0 + 3.0 * math.sqrt(38.0)))
     late = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=900.0)
     assert decided(late, Fleet(()), forecast(70.0), first=True).warm == 0
+
+
+def uncertain(p95_s: float, **changes: object) -> ResolvedService:
+    """10 requests/s an instance, which boots in a minute on average."""
+    offer = replace(sold("small", 0.2), boot=Delay(60.0, p95_s))
+    return resolved(offer, latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
+
+
+def test_uncertain_boots_are_launched_earlier_where_misses_are_dear() -> None:
+    """A burst of one minute in two minutes. Certain boots are launched a minute ahead, functions make misses cheap."""
+    clocked = forecast(np.where(np.arange(60) == 2, 90.0, 3.0))
+    running = fleet({SMALL: 1})
+    assert decided(uncertain(120.0, function_ms=None), running, clocked).counts[SMALL] > 5
+    assert decided(uncertain(60.0, function_ms=None), running, clocked).counts[SMALL] == 1
+    assert decided(uncertain(120.0, function_ms=200.0), running, clocked).counts.get(SMALL, 0) <= 1
+
+
+def test_instances_that_may_boot_for_long_are_counted_in_part() -> None:
+    """Ten are needed in a minute and nine boot: more are launched than for boots that are certain to be over."""
+    soon = forecast(np.where(np.arange(60) < 1, 8.0, 95.0))
+    booting = [Instance(n, SMALL, Phase.PENDING, 0.0, 60.0) for n in range(2, 11)]
+    running = Fleet((*fleet({SMALL: 1}).instances, *booting))
+    certain, may_last = (decided(uncertain(p95_s, function_ms=None), running, soon) for p95_s in (60.0, 180.0))
+    assert may_last.counts[SMALL] > certain.counts[SMALL] >= 10
+
+
+def test_launches_follow_how_long_own_boots_took() -> None:
+    """Boots that take twice as long as the catalogue says are launched earlier for the same burst."""
+    of = uncertain(120.0, function_ms=None)
+    planner = ExpectedCostPolicy("mark", of)
+
+    def lead(memory: ExpectedCostMemory) -> int:
+        """Return how many minutes ahead of a burst the planner launches."""
+        found = 0
+        for ahead in range(1, 12):
+            clocked = forecast(np.where(np.arange(60) == ahead, 90.0, 3.0))
+            context = PlanningContext(0.0, of, fleet({SMALL: 1}), clocked)
+            found = ahead if planner.plan(context, memory)[0].counts[SMALL] > 5 else found
+        return found
+
+    assert lead(ExpectedCostMemory(boots=OwnBoots(0.0, 100.0, 200.0))) > lead(ExpectedCostMemory()) > 1
+
+
+def test_own_boots_are_remembered() -> None:
+    of = uncertain(120.0)
+    took = Fleet((Instance(1, SMALL, Phase.READY, -100.0, -10.0),))
+    _, memory = ExpectedCostPolicy("mark", of).plan(PlanningContext(0.0, of, took, forecast(8.0)), None)
+    assert memory.boots == OwnBoots(-10.0, 1.0, 1.5)

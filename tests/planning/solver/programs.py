@@ -53,7 +53,10 @@ def program(
 def drawn(
     seed: int, offers: int = 2, steps: int = 3, most: int = 2, *, limits: bool = False, first: bool = False
 ) -> Program:
-    """Any program: convex overflow, some offers running, boots of different lengths, a load like their capacities."""
+    """Any program: convex overflow, some offers running, boots of different lengths, a load like their capacities.
+
+    Of every other one launches have leads and prices by step.
+    """
     rng = np.random.default_rng(seed)
     levels = 8
     slopes = -np.sort(-rng.uniform(0.0, 1.0, (steps, levels)) * rng.integers(0, 2, (steps, levels)), axis=1)
@@ -61,7 +64,7 @@ def drawn(
     overflow = saved[:, -1:] - saved + rng.uniform(0.0, 0.2, (steps, 1))
     size = rng.uniform(0.5, 4.0, offers)
     usd = rng.uniform(0.1, 0.6, offers) * size
-    return Program(
+    found = Program(
         usd_per_step=usd,
         launch_usd=usd * rng.uniform(0.0, 2.0, offers),
         capacity_rps=size,
@@ -74,6 +77,11 @@ def drawn(
         max_usd_per_step=float(rng.uniform(0.0, 3.0)) if limits else math.inf,
         first=first,
     )
+    if seed % 2:
+        latest = np.maximum(np.arange(steps), found.boot_steps[:, None])
+        leads = rng.integers(found.boot_steps[:, None], latest, endpoint=True)
+        found = replace(found, late_usd=usd[:, None] * rng.uniform(0.0, 1.0, (offers, steps)), lead_steps=leads)
+    return found
 
 
 def cloud(seed: int, offers: int = 8, steps: int = 20, load_rps: float = 60.0, **more: object) -> Program:
@@ -109,15 +117,17 @@ def least_usd(of: Program, boots_count: bool = True) -> float:
     rises = np.maximum(np.diff(np.concatenate([before, counts], axis=2), axis=2), 0)
     can = np.ones(len(counts), dtype=np.bool_)
     within = counts.astype(np.float64)
+    launch_usd = of.launch_usd[:, None] + (np.zeros((offers, steps)) if of.late_usd is None else of.late_usd)
     for j in range(offers):
         for t in range(steps):
             if t < of.boot_steps[j]:
                 can &= rises[:, j, t] == 0
             elif boots_count:
-                within[:, j, t - int(of.boot_steps[j]) : t] += rises[:, j, t : t + 1]
+                lead = int(of.boot_steps[j] if of.lead_steps is None else of.lead_steps[j, t])
+                within[:, j, t - lead : t] += rises[:, j, t : t + 1]
     can &= (within.sum(axis=1) <= of.max_instances).all(axis=1)
     can &= (np.einsum("j,njt->nt", of.usd_per_step, within) <= of.max_usd_per_step + 1e-9).all(axis=1)
-    usd = np.einsum("j,njt->n", of.usd_per_step, counts) + np.einsum("j,njt->n", of.launch_usd, rises)
+    usd = np.einsum("j,njt->n", of.usd_per_step, counts) + np.einsum("jt,njt->n", launch_usd, rises)
     levels = np.arange(of.levels + 1) * of.spacing_rps
     for t in range(steps):
         usd = usd + np.interp(counts[:, :, t] @ of.capacity_rps, levels, of.overflow_usd[t])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.planning.demand.served_load import served_load
+from mark.planning.demand.served_load import Lateness, served_load
 from mark.planning.solver.program import Program, Solution, held, overflow_usd, price, prune, violation, wanted_now
 from tests.planning.build import forecast
 from tests.planning.solver.programs import drawn, least_usd, program
@@ -25,7 +25,8 @@ def priced_slowly(of: Program, counts: np.ndarray) -> float:
         for j in range(of.offers):
             n = int(counts[j, t])
             before = int(counts[j, t - 1]) if t else (n if of.first else int(of.running[j]))
-            usd += n * of.usd_per_step[j] + max(0, n - before) * of.launch_usd[j]
+            late_usd = 0.0 if of.late_usd is None else of.late_usd[j, t]
+            usd += n * of.usd_per_step[j] + max(0, n - before) * (of.launch_usd[j] + late_usd)
             capacity += n * of.capacity_rps[j]
         usd += np.interp(capacity, np.arange(of.levels + 1) * of.spacing_rps, of.overflow_usd[t])
     return float(usd)
@@ -58,6 +59,17 @@ def test_an_instance_is_held_while_it_boots() -> None:
     counts = np.array([[0, 0, 1, 2], [2, 2, 2, 1]])
     assert held(of, counts).tolist() == [[1, 2, 2, 2], [2, 2, 2, 1]]
     assert wanted_now(of, counts).tolist() == [1, 2]
+
+
+def test_an_instance_is_held_from_its_launch_on() -> None:
+    """One is launched two steps ahead of step 2, another one step ahead of step 3."""
+    of = program(boot=1, lead_steps=np.array([[1, 1, 2, 1]]), late_usd=np.array([[9.0, 9.0, 0.5, 0.25]]))
+    counts = np.array([[0, 0, 1, 2]])
+    assert held(of, counts).tolist() == [[1, 1, 2, 2]]
+    assert wanted_now(of, counts).tolist() == [1]
+    assert not violation(of, counts)
+    assert violation(replace(of, max_instances=1), counts) == "more instances than the limit"
+    assert price(of, counts) == 3.0 + 0.5 + 0.25 + (4.0 + 4.0 + 2.0)
 
 
 def test_a_first_fleet_is_there_at_once_and_free() -> None:
@@ -94,7 +106,8 @@ def test_what_cannot_be_carried_out_is_said(counts: list[list[int]], why: str) -
 def test_pruning_changes_no_optimum(seed: int, scaled: bool, first: bool) -> None:
     """With limits as long as no offer stands in for a larger one."""
     of = drawn(seed, offers=3, steps=2, most=2, limits=not scaled, first=first)
-    of = replace(of, capacity_rps=np.maximum(2.0, of.capacity_rps), boot_steps=of.boot_steps % 2)
+    leads = None if of.lead_steps is None else np.minimum(of.lead_steps, np.arange(2))
+    of = replace(of, capacity_rps=np.maximum(2.0, of.capacity_rps), boot_steps=of.boot_steps % 2, lead_steps=leads)
     # Plenty of the first, so that it may stand in for others.
     of = replace(of, most=np.array([int(of.useful()[0]), 2, 1]))
     part, left = prune(of, scaled)
@@ -133,16 +146,7 @@ def test_what_there_is_too_little_of_stands_in_for_nothing() -> None:
 def test_which_offers_are_left_does_not_depend_on_their_order(seed: int) -> None:
     of = drawn(seed, offers=6, most=9)
     order = np.random.default_rng(seed).permutation(6)
-    shuffled = replace(
-        of,
-        usd_per_step=of.usd_per_step[order],
-        launch_usd=of.launch_usd[order],
-        capacity_rps=of.capacity_rps[order],
-        boot_steps=of.boot_steps[order],
-        running=of.running[order],
-        most=of.most[order],
-    )
-    assert sorted(order[prune(shuffled, scaled=True)[1]]) == sorted(prune(of, scaled=True)[1])
+    assert sorted(order[prune(of.only(order), scaled=True)[1]]) == sorted(prune(of, scaled=True)[1])
 
 
 def hull(row: np.ndarray) -> np.ndarray:
@@ -179,7 +183,7 @@ def test_what_even_the_last_level_leaves_is_paid_for() -> None:
 @pytest.mark.parametrize("rate", [0.0, 0.1, 20.0, 9000.0])
 def test_the_planners_savings_make_a_program(rate: float) -> None:
     """Whatever the load; all of it overflows without capacity."""
-    saved = served_load(forecast(rate, 0.4, 1.3), 0.3)
+    saved = served_load(forecast(rate, 0.4, 1.3), Lateness(0.3))
     found = overflow_usd(saved.served, None, 1.0, 60.0)
     of = replace(program(load_rps=(1.0,)), overflow_usd=found, spacing_rps=saved.spacing_rps)
     assert of.overflow_usd[:, 0] == pytest.approx(60.0 * rate, rel=1e-2, abs=1e-6)
@@ -192,6 +196,10 @@ def test_the_planners_savings_make_a_program(rate: float) -> None:
         {"usd_per_step": np.array([1.0, 2.0])},
         {"usd_per_step": np.array([-1.0])},
         {"launch_usd": np.array([np.nan])},
+        {"late_usd": np.full((1, 4), np.nan)},
+        {"late_usd": np.full((1, 4), -1.0)},
+        {"late_usd": np.zeros((1, 3))},
+        {"lead_steps": np.zeros((2, 4), dtype=np.int64)},
         {"capacity_rps": np.array([0.0])},
         {"running": np.array([-1])},
         {"overflow_usd": np.zeros((0, 3))},

@@ -10,7 +10,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.serving.backend.bouncer import INSTANCE, Bouncer, FixedTimes
-from mark.serving.backend.tuning import Corrected, Horizon, SelfTuned
+from mark.serving.backend.tuning import Corrected, SelfTuned
 from tests.serving.backend.test_bouncer import request, started
 
 MOST = 64
@@ -209,24 +209,3 @@ def test_a_warm_up_is_believed_until_something_was_served() -> None:
     tuned.observe(1, 0.1)
     tuned.warmed_up(2, 40.0)
     assert tuned.service_s[1] == pytest.approx(0.1)
-
-
-def test_a_horizon_is_where_one_in_a_hundred_is_late() -> None:
-    """Answers scatter by up to 10 ms above what was predicted, evenly: promising 100.1 - 10 ms makes 1 % late."""
-    horizon = Horizon(0.1)
-    for batch in range(20_000):
-        above_s = 0.01 * (batch * 7919 % 10_007) / 10_007.0
-        horizon.answered(8, 8 * (horizon.horizon_s + above_s > 0.1))
-    assert horizon.horizon_s == pytest.approx(0.0901, abs=0.001)
-
-
-def test_a_horizon_stays_between_four_fifths_and_one_rt_max() -> None:
-    horizon = Horizon(1.0)
-    assert horizon.answered(4, 0) == 1.0
-    assert horizon.answered(4, 2) == pytest.approx(1.0 - 0.02 * 0.49)
-    for _ in range(100):
-        horizon.answered(4, 4)
-    assert horizon.horizon_s == pytest.approx(0.8)
-    for _ in range(1000):
-        horizon.answered(4, 0)
-    assert horizon.horizon_s == pytest.approx(1.0)

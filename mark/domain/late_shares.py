@@ -1,0 +1,92 @@
+"""Which share of the requests a fleet answers late, by its size and its load: a table counted by the kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray, IntArray
+
+_NEAR = (0.3, 1.5)  # shares that tell how misses cluster, as multiples of the share that is asked about
+
+
+@dataclass(frozen=True, eq=False)
+class LateShares:
+    """Shares of late requests and of function calls, for fleets of one instance type.
+
+    `instances` (N,) ascend from 1; `load_rps` (U,) are requests/s *per instance*, in geometric steps. `late` (N, U) is
+    the share of the requests that is late or refused, `calls` (N, U) the share that goes to a function, and
+    `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses).
+    `late_without` and `calls_without` are the shares where there is no instance.
+    `rt_max_s` is the promise that the requests were counted for.
+    More load does not always mean more late requests: full batches serve more.
+    """
+
+    instances: IntArray
+    load_rps: FloatArray
+    late: FloatArray
+    calls: FloatArray
+    dispersion: FloatArray
+    rt_max_s: float
+    late_without: float = 1.0
+    calls_without: float = 0.0
+
+    def late_at(self, load_rps: FloatArray | float, instances: FloatArray | float) -> FloatArray:
+        """Share of a load (requests/s of the whole fleet) that is late on so many instances. Arguments broadcast.
+
+        Between rows it is linear in the logarithms. Load beyond the last column, and below one instance the share that
+        it lacks, fare as without instances.
+        """
+        return self._at(self.late, load_rps, instances, self.late_without)
+
+    def calls_at(self, load_rps: FloatArray | float, instances: FloatArray | float) -> FloatArray:
+        """Share of a load that goes to a function. Arguments broadcast."""
+        return self._at(self.calls, load_rps, instances, self.calls_without)
+
+    def carries_rps(self, instances: float, share: float) -> float:
+        """The load (requests/s) up to which so many instances answer at most `share` late; 0 without one."""
+        loads = np.geomspace(self.load_rps[0], self.load_rps[-1], 400) * instances
+        missed = np.flatnonzero(self.late_at(loads, instances) > share)
+        first = int(missed[0]) if len(missed) else len(loads)
+        return float(loads[first - 1]) if first else 0.0
+
+    def least_instances(self, load_rps: float, share: float) -> int | None:
+        """The fewest instances that answer at most `share` of the load late; None where no fleet does."""
+        most = max(int(self.instances[-1]), math.ceil(load_rps / self.load_rps[0]))
+        counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
+        kept = np.flatnonzero(self.late_at(load_rps, counts) <= share)
+        return int(counts[kept[0]]) if len(kept) else None
+
+    def clustering(self, share: float) -> float:
+        """How much more than by chance misses cluster, in fleets that miss about `share`: at least 1."""
+        crossed = np.maximum.accumulate(self.late > _NEAR[1] * share, axis=1)
+        near = (self.late > _NEAR[0] * share) & ~crossed
+        return max(1.0, float(np.median(self.dispersion[near]))) if near.any() else 1.0
+
+    @cached_property
+    def least_late(self) -> float:
+        """The share that is late even where nobody waits."""
+        return float(self.late[-1, 0])
+
+    def _at(
+        self, table: FloatArray, load_rps: FloatArray | float, instances: FloatArray | float, without: float
+    ) -> FloatArray:
+        load, count = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(instances, np.float64))
+        there = np.clip(count, 1.0, float(self.instances[-1]))
+        row = np.clip(np.searchsorted(self.instances, there, side="right") - 1, 0, len(self.instances) - 2)
+        logs = np.log(self.instances)
+        up = (np.log(there) - logs[row]) / (logs[row + 1] - logs[row])
+        each = np.log(np.maximum(load / np.maximum(count, 1.0), 1e-300))
+        first, last = np.log(self.load_rps[[0, -1]])
+        place = np.clip((each - first) / (last - first), 0.0, 1.0) * (len(self.load_rps) - 1)
+        column = np.minimum(place.astype(np.int64), len(self.load_rps) - 2)
+        right = place - column
+        low = table[row, column] * (1.0 - right) + table[row, column + 1] * right
+        high = table[row + 1, column] * (1.0 - right) + table[row + 1, column + 1] * right
+        share = low * (1.0 - up) + high * up
+        beyond = np.clip(1.0 - np.maximum(count, 1.0) * self.load_rps[-1] / np.maximum(load, 1e-300), 0.0, 1.0)
+        share = share * (1.0 - beyond) + without * beyond
+        return np.asarray(np.where(count < 1.0, without - count * (without - share), share))

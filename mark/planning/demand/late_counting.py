@@ -1,0 +1,182 @@
+"""Counts late shares (`LateShares`) of an instance type with the kernel, by the service's own rules.
+
+A formula of capacity promises 1,258 requests/s of an instance that keeps its promise at 3/s, because it knows the mean
+of a service time and not its tail. So fleets of 1 to 64 instances are simulated at loads from next to nothing to more
+than they can serve, with the routing, the batches and the admission of the service: two seconds a type. The answer
+depends on the arguments only, and is kept beside the compiled kernel, whose sources name the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.late_shares import LateShares
+from mark.domain.profile import Candidate
+from mark.domain.service import FunctionUse, ServiceConfig
+from mark.kernel.compiled import CACHE_DIR
+from mark.kernel.stage import StageSimulation
+from mark.rules.admission import LATE, TOLERANCE_S, in_time
+
+INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
+# Instances of a fleet by which one type's capacity is compared with another's.
+TYPICAL = 4
+LOADS = 32  # columns
+REQUESTS, CLOSE_REQUESTS = 20_000, 80_000  # of a cell; of one whose late share is near the promise
+_CLOSE = (0.4, 2.5)  # what is near, as multiples of the share that may be late
+_BLOCK = 500  # requests in which late ones are counted for the dispersion
+_LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all with full ones
+_SETTLED = 5.0  # times RT_max after which a fleet has forgotten that it began empty
+_VERSION = 1  # of this file's way of counting: changed, it invalidates what is kept
+
+
+def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
+    """The table of one instance type under a service's promise; equal arguments, equal tables.
+
+    `function` answers what is passed on to it, always warm and without a limit; None: nothing does.
+    """
+    warm_s = None if function is None else function.warm_s
+    return _counted(_Question(candidate, service, warm_s))
+
+
+class _Question:
+    """What a table depends on; equal where all of that is."""
+
+    def __init__(self, candidate: Candidate, service: ServiceConfig, function_s: float | None) -> None:
+        self.candidate, self.service, self.function_s = candidate, service, function_s
+        c = candidate
+        self.key = hashlib.sha256(
+            repr(
+                (
+                    _VERSION, REQUESTS, CLOSE_REQUESTS, LOADS, INSTANCES.tolist(), c.service_s.tolist(), c.sigma,
+                    c.overhead_s, c.workers, c.policy.n_batch, c.policy.w_batch_s, service.slo.rt_max_s,
+                    service.slo.attainment, service.routing, service.late, function_s,
+                )
+            ).encode()
+        ).hexdigest()[:32]  # fmt: skip
+
+    @property
+    def passes_on(self) -> bool:
+        """Does a function get the requests that no instance can answer in time?"""
+        late = self.service.late == "function"
+        return self.function_s is not None and (late or self.function_s <= self.service.slo.rt_max_s)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self.key == other.key
+
+
+@lru_cache(maxsize=256)
+def _counted(question: _Question) -> LateShares:
+    c = question.candidate
+    one_rps = 1.0 / float(c.service_s[1])
+    load_rps = np.geomspace(_LEAST_LOAD * one_rps, _MOST_LOAD * max(_throughput_rps(c), one_rps), LOADS)
+    found = _kept(question.key)
+    if found is None:
+        found = np.empty((3, len(INSTANCES), LOADS))
+        allowed = 1.0 - question.service.slo.attainment
+        for i, instances in enumerate(INSTANCES.tolist()):
+            for j, each_rps in enumerate(load_rps.tolist()):
+                found[:, i, j] = _count(question, instances, each_rps, REQUESTS, (i, j, 0))
+                if _CLOSE[0] * allowed < found[0, i, j] < _CLOSE[1] * allowed:
+                    found[:, i, j] = _count(question, instances, each_rps, CLOSE_REQUESTS, (i, j, 1))
+        _keep(question.key, found)
+    late, calls, dispersion = found
+    rt_max_s, passes_on = question.service.slo.rt_max_s, question.passes_on
+    answers = passes_on and in_time(question.function_s or 0.0, rt_max_s)
+    return LateShares(INSTANCES, load_rps, late, calls, dispersion, rt_max_s, float(not answers), float(passes_on))
+
+
+def _throughput_rps(candidate: Candidate) -> float:
+    full = candidate.policy.n_batch
+    return candidate.workers * full / float(candidate.service_s[full])
+
+
+def _count(
+    question: _Question, instances: int, each_rps: float, requests: int, seed: tuple[int, int, int]
+) -> tuple[float, float, float]:
+    """Shares late and called, and the dispersion of the late ones, of a fleet at a constant load per instance."""
+    service = question.service
+    rt_max_s = service.slo.rt_max_s
+    draws = np.random.default_rng(seed)
+    arrivals_s = np.cumsum(draws.exponential(1.0 / (instances * each_rps), requests))
+    stage = StageSimulation(
+        [question.candidate],
+        rt_max_s=rt_max_s,
+        end_s=float(arrivals_s[-1]) + 1.0,
+        function=None,
+        bouncers=True,
+        late=LATE["refuse"],
+        routing=service.routing,
+        seed=int(draws.integers(2**31)),
+        keep=True,
+    )
+    for number in range(instances):
+        stage.add(number, 0, 0.0)
+    stage.advance(arrivals_s, 0, np.inf)
+    stage.finish()
+    recording = stage.recording()
+    latency_s = recording.finish_s - arrivals_s
+    refused = ~np.isfinite(latency_s)
+    late = latency_s > rt_max_s + TOLERANCE_S
+    calls = np.zeros(requests, dtype=np.bool_)
+    if question.passes_on:
+        calls = refused
+        late = np.where(refused, not in_time(question.function_s or 0.0, rt_max_s), late)
+    settled = arrivals_s > min(_SETTLED * rt_max_s, 0.2 * float(arrivals_s[-1]))
+    late, calls = late[settled], calls[settled]
+    blocks = late[: len(late) // _BLOCK * _BLOCK].reshape(-1, _BLOCK).sum(axis=1)
+    dispersion = float(blocks.var() / blocks.mean()) if blocks.any() else 1.0
+    return float(late.mean()), float(calls.mean()), dispersion
+
+
+def _kept(key: str) -> FloatArray | None:
+    """A table that was counted before; None where there is none that can be read."""
+    if CACHE_DIR is None:
+        return None
+    with suppress(OSError, ValueError, EOFError):
+        found = np.load(Path(CACHE_DIR) / f"late-{key}.npy", allow_pickle=False)
+        if found.shape == (3, len(INSTANCES), LOADS) and np.isfinite(found).all():
+            return np.asarray(found, dtype=np.float64)
+    return None
+
+
+def _keep(key: str, found: FloatArray) -> None:
+    """A folder that cannot be written costs the time of counting again, no more."""
+    if CACHE_DIR is None:
+        return
+    with suppress(OSError), tempfile.NamedTemporaryFile(dir=CACHE_DIR, suffix=".npy", delete=False) as file:
+        np.save(file, found)
+        file.close()
+        os.replace(file.name, Path(CACHE_DIR) / f"late-{key}.npy")
+
+
+def late_alone(candidate: Candidate, rt_max_s: float) -> float:
+    """Share of the requests that are late even where each is served alone and at once: a lognormal's tail."""
+    if candidate.sigma <= 0.0:
+        return 0.0
+    room_s = rt_max_s + TOLERANCE_S - candidate.overhead_s
+    if room_s <= 0.0:
+        return 1.0
+    deviations = math.log(room_s / float(candidate.service_s[1])) / candidate.sigma + 0.5 * candidate.sigma
+    return 0.5 * math.erfc(deviations / math.sqrt(2.0))
+
+
+def counted(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:
+    """The candidate with its late shares and an honest capacity, where its service times scatter; else as it is."""
+    if candidate.sigma <= 0.0:
+        return candidate
+    shares = count_late_shares(candidate, service, function)
+    carried_rps = shares.carries_rps(float(TYPICAL), 1.0 - service.slo.attainment)
+    return replace(candidate, late_shares=shares, capacity_rps=max(carried_rps / TYPICAL, float(shares.load_rps[0])))

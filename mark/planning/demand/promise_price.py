@@ -1,0 +1,263 @@
+"""What a late request costs: the least price with which a window keeps the promise at the stated confidence.
+
+With price p a planner holds what p makes worth its dollars, and leaves r(p) of the requests late: less, the higher p
+is. r(p) is learned from what the prices of a grid *would have done*: each minute the fleet that each price asks for,
+one boot ahead, is worked out from the forecast, and once that minute is over the late requests of each are counted
+with the load that came. So r(p) has the forecast's errors in it. `Law` keeps the sums by hour; before there is an hour
+of them, what the forecast says of itself stands in.
+
+The real fleet differs from the one-step choice. Where it holds more, because launches cost, `bias` is the late requests
+there were over those that the prices in use should have left, at most 1. Where more were late, because boots vary or a
+release is slow, the share e of the excess is taken to fall as the price rises above the mean price q it was seen at. Of
+the rest of a window, N requests in H hours, the late ones then have
+
+    mean m(p) = (bias r(p) + e q / p) N          variance v(p) = H s(p)^2
+
+s(p) being the spread of the hours, the excess spread as much as its mean. The price is the least one with m + z sqrt(v)
+within what is left of the budget of this window, 1 - SL_min of its requests, and within the whole budget of a window
+that begins now: a quiet morning is no licence for the evening. z is the normal quantile of the confidence. Where no
+price does, the window cannot be kept at that confidence, and the least of those that come nearest is taken: a budget
+that is gone buys nothing back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast
+from mark.domain.service import ResolvedService
+from mark.domain.time import HOUR_S, STEP_S
+from mark.planning.demand.served_load import (
+    Lateness,
+    ServedLoad,
+    believed_demand,
+    cheapest_lasting,
+    lateness_of,
+    unrest_rps,
+)
+from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
+
+# Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
+GRID = np.geomspace(0.1, 30.0, 21)
+PRIOR_HOURS = 1.0  # for which the forecast's own word counts
+BIAS_HOURS = 1.0  # of a budget spent as promised that count for a bias of 1
+LEAST_BIAS = 0.2
+SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
+KEPT_HOURS = 24
+NEAR = 0.1  # deviations that are no difference
+_CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Of one hour: requests, the late ones by price of the grid, and those of the prices that were in use.
+
+    `places` is the sum over the requests of the place in the grid of the price in use.
+    """
+
+    number: int
+    requests: float
+    late: tuple[float, ...]
+    used: float
+    places: float
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What the prices of the grid would have done. A planner's memory; `coming` are the choices not yet due.
+
+    `coming` holds (when the minute begins, capacity by price, price in use), oldest first.
+    """
+
+    hours: tuple[Hour, ...] = ()
+    coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
+
+    def due(self, now_s: float) -> tuple[FloatArray, int] | None:
+        """Capacity by price, and the price in use, of the minute that ended now; None where nothing was asked for."""
+        asked = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
+        return (np.array(asked[-1][1]), asked[-1][2]) if asked else None
+
+    def since(self, now_s: float) -> Law:
+        """Without the choices of minutes that are over."""
+        return replace(self, coming=tuple(one for one in self.coming if one[0] >= now_s - 0.5 * STEP_S))
+
+    def counted(self, now_s: float, load_rps: float, late: FloatArray, used: int) -> Law:
+        """With the minute that ended now: the late requests of each price (prices,), and which one was in use."""
+        number = math.floor((now_s - STEP_S) / HOUR_S)
+        last = self.hours[-1] if self.hours and self.hours[-1].number == number else None
+        before = last or Hour(number, 0.0, (0.0,) * len(GRID), 0.0, 0.0)
+        hour = Hour(
+            number,
+            before.requests + load_rps * STEP_S,
+            tuple((np.array(before.late) + late).tolist()),
+            before.used + float(late[used]),
+            before.places + used * load_rps * STEP_S,
+        )
+        earlier = self.hours if last is None else self.hours[:-1]
+        return replace(self, hours=(*earlier, hour)[-KEPT_HOURS:])
+
+    def asked(self, at_s: float, capacity_rps: FloatArray, used: int) -> Law:
+        """With what each price asks for in the minute that begins at `at_s`; asked again, the last counts."""
+        kept = tuple(one for one in self.coming if one[0] < at_s - 0.5 * STEP_S)
+        return replace(self, coming=(*kept, (at_s, tuple(capacity_rps.tolist()), used)))
+
+
+class PromisePrice:
+    """Prices a late request, for what may be bought: `offers`, by index of `resolved`."""
+
+    def __init__(self, resolved: ResolvedService, offers: Sequence[int]) -> None:
+        self._slo = resolved.slo
+        self.lateness = lateness_of(resolved, offers)
+        unit = cheapest_lasting(resolved, offers)
+        offer, candidate = resolved.offers[unit], resolved.candidates[unit]
+        self._unit_rps, self._unit_usd = candidate.capacity_rps, offer.usd_per_s * STEP_S
+        self._boot_steps = max(1, math.ceil(offer.boot.mean_s / STEP_S))
+        self._allowed = 1.0 - resolved.slo.attainment
+        shares = self.lateness.shares
+        self._clustering = 1.0 if shares is None else shares.clustering(self._allowed)
+        self.prices_usd = GRID * offer.usd_per_s / candidate.capacity_rps / self._allowed
+        self._call_usd, self._capped_rps = call_usd(resolved), 0.0
+        if self.lateness.shares is None:
+            self._capped_rps = capped_rps(resolved)
+
+    def seen(self, law: Law, now_s: float, load_rps: float | None, windows_rps: FloatArray) -> Law:
+        """The law with the minute that ended now, in which `load_rps` came, by windows of 5 s; None: unknown."""
+        due, law = law.due(now_s), law.since(now_s)
+        if due is None or load_rps is None or not math.isfinite(load_rps):
+            return law
+        capacity_rps, used = due
+        loads_rps = np.maximum(0.0, unrest_rps(load_rps, windows_rps))
+        late_rps = np.maximum(0.0, self.lateness.late_rps(loads_rps[:, None], capacity_rps) - self._capped_rps)
+        return law.counted(now_s, load_rps, late_rps.mean(axis=0) * STEP_S, used)
+
+    def usd_per_miss(
+        self, now_s: float, forecast: Forecast, saved: ServedLoad, answered: Answered, law: Law, *, first: bool = False
+    ) -> tuple[MissPrice, Law]:
+        """What a late request costs now, its call not included; and the law with what each price asks for.
+
+        `saved` is of `forecast`, which begins now; `first`: a first fleet is there at once.
+        """
+        lead = 0 if first else min(self._boot_steps, saved.steps - 1)
+        capacity_rps = self._asked(saved, lead)
+        demand, weights = believed_demand(forecast, lead + 1)
+        late = np.maximum(0.0, self.lateness.late_rps(demand[lead][:, None], capacity_rps) - self._capped_rps)
+        mean = weights @ late
+        foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
+        place, confidence = self._place(answered, law, foreseen, float(np.diff(saved.load).mean()))
+        law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
+        return MissPrice(float(self.prices_usd[place]), confidence), law
+
+    def _asked(self, saved: ServedLoad, step: int) -> FloatArray:
+        """The capacity that each price asks for in a step, in whole instances: (prices,)."""
+        levels = np.arange(len(saved.served)) * saved.spacing_rps
+        capacity_rps = np.arange(0.0, levels[-1] + self._unit_rps, self._unit_rps)
+
+        def at(sums: FloatArray) -> FloatArray:
+            return np.asarray(np.interp(capacity_rps, levels, sums[:, step + 1] - sums[:, step]))
+
+        left_rps = saved.load[step + 1] - saved.load[step] - at(saved.served)
+        late_rps = np.maximum(0.0, left_rps - self._capped_rps)
+        if saved.called is not None:
+            called_rps = at(saved.called)
+        else:
+            called_rps = np.minimum(left_rps, self._capped_rps) if self._capped_rps > 0.0 else left_rps
+        usd = capacity_rps / self._unit_rps * self._unit_usd + self._call_usd * STEP_S * called_rps
+        best = (usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)
+        return np.asarray(capacity_rps[best])
+
+    def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> tuple[int, float]:
+        """The least price of the grid that keeps the promise, by its place; and how likely it keeps this window."""
+        rate_rps = coming_rps
+        if answered.seen_s > 0.0:
+            rate_rps = (answered.requests + HOUR_S * coming_rps) / (answered.seen_s + HOUR_S)
+        hourly = rate_rps * HOUR_S
+        requests = np.array([hour.requests for hour in law.hours])
+        late = np.array([hour.late for hour in law.hours]).reshape(-1, len(GRID))
+        prior = PRIOR_HOURS * hourly
+        by_forecast = foreseen.late_rps / max(foreseen.load_rps, 1e-9)
+        share = (late.sum(axis=0) + prior * by_forecast) / max(float(requests.sum()) + prior, 1e-9)
+        # A higher price asks for no less; what differs is rounding.
+        share = np.minimum.accumulate(share)
+        used, pseudo = sum(hour.used for hour in law.hours), BIAS_HOURS * self._allowed * hourly
+        bias = min(max((answered.late + pseudo) / max(used + pseudo, 1e-9), LEAST_BIAS), 1.0)
+        excess = max(0.0, answered.late - used) / max(answered.requests, 1)
+        seen_at = sum(hour.places for hour in law.hours) / max(float(requests.sum()), 1e-9)
+        more = excess * np.interp(seen_at, np.arange(len(GRID)), GRID) / GRID * hourly
+        off = late - share * requests[:, None]
+        # Errors of the forecast last for about two boots.
+        alike = min(2.0 * self._boot_steps, HOUR_S / STEP_S)
+        errors = foreseen.variance * (HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps) ** 2 * alike * STEP_S / HOUR_S
+        variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)
+        variance = bias**2 * variance + self._clustering * bias * share * hourly
+        variance += more**2
+        mean = bias * share * hourly + more
+        window_hours = self._slo.window_s / HOUR_S
+        hours = window_hours - answered.window_s / HOUR_S
+        left = self._allowed * (answered.window_requests + hourly * hours) - answered.window_late
+        fresh = _deviations(self._allowed * hourly * window_hours, mean, variance, window_hours)
+        this = _deviations(left, mean, variance, hours)
+        z = NormalDist().inv_cdf(self._slo.confidence)
+        # Where no price reaches the confidence, the least of those that come nearest.
+        keeps = fresh >= min(z, float(fresh.max()) - NEAR)
+        if this.max() > 0.0:
+            keeps &= this >= min(z, float(this.max()) - NEAR)
+        place = int(np.argmax(keeps)) if keeps.any() else int(this.argmax())
+        return place, NormalDist().cdf(min(max(float(this[place]), -_CERTAIN), _CERTAIN))
+
+
+@dataclass(frozen=True, slots=True)
+class MissPrice:
+    """Dollars per late request; and the probability with which the window is kept with it, by what was seen."""
+
+    usd: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """By the forecast, one boot ahead: requests/s that come, those left late by price, and the variance of these."""
+
+    load_rps: float
+    late_rps: FloatArray  # (prices,)
+    variance: FloatArray  # (prices,)
+
+
+def call_usd(resolved: ResolvedService) -> float:
+    """Dollars of what is passed on to a function; 0 where nothing is."""
+    function = resolved.function
+    if function is None or not (resolved.functions_in_time or resolved.service.late == "function"):
+        return 0.0
+    return function.usd_per_request
+
+
+def learns_price(resolved: ResolvedService, lateness: Lateness) -> bool:
+    """Can a request be late, or find neither room nor a function? Else what overflows costs a call, and no more."""
+    return lateness.shares is not None or not math.isinf(capped_rps(resolved))
+
+
+def overflow_price(resolved: ResolvedService, usd_per_miss: float) -> OverflowPrice:
+    """The price of what capacity has no room for, where nothing was counted."""
+    if not resolved.functions_in_time:
+        return OverflowPrice(usd_per_miss + call_usd(resolved))
+    usd, capped = call_usd(resolved), capped_rps(resolved)
+    return OverflowPrice(usd) if math.isinf(capped) else OverflowPrice(usd, capped, max(usd, usd_per_miss))
+
+
+def at_price(
+    resolved: ResolvedService, lateness: Lateness, saved: ServedLoad, usd_per_miss: float
+) -> tuple[OverflowPrice, ServedLoad]:
+    """The price of what is not served, and what is served when calls count as parts of a miss."""
+    if lateness.shares is not None:
+        return OverflowPrice(usd_per_miss), saved.less_calls(call_usd(resolved) / usd_per_miss)
+    return overflow_price(resolved, usd_per_miss), saved
+
+
+def _deviations(left: float, mean: FloatArray, variance: FloatArray, hours: float) -> FloatArray:
+    """By how many standard deviations the late requests of `hours` stay below what is left; both are of an hour."""
+    return np.asarray((left - mean * hours) / np.sqrt(variance * max(hours, 1e-3) + 1e-12))

@@ -1,0 +1,53 @@
+"""How long own boots take, measured against the catalogue.
+
+The catalogue's boot times are those of some model on some day. Each boot of the service itself says more: its time over
+the catalogue's mean is a ratio, and the mean of these ratios, in which the catalogue counts as `PRIOR` boots with the
+ratio 1, scales the law of boots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mark.domain.fleet import Instance, Phase
+from mark.domain.offer import Delay
+
+PRIOR = 20.0
+MOST = 100.0  # boots that count: older ones fade, so that a new image or model is learned
+LEAST_RATIO, MOST_RATIO = 0.2, 5.0  # an instance that was rebooted by its cloud shows no boot time
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBoots:
+    """`count` boots whose ratios sum up to `ratios`; all that were ready by `ready_s` are counted."""
+
+    ready_s: float = -math.inf
+    count: float = 0.0
+    ratios: float = 0.0
+
+    @property
+    def scale(self) -> float:
+        """Return what the catalogue's boot times are multiplied by."""
+        return (PRIOR + self.ratios) / (PRIOR + self.count)
+
+    def seen(self, instances: Iterable[Instance], boots: Mapping[str, Delay], resumed: bool) -> OwnBoots:
+        """Return the memory with the boots that were over since, or with the resumes if `resumed`.
+
+        `boots` are the catalogue's, by offer. Certain ones are not measured, and instances of the first fleet, which
+        were ready at once, have no boot time.
+        """
+        ready_s, count, ratios = self.ready_s, self.count, self.ratios
+        for i in instances:
+            if i.phase is not Phase.READY or i.ready_s is None or i.ready_s <= self.ready_s or i.resumed is not resumed:
+                continue
+            boot = boots.get(i.offer)
+            if boot is None or boot.sigma == 0.0 or i.ready_s <= i.launched_s:
+                continue
+            ratio = (i.ready_s - i.launched_s) / boot.mean_s
+            fading = min(1.0, MOST / (count + 1.0))
+            count = (count + 1.0) * fading
+            ratios = (ratios + min(max(ratio, LEAST_RATIO), MOST_RATIO)) * fading
+            ready_s = max(ready_s, i.ready_s)
+        return OwnBoots(ready_s, count, ratios)

@@ -1,0 +1,48 @@
+"""The highest 5 s rate of a step by its mean: as far above it as in past steps with about the same mean.
+
+A burst of seconds raises the mean of its minute too. So a minute's mean says which of the past minutes it will be like,
+quiet or with a burst, and their peaks say what comes within it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark_predictors.history import ObservedHistory
+
+# These were set by hand on synthetic bursts and on real traces of seconds; no command refits them.
+_DAYS = 3
+_ALIKE = 15  # steps of neighbouring means, whose ratios of peak and mean have one median
+_EVERY = 7  # steps from one median to the next
+_NEAR = 0.2  # of the logarithm of a mean; of a mean farther from all medians nothing is known
+
+
+def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:
+    """Return the peak of steps with these means, for an array of any shape; NaN where few past steps are like them.
+
+    The peak is the mean times the median of peak / mean over past steps with such a mean. One request a step more, in
+    both, keeps zeros harmless.
+    """
+    one_rps = 1.0 / history.step_s
+    past = history.observed[:, -_DAYS * history.season :] + one_rps
+    past = past[:, np.isfinite(past[0])]
+    steps = past.shape[1]
+    if steps < _ALIKE:
+        return np.full(mean_rps.shape, np.nan)
+    means, peaks = past[:, np.argsort(past[0], kind="stable")]
+    # From the highest mean down, because bursts are there.
+    first = np.arange(steps - _ALIKE, -1, -_EVERY)[::-1]
+    middle = _ALIKE // 2
+    ratios = np.sort((peaks / means)[first[:, None] + np.arange(_ALIKE)], axis=1)[:, middle]
+    known, wanted_rps = np.log(means[first + middle]), mean_rps + one_rps
+    wanted = np.log(wanted_rps)
+    above = np.searchsorted(known, wanted)
+    two = np.clip([above - 1, above], 0, len(known) - 1)
+    distance = np.abs(known[two] - wanted)
+    apart = distance.sum(axis=0)
+    share = distance[0] / np.maximum(apart, 1e-300)
+    # Between quiet steps and bursts there is nothing in the middle: the nearer ones count alone.
+    share = np.where(apart > _NEAR, np.round(share), share)
+    ratio = ratios[two[0]] + share * (ratios[two[1]] - ratios[two[0]])
+    return np.where(distance.min(axis=0) < _NEAR, wanted_rps * ratio - one_rps, np.nan)

@@ -1,0 +1,119 @@
+"""Late shares counted by the kernel: what a fleet answers late, by its size and its load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mark.config.service_file import load_service
+from mark.domain.late_shares import LateShares
+from mark.domain.profile import Candidate, Profile, ProfileRow
+from mark.domain.service import FunctionUse, ServiceConfig
+from mark.domain.slo import Slo
+from mark.kernel.stage import StageSimulation
+from mark.planning.demand.late_counting import TYPICAL, count_late_shares, counted, late_alone
+from mark.profiling.policy import candidate
+from tests.planning.build import resolved, sold
+
+SLO = Slo(0.1, 0.99)
+
+
+def service(slo: Slo = SLO) -> ServiceConfig:
+    return replace(load_service("inception-v3-2026"), slo=slo)
+
+
+def usual(mean_ms: float = 31.0, p99_ms: float | None = 90.0, slo: Slo = SLO) -> Candidate:
+    rows = tuple(ProfileRow(b, mean_ms, p99_ms) for b in (1, 2, 4, 8))
+    found = candidate(Profile("m", "c7i.large", rows), slo)
+    assert isinstance(found, Candidate)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shares() -> LateShares:
+    return count_late_shares(usual(), service(), None)
+
+
+def simulated_late(instances: int, rps: float, seed: int) -> float:
+    arrivals_s = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rps, 100_000))
+    stage = StageSimulation(
+        [usual()],
+        rt_max_s=0.1,
+        end_s=float(arrivals_s[-1]) + 1.0,
+        function=None,
+        bouncers=True,
+        routing="alb",
+        seed=seed,
+    )
+    for number in range(instances):
+        stage.add(number, 0, 0.0)
+    stage.advance(arrivals_s, 0, np.inf)
+    stage.finish()
+    return 1.0 - stage.accounts.in_time / len(arrivals_s)
+
+
+@pytest.mark.parametrize(("instances", "rps"), [(1, 3.0), (3, 40.0), (4, 40.0), (7, 150.0), (12, 90.0)])
+def test_shares_agree_with_another_simulation_within_0_3_points(shares: LateShares, instances: int, rps: float) -> None:
+    assert float(shares.late_at(rps, instances)) == pytest.approx(simulated_late(instances, rps, 99), abs=0.003)
+
+
+def test_a_service_time_that_is_late_alone_is_a_lognormal_tail() -> None:
+    draws = np.random.default_rng(1).lognormal(-0.5 * usual().sigma ** 2, usual().sigma, 400_000) * 0.031
+    assert late_alone(usual(), 0.1) == pytest.approx((draws > 0.1).mean(), abs=4e-4)
+    assert late_alone(usual(p99_ms=None), 0.1) == 0.0
+
+
+def test_a_fleet_carries_more_than_its_instances_alone(shares: LateShares) -> None:
+    carried = [shares.carries_rps(n, 0.01) for n in (1, 2, 4, 16)]
+    assert carried[0] * 2 < carried[1]
+    assert carried[1] * 2 < carried[2]
+    assert carried[2] * 4 < carried[3]
+
+
+def test_the_least_fleet_keeps_the_share_and_one_instance_less_does_not(shares: LateShares) -> None:
+    for rps in (1.0, 10.0, 40.0, 200.0, 3000.0):
+        least = shares.least_instances(rps, 0.01)
+        assert least is not None
+        assert shares.late_at(rps, least) <= 0.01
+        assert least == 1 or shares.late_at(rps, least - 1) > 0.01
+    assert shares.least_instances(40.0, 0.0001) is None  # 0.6 % are late even alone
+
+
+def test_without_instances_everything_is_late(shares: LateShares) -> None:
+    assert shares.late_at(5.0, 0.0) == 1.0
+    assert float(shares.late_at(5.0, 0.5)) == pytest.approx(0.5 + 0.5 * float(shares.late_at(5.0, 1.0)))
+    beyond = float(shares.late_at(1e6, 1.0))
+    assert 0.99 < beyond <= 1.0
+
+
+def test_what_a_function_answers_in_time_is_a_call_and_no_miss() -> None:
+    services = service(Slo(0.5, 0.99))
+    function = a_function()
+    found = count_late_shares(usual(slo=Slo(0.5, 0.99)), services, function)
+    assert found.calls_without == 1.0
+    assert found.late_without == 0.0
+    assert found.late_at(1e5, 1.0) < 0.01 < found.calls_at(1e5, 1.0)
+
+
+def a_function() -> FunctionUse:
+    function = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}).function
+    assert function is not None
+    return replace(function, warm_s=0.3)
+
+
+def test_equal_questions_have_one_answer(shares: LateShares) -> None:
+    again = count_late_shares(usual(), service(), None)
+    np.testing.assert_array_equal(again.late, shares.late)
+
+
+def test_capacity_is_what_a_small_fleet_carries(shares: LateShares) -> None:
+    found = counted(usual(), service(), None)
+    assert found.capacity_rps == pytest.approx(shares.carries_rps(TYPICAL, 0.01) / TYPICAL)
+    assert found.capacity_rps < 0.1 * usual().capacity_rps
+
+
+def test_a_certain_service_time_is_not_counted() -> None:
+    certain = usual(p99_ms=None)
+    assert counted(certain, service(), None) is certain
