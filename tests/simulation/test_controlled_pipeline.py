@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mark.billing.extras import site_usd_per_hour
 from mark.config.pipeline_file import load_pipeline
 from mark.control.shared_limits import pipeline_limits
 from mark.kernel.stage import StageSimulation
@@ -58,7 +59,7 @@ def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
 
 
 def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
-    """Latency by latency, dollar by dollar."""
+    """Latency by latency, dollar by dollar, but for the site: that of a pipeline is none of a stage's."""
     request = request_for(tmp_path, HEAD + FLEET + '[stage.only]\nmodel = "one"\n')
     _, found = served(request)
     (tmp_path / "s.toml").write_text(HEAD + 'model = "one"\n' + FLEET + '[overflow]\nlate = "refuse"\n')
@@ -69,7 +70,9 @@ def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
     arrived_s = np.concatenate([times for times, _ in arrivals])
     assert (found.latency_s == simulation.recording.finish_s - arrived_s).all()
     (stage,) = found.stages
-    assert stage.bill == expected.bill
+    site_usd = site_usd_per_hour() * (alone.end_s - alone.start_s) / 3600.0
+    assert stage.bill.other == pytest.approx(expected.bill.other - site_usd)
+    assert replace(stage.bill, other=0.0) == replace(expected.bill, other=0.0)
     assert (stage.calls, stage.refused) == (expected.requests.total, expected.requests.rejected)
 
 
