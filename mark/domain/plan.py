@@ -37,9 +37,9 @@ class Plan:
     notes: tuple[str, ...] = ()
     # capacity_rps the policy believes it holds once everything is ready, for plots and explanations
     capacity_rps: float = 0.0
-    usd_per_miss: float | None = None
     solver: str = ""  # how the planner's program was solved, and whether the plan is proven best
     leaving: tuple[int, ...] = ()
+    usd_per_miss: float | None = None
     counts: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
