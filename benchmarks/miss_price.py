@@ -1,8 +1,8 @@
-"""What the constants of the price of a miss (mark/planning/demand/slo_budget.py) were fitted on, and judged on.
+"""The price of a miss (mark/planning/demand/promise_price.py) on real traffic, with other constants beside its own.
 
 The fixed fleet of hindsight (mark/planning/policies/hindsight.py) is judged on the same: MARGIN=0 is without it.
 
-    python benchmarks/miss_price.py fit [--set NEUTRAL=0.25,GAIN=2 --set NEUTRAL=0.1 ...]
+    python benchmarks/miss_price.py fit [--set PRIOR_HOURS=2,NEAR=0.2 --set MARGIN=0 ...]
     python benchmarks/miss_price.py judge
 
 For NASNet and OpenNMT-ende, whose functions are slower than RT_max: `mark` with forecasts by `auto`, on demand, seed 0.
@@ -21,7 +21,7 @@ from pathlib import Path
 from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S
 from mark.forecasting.registry import make_predictor
-from mark.planning.demand import slo_budget
+from mark.planning.demand import promise_price
 from mark.planning.policies import hindsight
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
@@ -30,7 +30,7 @@ from mark.studies.paper.replay import open_replay, replay_inputs
 
 SERVICES = ("nasnet", "opennmt-ende")
 CONSTANTS = {
-    **dict.fromkeys(("NEUTRAL", "SPEND", "START", "GAIN", "LEAST", "MOST", "SPREAD"), slo_budget),
+    **dict.fromkeys(("PRIOR_HOURS", "BIAS_HOURS", "SPREAD_HOURS", "LEAST_BIAS", "NEAR"), promise_price),
     **dict.fromkeys(("HALF_LIFE_S", "MARGIN"), hindsight),
 }
 DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[1].parent / "shared" / "data")) / "traces"

@@ -1,0 +1,25 @@
+"""A sample of the sweep over heavy tails (benchmarks/tails.py): `mark` keeps what the best fixed fleet keeps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import tails
+
+CASES = [
+    {"tail": 1.5, "slack": 3.0, "traffic": "constant", "rps": 10.0, "types": 1, "function": "none"},
+    {"tail": 3.0, "slack": 3.0, "traffic": "constant", "rps": 50.0, "types": 1, "function": "none"},
+    {"tail": 3.0, "slack": 5.0, "traffic": "diurnal", "rps": 50.0, "types": 2, "function": "late"},
+    {"tail": 2.0, "slack": 3.0, "traffic": "constant", "rps": 50.0, "types": 1, "function": "in time"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
+def test_mark_keeps_what_the_best_fixed_fleet_keeps(case: dict[str, object]) -> None:
+    assert tails.judged(case, 3.0, 0)["verdict"] in {"kept", "not asked"}
