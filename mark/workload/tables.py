@@ -15,6 +15,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
+from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.counts import REACH, trace_of_counts
 from mark.workload.exports import Columns, Export, read_export
 from mark.workload.times import Times, as_numbers, as_times
@@ -52,6 +53,9 @@ class TableColumns:
     time: str | None = None
     count: str | None = None
     unit: str | None = None
+    time_format: str | None = None
+    time_zone: str | None = None
+    bad_lines: BadLines = DEFAULT
 
     def __post_init__(self) -> None:
         if self.unit not in (None, *UNITS):
@@ -60,6 +64,11 @@ class TableColumns:
     @property
     def said(self) -> bool:
         return (self.time, self.count, self.unit) != (None, None, None)
+
+    @property
+    def asks_for_table(self) -> bool:
+        """Is a column of counts asked for? A log has none."""
+        return self.count not in (None, NONE) or self.unit is not None
 
 
 RECOGNISED = TableColumns()

@@ -111,23 +111,6 @@ OF_REQUESTS = {
     "one column, no header": requests(lambda at: f"{at:.3f}"),
     "microseconds": requests(lambda at: f"{at * 1e6:.0f}", "started"),
     "JSON lines": requests(lambda at: json.dumps({"ts": at, "level": "info", "latency_ms": 3.1, "tags": ["a"]})),
-    "nginx JSON": requests(
-        lambda at: json.dumps(
-            {"time_iso8601": clock(at, "%Y-%m-%dT%H:%M:%S+00:00"), "msec": f"{at:.3f}", "status": 200, "bytes_sent": 9}
-        )
-    ),
-    "Envoy": requests(
-        lambda at: f'[{clock(at, "%Y-%m-%dT%H:%M:%S")}.{int(at % 1 * 1000):03d}Z] "POST /api HTTP/2" 200 - 12 34 "-"'
-    ),
-    "IIS": requests(
-        lambda at: f"{clock(at, '%Y-%m-%d %H:%M:%S')} 10.0.0.1 GET /x 200 15",
-        "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n"
-        "#Fields: date time s-ip cs-method cs-uri-stem sc-status time-taken",
-    ),
-    "CloudFront": requests(
-        lambda at: f"{clock(at, '%Y-%m-%d')}\t{clock(at, '%H:%M:%S')}\tFRA2\t100\t1.2.3.4",
-        "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip",
-    ),
 }
 REFUSED = {
     "two counts": (counts(lambda at, n: f"{at},{n},1", "time,count,error count"), "--count-column|count_column"),
@@ -145,7 +128,6 @@ REFUSED = {
     "a line cut short": (f"time,requests\n{T0},5\n{T0 + 60}\n", "line 3: expected 2 columns"),
     "a name twice": (counts(lambda at, n: f"{at},{n},{n}", "time,count,count"), "stands twice"),
     "no object": ('{"ts": 1795300020}\n{"ts": 17953\n', "line 2: no JSON object"),
-    "a field too few": ("#Fields: date time path\n2026-11-20 10:00:00\n", "line 2: expected 3 fields"),
     "nothing": (" \n \n", "empty"),
     "a quote that is not closed": ('time,requests\n1795300020,"' + 200_000 * "a", "no table"),
     "JSON too deep": (100_000 * "[", "nested|neither a trace"),
