@@ -6,6 +6,10 @@ import argparse
 from typing import Any
 
 from mark.cli.arguments import GAPS, field_value
+from mark.cli.output import ReadingShown
+from mark.domain.errors import BadInput
+from mark.workload.bad_lines import DEFAULT, BadLines, parse_bad_lines
+from mark.workload.blocks import watched
 from mark.workload.tables import UNITS, TableColumns
 
 
@@ -15,12 +19,27 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--time-column", metavar="NAME", help="of a table (default: recognised)")
     parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
     parser.add_argument("--count-unit", choices=UNITS, help="what that column holds (default: recognised)")
+    parser.add_argument("--time-format", metavar="FORMAT", help="how times are written, as for strptime")
+    parser.add_argument("--time-zone", metavar="NAME", help="of times that name none, as Europe/Berlin (default: UTC)")
+    parser.add_argument(
+        "--skip-bad-lines", metavar="N|P%", default=DEFAULT, type=_bad_lines, help="how many at most (default: 1%%)"
+    )
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
-    """As `open_trace` takes it."""
-    columns = TableColumns(args.time_column, args.count_column, args.count_unit)
+    """As `open_trace` takes it; how far the reading is will be shown."""
+    columns = TableColumns(
+        args.time_column, args.count_column, args.count_unit, args.time_format, args.time_zone, args.skip_bad_lines
+    )
+    watched.set(ReadingShown())
     return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns}
+
+
+def _bad_lines(text: str) -> BadLines:
+    try:
+        return parse_bad_lines(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(f"{error.what}: {text!r}") from None
 
 
 def as_options(args: argparse.Namespace) -> list[str]:
@@ -28,7 +47,9 @@ def as_options(args: argparse.Namespace) -> list[str]:
     found = [] if args.gaps == "bridge" else ["--gaps", args.gaps]
     if args.log_filter is not None:
         found += ["--log-filter", "=".join(args.log_filter)]
-    for name in ("time_column", "count_column", "count_unit"):
+    if args.skip_bad_lines != DEFAULT:
+        found += ["--skip-bad-lines", str(args.skip_bad_lines)]
+    for name in ("time_column", "count_column", "count_unit", "time_format", "time_zone"):
         if (value := getattr(args, name)) is not None:
             found += [f"--{name.replace('_', '-')}", value]
     return found

@@ -21,9 +21,21 @@ from mark.domain.errors import BadInput
 from mark.workload import bad_lines
 from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import BadLines
-from mark.workload.blocks import blocks, shown, watched
+from mark.workload.blocks import BOM, blocks, shown, watched
 from mark.workload.log_json import from_container, in_container, json_log
-from mark.workload.log_text import ALB, ADDRESSES, CLASSIC, FIELDS, NOTICE, REQUEST_LIKE, UNTIMED, LogLines, W3cLog, text_format
+from mark.workload.log_text import (
+    ALB,
+    ADDRESSES,
+    CLASSIC,
+    CONNECTIONS,
+    FIELDS,
+    NOTICE,
+    REQUEST_LIKE,
+    UNTIMED,
+    LogLines,
+    W3cLog,
+    text_format,
+)
 from mark.workload.ordered import Ordered
 from mark.workload.stamps import Micros, Stamps, TimeFormat, WallClock, stamps_of
 from mark.workload.trace import Trace
@@ -75,6 +87,8 @@ def log_fault(path: Path) -> str | None:
     head = _head(path)
     if in_container(head):
         return "a container's log, and what the container wrote is no access log in a known format"
+    if CONNECTIONS.search(head):
+        return "its lines are connections, which hold any number of requests"
     if UNTIMED.search(head):
         return "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
     return None
@@ -223,7 +237,7 @@ class _Log:
             notes.append(f"{tally.bad} malformed lines left out ({share}{cut}), the first at {where}: {line[:80]}")
         if tally.notices:
             where, line = tally.first_notice
-            notes.append(f"{tally.notices} lines of start-up or errors left out, the first at {where}: {line[:80]}")
+            notes.append(f"{tally.notices} lines that are no requests left out, the first at {where}: {line[:80]}")
         if tally.nul_bytes:
             notes.append(f"{tally.nul_bytes} NUL bytes between lines passed over")
         if self.left_out:
@@ -268,7 +282,9 @@ class _Log:
             self.clock.begin()
         begun = ends_bad = False
         for line, raw in blocks(file.path, nuls=tally.saw_nuls, told=told):
-            block = raw if file.unwrap is None else file.unwrap(raw)
+            # Files that were joined may each have begun with a byte-order mark.
+            block = raw.replace(b"\n" + BOM, b"\n") if BOM in raw else raw
+            block = block if file.unwrap is None else file.unwrap(block)
             try:
                 found = file.lines.stamps(block)
             except BadInput as error:

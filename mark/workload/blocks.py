@@ -27,7 +27,7 @@ _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
 _XZ = b"\xfd7zXZ\0"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NULS = re.compile(rb"\0+")
 _CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32), 127])
@@ -78,8 +78,8 @@ def blocks(
                     if nuls is None or not is_text(data):
                         raise BadInput("binary data, not text", _at(path, line, text.split(b"\0")[0]))
                     nuls(data.count(b"\0"))
-                if line == 1 and text.startswith(_BOM):
-                    text = text[len(_BOM) :]
+                if line == 1 and text.startswith(BOM):
+                    text = text[len(BOM) :]
                 *before, text = _NULS.split(text) if b"\0" in data else [text]
                 for piece in filter(None, before):
                     yield line, _unix(piece if piece.endswith(b"\n") else piece + b"\n")

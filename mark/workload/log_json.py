@@ -20,7 +20,9 @@ Parse = Callable[[Sequence[bytes]], Stamps]
 Path = tuple[str, ...]
 
 _PEEK_ROWS = 200
-_INNER = frozenset(("_source", "httprequest", "request", "http", "jsonpayload", "fields", "event", "attributes"))
+_INNER = frozenset(
+    ("_source", "httprequest", "request", "http", "jsonpayload", "fields", "event", "attributes", "response")
+)
 _OUTER = frozenset(("_source", "jsonpayload"))  # objects whose fields may be the record's time
 # Names without capitals and signs. When a request came is better than when it was answered.
 _BEGAN = ("startutc", "starttime", "startlocal", "starttimestamp", "requestcreationtime", "requeststarttime")
@@ -30,7 +32,16 @@ _USUAL = frozenset(
 _REQUEST = frozenset(
     (
         *("status", "statuscode", "responsecode", "scstatus", "downstreamstatus", "originstatus", "httpstatus"),
-        *("elbstatuscode", "responsestatus", "method", "requestmethod", "httpmethod", "csmethod", "verb", "requestverb"),
+        *(
+            "elbstatuscode",
+            "responsestatus",
+            "method",
+            "requestmethod",
+            "httpmethod",
+            "csmethod",
+            "verb",
+            "requestverb",
+        ),
         *("httprequestmethod", "httpresponsestatuscode", "uri", "requesturi", "csuristem", "path", "requestpath"),
         *("httppath", "urlpath", "url", "requesturl", "request", "httprequest", "requestline", "useragent"),
         *("csuseragent", "httpuseragent"),
@@ -100,9 +111,7 @@ class JsonLog:
     def values(self, field: str, block: bytes) -> list[bytes]:
         return [self._value(field, line) for line in block.split(b"\n")[:-1]]
 
-    def _search(
-        self, block: bytes, text: np.ndarray, ends: np.ndarray, micros: np.ndarray, local: np.ndarray
-    ) -> None:
+    def _search(self, block: bytes, text: np.ndarray, ends: np.ndarray, micros: np.ndarray, local: np.ndarray) -> None:
         """Fill in the lines in which time and marker stand once, braces are closed and quotes are pairs."""
         name = json.dumps(self.paths[0][-1]).encode()
         places, values = [], []

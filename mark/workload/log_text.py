@@ -219,6 +219,7 @@ LINES_AFTER = TextLog(
     _LINE_FIELDS,
 )
 FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER)
+CONNECTIONS = re.compile(rb'"- - - ?"')  # of TCP, in the logs of a balancer or of Envoy
 UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 
 

@@ -83,9 +83,7 @@ def _refuse_namesake(logs: Sequence[LogFile], others: Sequence[Path]) -> None:
             raise BadInput(f"is named as {namesake} and is no access log that is known", str(path), log_fault(path))
 
 
-def _tables(
-    name: str, files: Sequence[Path], left_out: Sequence[LeftOut], columns: TableColumns, gaps: str
-) -> Trace:
+def _tables(name: str, files: Sequence[Path], left_out: Sequence[LeftOut], columns: TableColumns, gaps: str) -> Trace:
     exports: list[tuple[Path, Export]] = []
     broken: list[tuple[Path, BadInput]] = []
     left_out = list(left_out)

@@ -22,14 +22,14 @@ _MOST_NULS = 64 << 20  # before the first other byte
 _folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
 
 
-def from_pipe(spec: str, patience_s: float = 60.0) -> Path | None:
+def from_pipe(spec: str, patience_s: float = 60.0, most_bytes: int = MOST_BYTES) -> Path | None:
     """A file with all that comes through the pipe of this name, `-` being standard input; None where it is no pipe.
 
-    Raises BadInput for a pipe through which nothing comes for `patience_s`, for binary data, and for more than 8 GiB or half of what
-    the disk has left.
+    Raises BadInput for a pipe through which nothing comes for `patience_s`, for binary data, and for more than
+    `most_bytes` or half of what the disk has left.
     """
     if spec in STDIN:
-        return _standard_input(patience_s)
+        return _standard_input(patience_s, most_bytes)
     try:
         mode = Path(spec).stat().st_mode
     except (OSError, ValueError):
@@ -39,27 +39,27 @@ def from_pipe(spec: str, patience_s: float = 60.0) -> Path | None:
     # A pipe that nobody writes to would block while it is opened.
     source = os.open(spec, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        return _spooled(source, spec, Path(spec).name, patience_s)
+        return _spooled(source, spec, Path(spec).name, patience_s, most_bytes)
     finally:
         os.close(source)
 
 
 @cache  # it can be read once only
-def _standard_input(patience_s: float) -> Path:
+def _standard_input(patience_s: float, most_bytes: int) -> Path:
     try:
         mode = os.fstat(0).st_mode
     except OSError as error:
         raise BadInput("standard input is closed", "-", error.strerror) from error
     if os.isatty(0) or not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         raise BadInput("standard input is no pipe and no file: zcat LOG | mark trace info -", "-")
-    return _spooled(0, "-", "standard input", patience_s)
+    return _spooled(0, "-", "standard input", patience_s, most_bytes)
 
 
-def _spooled(source: int, spec: str, name: str, patience_s: float) -> Path:
+def _spooled(source: int, spec: str, name: str, patience_s: float, most_bytes: int) -> Path:
     folder = tempfile.TemporaryDirectory(prefix="mark-")
     _folders.append(folder)
     path = Path(folder.name) / name
-    most = min(MOST_BYTES, shutil.disk_usage(folder.name).free // 2)
+    most = min(most_bytes, shutil.disk_usage(folder.name).free // 2)
     told = watched.get()
     size, head = 0, b""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from mark.config import plugins
@@ -54,19 +55,24 @@ def open_trace(
         return trace
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
-    piped = from_pipe(spec)
-    path = piped or Path(spec)
     how = LogReading(log_filter, columns.time, columns.time_format, columns.time_zone, columns.bad_lines)
+    path = Path(spec)
+    if is_pattern(spec):
+        return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
+    if (piped := from_pipe(spec)) is not None:
+        return _read_pipe(spec, piped, how, columns, gaps)
+    if is_folder(path):
+        return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
+    return _read_file(path, how, columns, gaps)
+
+
+def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
+    """The pipe's name stands for that of its temporary file."""
     try:
-        if is_pattern(spec):
-            return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
-        if is_folder(path):
-            return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
-        return _read_file(path, how, columns, gaps)
+        trace = _read_file(path, how, columns, gaps)
     except BadInput as error:
-        if piped is None:
-            raise
-        raise BadInput(error.what, error.where.replace(str(piped), spec), error.value) from None
+        raise BadInput(error.what, error.where.replace(str(path), spec), error.value) from None
+    return replace(trace, notes=tuple(note.replace(str(path), spec) for note in trace.notes))
 
 
 def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:

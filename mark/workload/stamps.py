@@ -125,10 +125,13 @@ def _with_tail(digits: Micros, right: Mask, table: NDArray[np.uint8], at: int) -
 
 
 def _numbers(texts: Sequence[bytes]) -> Micros:
+    table = np.array(texts, dtype=f"S{_WIDTH}")
     try:
-        numbers = np.array(texts, dtype=f"S{_WIDTH}").astype(np.float64)
+        numbers = np.full(len(texts), np.nan) if b"_" in table.tobytes() else table.astype(np.float64)
     except ValueError:
-        numbers = np.array([_number(text) for text in texts])
+        numbers = np.full(len(texts), np.nan)
+    unclear = np.flatnonzero(np.isnan(numbers))
+    numbers[unclear] = [_number(texts[i]) for i in unclear.tolist()]
     micros = np.full(len(texts), -1, dtype=np.int64)
     for per_second in (1.0, 1e3, 1e6, 1e9):
         fits = (numbers >= _FIRST_S * per_second) & (numbers <= _LAST_S * per_second)

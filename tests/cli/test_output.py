@@ -7,9 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mark.cli.output import cores, deliver, json_text, progress, write_file
+from mark.cli.output import ReadingShown, cores, deliver, json_text, progress, write_file
 from mark.domain.errors import BadInput
 from mark.reporting.layout import columns, text
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
 
 
 def test_undefined_numbers_become_null_and_numpys_become_plain() -> None:
@@ -40,9 +50,32 @@ def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
         write_file(str(tmp_path), "x", "--json")
 
 
-def test_there_is_no_progress_bar_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("x") as bar:
-        assert bar is None
+def test_progress_into_a_pipe_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = Clock()
+    with progress("simulating", now) as tell:
+        for share in (0.1, 0.2, 0.3, 0.4, 0.5):
+            tell(share)
+            now.s += 6.0
+    assert capsys.readouterr() == ("", "simulating: 30%\nsimulating: 50%\n")
+
+
+def test_reading_into_a_pipe_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = Clock()
+    shown = ReadingShown(now)
+    for megabytes in (0, 100, 200, 300, 400):
+        shown(megabytes * 1_000_000, 1_000_000_000)
+        now.s += 6.0
+    shown(7_000_000, 0)  # another file begins its ten seconds anew
+    now.s += 11.0
+    shown(77_000_000, 0)
+    assert capsys.readouterr() == (
+        "",
+        "reading 200 of 1,000 MB, 17 MB/s\nreading 400 of 1,000 MB, 17 MB/s\nreading 77 MB, 7 MB/s\n",
+    )
+
+
+def test_a_short_reading_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    ReadingShown(Clock())(1000, 1000)
     assert capsys.readouterr() == ("", "")
 
 

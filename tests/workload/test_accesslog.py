@@ -71,7 +71,8 @@ def test_a_few_malformed_lines_are_reported_and_many_refused(tmp_path: Path) -> 
     assert "1 malformed lines left out (0.33 %), the first at" in trace.notes[1]
     assert "few.log line 51" in trace.notes[1]
     with pytest.raises(
-        BadInput, match=r"many.log line 4: 20 of 120 lines are no requests of its format; .* leaves them out; the first: nonsense$"
+        BadInput,
+        match=r"many.log line 4: 20 of 120 lines are no requests of its format; .* leaves them out; the first: nonsense$",
     ):
         open_trace(written(tmp_path, "".join([*good[:3], *["nonsense\n"] * 20, *good[3:100]]), "many.log"))
     impossible = alb_line(5.0).replace('2018-07-02T22:00:05.000000Z "', '2018-13-02T22:00:05.000000Z "')

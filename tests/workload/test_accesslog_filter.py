@@ -166,7 +166,10 @@ def test_the_notes_count_the_lines_kept(tmp_path: Path) -> None:
     path = written(tmp_path, "".join([*good[:50], "cut off\n", "\n", *good[50:]]))
     trace = open_trace(path, log_filter=("user_agent", "b"))
     assert trace.rows == 100
-    assert trace.notes[:2] == ("ALB access log: 300 requests in 301 lines", "100 of 300 lines kept by --log-filter user_agent=b")
+    assert trace.notes[:2] == (
+        "ALB access log: 300 requests in 301 lines",
+        "100 of 300 lines kept by --log-filter user_agent=b",
+    )
     assert trace.notes[2].startswith("1 malformed lines left out (0.33 %), the first at")
     assert open_trace(path).notes[1:] == trace.notes[2:]
 
