@@ -24,8 +24,8 @@ from mark.workload.bad_lines import BadLines
 from mark.workload.blocks import BOM, blocks, shown, watched
 from mark.workload.log_json import from_container, in_container, json_log
 from mark.workload.log_text import (
-    ALB,
     ADDRESSES,
+    ALB,
     CLASSIC,
     CONNECTIONS,
     FIELDS,
@@ -80,6 +80,11 @@ class LogFile:
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
     """The file as an access log, by its first lines; None where it is none. Raises BadInput for what cannot be read."""
     return _recognised(path, _head(path), reading)
+
+
+def is_log(head: bytes, reading: LogReading) -> bool:
+    """Do these bytes begin an access log?"""
+    return _recognised(Path(), head[: head.rfind(b"\n") + 1], reading) is not None
 
 
 def log_fault(path: Path) -> str | None:
@@ -277,7 +282,7 @@ class _Log:
         """Times of the requests that are kept, in the order of the lines, never empty."""
         tally = self.tally
         tally.formats.add(file.lines.name)
-        tally.whole_seconds = tally.whole_seconds and file.lines not in (ALB, CLASSIC)
+        tally.whole_seconds = tally.whole_seconds and file.lines.name not in (ALB.name, CLASSIC.name)
         if self.clock is not None:
             self.clock.begin()
         begun = ends_bad = False

@@ -45,7 +45,7 @@ def below(folder: Path) -> tuple[list[Path], list[LeftOut]]:
         for path in sorted(folder.rglob("*")):
             if not path.is_file():
                 continue
-            if path.name.startswith("."):
+            if any(part.startswith(".") for part in path.relative_to(folder).parts):
                 left_out.append((path.name, "hidden"))
             elif not path.stat().st_size:
                 left_out.append((path.name, "empty"))
@@ -57,13 +57,20 @@ def below(folder: Path) -> tuple[list[Path], list[LeftOut]]:
 
 
 def _once(found: list[Path], left_out: list[LeftOut], none: str, where: str) -> tuple[list[Path], list[LeftOut]]:
-    """Without the compressed copy of a file that is there as well: `access.log.1` and `access.log.1.gz`."""
+    """Without a second name of a file, and without the packed copy of one: `access.log.1` and `access.log.1.gz`."""
     found = list(dict.fromkeys(found))
     names = set(found)
+    # A link comes after the file that it leads to.
+    found.sort(key=lambda path: (path.is_symlink(), path))
+    seen: dict[tuple[int, int], Path] = {}
     kept = []
     for path in found:
         plain = path.with_suffix("")
-        if path.suffix in _PACKED and plain in names and _same(path, plain):
+        status = path.stat()
+        first = seen.setdefault((status.st_dev, status.st_ino), path)
+        if first is not path:
+            left_out.append((path.name, f"another name of {first.name}"))
+        elif path.suffix in _PACKED and plain in names and _same(path, plain):
             left_out.append((path.name, f"the same as {plain.name}"))
         else:
             kept.append(path)

@@ -40,7 +40,9 @@ REQUEST_LIKE = re.compile(rb"\b(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH|CONNECT
 class LogLines(Protocol):
     """The lines of one file of a log. It is asked for blocks in their order."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The format, for notes and errors."""
 
     def stamps(self, block: bytes) -> Stamps:
         """The time of each line's request; negative where the line is none."""
@@ -218,7 +220,28 @@ LINES_AFTER = TextLog(
     ),
     _LINE_FIELDS,
 )
-FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER)
+LINES_EPOCH = TextLog(
+    "lines with a time since 1970 and a request",
+    re.compile(rb"^\[?(\d{10}(?:\.\d{1,6})?|\d{13})\]?[ \t][^\n]*?" + _REQUEST + _STATUS, re.MULTILINE),
+    _LINE_FIELDS,
+)
+LOGFMT = TextLog(
+    "logfmt lines with a time, a method and a status",
+    re.compile(
+        rb"^(?=[^\n]*\bmethod=\"?[A-Z]{3,12}\b)(?=[^\n]*\bstatus=\"?\d{3}\b)"
+        + _TO_STAMP[1:]
+        + rb"("
+        + ISO
+        + rb")(?=[\s\"])",
+        re.MULTILINE,
+    ),
+    {
+        "method": rb'.*?\bmethod="?([A-Z]+)',
+        "path": rb'.*?\bpath="?([^\s"]+)',
+        "status": rb'.*?\bstatus="?(\d{3})',
+    },
+)
+FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER, LINES_EPOCH, LOGFMT)
 CONNECTIONS = re.compile(rb'"- - - ?"')  # of TCP, in the logs of a balancer or of Envoy
 UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 

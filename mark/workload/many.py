@@ -98,13 +98,13 @@ def _tables(name: str, files: Sequence[Path], left_out: Sequence[LeftOut], colum
         else:
             exports.append((path, export))
     suffixes = {_ROTATED.sub("", path.name).rpartition(".")[2] for path, _ in exports}
-    for path, error in broken:
+    for path, fault in broken:
         # Another kind of file may be left out; one of the tables may not.
         if _ROTATED.sub("", path.name).rpartition(".")[2] in suffixes:
-            raise error
+            raise fault
         left_out.append((path.name, "no table"))
     if not exports:
-        faults = [f"{path.name}: {error.what}" for path, error in broken]
+        faults = [f"{path.name}: {fault.what}" for path, fault in broken]
         faults += [f"{path.name}: {why}" for path in files if (why := log_fault(path)) is not None]
         what = "no file here is an access log or a table with a column of times that is known"
         raise BadInput("; ".join([what, *faults[:1]]), name)

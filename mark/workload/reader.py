@@ -9,14 +9,14 @@ from pathlib import Path
 from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
-from mark.workload.accesslog import LogReading, log_fault, log_file, read_logs
+from mark.workload.accesslog import LogReading, is_log, log_fault, log_file, read_logs
 from mark.workload.arrivals import read_arrivals
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
 from mark.workload.exports import is_parquet
 from mark.workload.files import below, is_pattern, matching
 from mark.workload.many import read_many
-from mark.workload.pipes import from_pipe
+from mark.workload.pipes import PipeLimits, from_pipe
 from mark.workload.synthetic import PREFIX, read_synthetic
 from mark.workload.tables import RECOGNISED, TableColumns, read_table
 from mark.workload.trace import Trace, check_times
@@ -59,11 +59,15 @@ def open_trace(
     path = Path(spec)
     if is_pattern(spec):
         return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
-    if (piped := from_pipe(spec)) is not None:
+    if (piped := from_pipe(spec, PipeLimits(lambda head: _is_streamed(head, how)))) is not None:
         return _read_pipe(spec, piped, how, columns, gaps)
     if is_folder(path):
         return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
     return _read_file(path, how, columns, gaps)
+
+
+def _is_streamed(head: bytes, how: LogReading) -> bool:
+    return head.startswith(b"t_seconds") or is_log(head, how)
 
 
 def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:

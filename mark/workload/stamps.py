@@ -37,7 +37,7 @@ _FIRST_S, _LAST_S = 6e8, 4.3e9
 _QUARTER_US = 15 * 60 * 1_000_000
 _JUMBLED_US = 10 * 60 * 1_000_000  # how far lines of one file usually stand out of order
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock's, of no zone
+_NAIVE_EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -238,7 +238,7 @@ class TimeFormat:
         self.text = re.sub(r"%([TFRD])", lambda found: _WHOLE[found[1]], text)
         parts = re.split(r"%(.)", self.text)
         unknown = [name for name in parts[1::2] if name not in _DIRECTIVES]
-        if unknown or self.text.endswith("%") and len(parts) % 2 == 0:
+        if unknown or parts[-1].endswith("%"):
             raise BadInput(f"unknown directive %{''.join(unknown[:1])}, see strptime", "time_format", text)
         if not {"Y", "y"} & set(parts[1::2]) or not {"H", "I"} & set(parts[1::2]):
             raise BadInput("needs a year and an hour, such as %Y-%m-%d %H:%M:%S", "time_format", text)
@@ -255,7 +255,7 @@ class TimeFormat:
 
     def _one(self, text: bytes) -> tuple[int, bool]:
         try:
-            at = datetime.strptime(text.decode("utf-8", "replace"), self.text)  # noqa: DTZ007 - local where it says none
+            at = datetime.strptime(text.decode("utf-8", "replace"), self.text)
         except ValueError:
             return -1, False
         local = at.tzinfo is None

@@ -139,7 +139,8 @@ def _cloudfront(at: datetime, k: int, rng: Random) -> str:
 
 
 IIS_HEAD = (
-    "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2026-05-01 10:00:00\n#Fields: date time "
+    "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2026-05-01 10:00:00\n"
+    "#Fields: date time "
     "s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status sc-substatus "
     "sc-win32-status time-taken\n"
 )

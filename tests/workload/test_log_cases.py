@@ -115,10 +115,12 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "classic ELB": classic,
     "Envoy": envoy,
     "uvicorn with times": uvicorn,
-    "nginx, ISO time after the request": lambda k: f'"GET / HTTP/1.1" 200 [{clock(T0 + k, "%Y-%m-%dT%H:%M:%S+00:00")}]\n',
+    "nginx, ISO time after the request": lambda k: clock(T0 + k, '"GET / HTTP/1.1" 200 [%Y-%m-%dT%H:%M:%S+00:00]\n'),
     "S3": lambda k: combined(k).replace(' "POST', ' 192.0.2.3 79a5 3E57 REST.GET - "POST').replace(" 12 ", " - 12 "),
+    "nginx with $msec": lambda k: f'{T0 + k}.123 192.0.2.1 "GET / HTTP/1.1" 200 12\n',
+    "Heroku": lambda k: clock(T0 + k, '%Y-%m-%dT%T.5+00:00 heroku[router]: at=info method=GET path="/" status=200\n'),
     "JSON": plain_json,
-    "JSON, escaped slashes": lambda k: '{"time_local":"' + clock(T0 + k, "%d\\/%b\\/%Y:%H:%M:%S") + ' +0000","status":200}\n',
+    "JSON, escaped slashes": lambda k: clock(T0 + k, '{"time_local":"%d\\/%b\\/%Y:%T +0000","status":200}\n'),
     "JSON, the time's name in another object": lambda k: json.dumps({"a": {"ts": 1}, "ts": T0 + k, "uri": "/}"}) + "\n",
     "Caddy": caddy,
     "Traefik": traefik,
@@ -127,7 +129,7 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "Docker, JSON inside": lambda k: json.dumps({"log": caddy(k), "stream": "stdout", "time": "x"}) + "\n",
     "Kubernetes": node_log,
     "IIS": lambda k: (W3C if k == 0 else "") + iis(k),
-    "CloudFront": lambda k: ("#Version: 1.0\n#Fields: date time x-edge sc-status c-ip\n" if k == 0 else "") + cloudfront(k),
+    "CloudFront": lambda k: ("#Fields: date time x-edge sc-status c-ip\n" if k == 0 else "") + cloudfront(k),
 }  # fmt: skip
 
 
@@ -340,6 +342,14 @@ def test_a_compressed_copy_is_not_counted_again(tmp_path: Path) -> None:
     trace = open_trace(str(tmp_path))
     assert trace.rows == 300
     assert any("access.log.1.gz (the same as access.log.1)" in note for note in trace.notes)
+
+
+def test_a_link_to_a_log_is_not_counted_again(tmp_path: Path) -> None:
+    written(tmp_path, "".join(GOOD), "z.log")
+    (tmp_path / "current.log").symlink_to(tmp_path / "z.log")
+    trace = open_trace(str(tmp_path))
+    assert trace.rows == 300
+    assert any("current.log (another name of z.log)" in note for note in trace.notes)
 
 
 def test_a_rotated_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.workload.pipes import from_pipe
+from mark.workload.pipes import PipeLimits, from_pipe
 from mark.workload.reader import open_trace
 from tests.workload.files import alb_line
 
@@ -28,11 +29,8 @@ def fifo(tmp_path: Path) -> Path:
 
 def fed(fifo: Path, data: bytes) -> threading.Thread:
     def feed() -> None:
-        with fifo.open("wb") as file:
-            try:
-                file.write(data)
-            except BrokenPipeError:
-                pass
+        with fifo.open("wb") as file, suppress(BrokenPipeError):
+            file.write(data)
 
     thread = threading.Thread(target=feed)
     thread.start()
@@ -78,20 +76,26 @@ def test_endless_nul_bytes_are_refused(fifo: Path) -> None:
 
 def test_an_endless_pipe_is_refused(fifo: Path) -> None:
     feeder = fed(fifo, b"y\n" * (4 << 20))
-    with pytest.raises(BadInput, match=r"more comes through this pipe .* name the files instead: more than 0.00419 GB"):
-        from_pipe(str(fifo), most_bytes=4 << 20)
+    with pytest.raises(BadInput, match=r"no access log, and more comes through this pipe than may be held in memory"):
+        from_pipe(str(fifo), PipeLimits(most_held_bytes=4 << 20))
+    feeder.join()
+    feeder = fed(fifo, LOG * 10)
+    with pytest.raises(
+        BadInput, match=r"more comes through this pipe .*; name the files instead: more than 0.00\d+ GB"
+    ):
+        from_pipe(str(fifo), PipeLimits(lambda _: True, most_bytes=4 << 20, most_held_bytes=1 << 20))
     feeder.join()
 
 
 def test_a_silent_pipe_is_refused(fifo: Path) -> None:
     with pytest.raises(BadInput, match=r"fifo: nothing came through this pipe for 0.05 s"):
-        from_pipe(str(fifo), patience_s=0.05)
+        from_pipe(str(fifo), PipeLimits(patience_s=0.05))
 
 
 def test_what_is_no_pipe_is_left_to_others(tmp_path: Path) -> None:
-    assert from_pipe(str(tmp_path)) is None
-    assert from_pipe(str(tmp_path / "missing")) is None
-    assert from_pipe("a\0b") is None
+    assert from_pipe(str(tmp_path), PipeLimits()) is None
+    assert from_pipe(str(tmp_path / "missing"), PipeLimits()) is None
+    assert from_pipe("a\0b", PipeLimits()) is None
 
 
 READ_TWICE = """
