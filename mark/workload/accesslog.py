@@ -22,7 +22,7 @@ from mark.workload import bad_lines
 from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import BadLines
 from mark.workload.blocks import BOM, blocks, shown, watched
-from mark.workload.log_json import from_container, in_container, json_log
+from mark.workload.log_json import from_container, from_messages, has_messages, in_container, json_log
 from mark.workload.log_text import (
     ADDRESSES,
     ALB,
@@ -44,6 +44,7 @@ Mask = NDArray[np.bool_]
 
 HEAD = 1 << 16  # bytes of a file by which its format is recognised
 _LEAST_SHARE = 0.1  # of a file's first lines that are requests, for the file to be a log
+_LEAST_BEFORE = 10
 _MOST_BEFORE = 100  # lines of start-up before a file's first request
 _MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
 _MOST_NAMED = 5
@@ -94,7 +95,8 @@ def log_fault(path: Path) -> str | None:
         return "a container's log, and what the container wrote is no access log in a known format"
     if CONNECTIONS.search(head):
         return "its lines are connections, which hold any number of requests"
-    if UNTIMED.search(head):
+    lines = head.split(b"\n")
+    if UNTIMED.search(head) or sum(map(bool, map(REQUEST_LIKE.search, lines))) > len(lines) / 2:
         return "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
     return None
 
@@ -131,7 +133,8 @@ def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
     except BadInput as error:
         raise BadInput(error.what, str(path), error.value) from None
     if found is None:
-        return None
+        inner = _recognised(path, from_messages(head), reading) if has_messages(head) else None
+        return None if inner is None else LogFile(path, inner.lines, from_messages)
     lines, requests = found
     others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
     return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
@@ -181,7 +184,8 @@ class _Tally:
     bad: int = 0
     first_bad: tuple[str, str] = ("", "")
     cut: int = 0  # of the bad lines, those that end a file
-    notices: int = 0
+    before: int = 0  # unknown lines before the first request of a file
+    notices: int = 0  # these included
     first_notice: tuple[str, str] = ("", "")
     filtered: int = 0
     first_filtered: str = ""
@@ -195,11 +199,15 @@ class _Tally:
 
     def check(self, allowed: BadLines) -> None:
         """A file may end with a cut line; other bad lines count."""
-        most = allowed.allowed(self.lines)
-        if self.bad and (not self.requests or self.bad - (self.cut if allowed.most else 0) > most):
-            where, line = self.first_bad
-            share = -(-10_000 * self.bad // self.lines) / 100
-            what = f"{self.bad} of {self.lines} lines are no requests of its format; `skip_bad_lines` {share:g}% leaves"
+        # Start-up is short; more lines before few requests are lines of another format.
+        bad, first = self.bad, self.first_bad
+        if self.before > max(_LEAST_BEFORE, self.requests):
+            bad, first = bad + self.before, self.first_notice
+        most = allowed.allowed(self.lines) + (self.cut if allowed.most else 0)
+        if bad and (not self.requests or bad > most):
+            where, line = first
+            share = -(-10_000 * bad // self.lines) / 100
+            what = f"{bad} of {self.lines} lines are no requests of its format; `skip_bad_lines` {share:g}% leaves"
             raise BadInput(f"{what} them out; the first", where, line)
 
 
@@ -326,6 +334,7 @@ class _Log:
             place = (f"{file.path} line {line + i}", shown(text))
             if before or NOTICE.match(text):
                 tally.notices += 1
+                tally.before += before
                 tally.first_notice = tally.first_notice if tally.notices > 1 else place
                 ends_bad = False
             else:

@@ -123,7 +123,9 @@ class JsonLog:
         line = np.searchsorted(ends, places)
         usual = np.bincount(line, minlength=len(ends)) == 1
         usual &= np.bincount(np.searchsorted(ends, marks), minlength=len(ends)) > 0
-        usual &= (text[begins] == ord("{")) & (text[np.maximum(ends - 1, 0)] == ord("}"))
+        last = text[np.maximum(ends - 1, 0)]
+        last = np.where(last == ord(","), text[np.maximum(ends - 2, 0)], last)  # a list with an object a line
+        usual &= (text[begins] == ord("{")) & (last == ord("}"))
         opened, closed, quotes = (
             np.bincount(np.searchsorted(ends, np.flatnonzero(text == ord(sign))), minlength=len(ends)) for sign in '{}"'
         )
@@ -156,20 +158,33 @@ class JsonLog:
 
 def in_container(head: bytes) -> bool:
     """Is it a log of Docker's `json-file` driver: each object holds a line that a container wrote?"""
-    for line in head.split(b"\n")[:20]:
-        if (row := _parsed(line)) is not None:
-            return isinstance(row.get("log"), str) and row.get("stream") in ("stdout", "stderr")
-    return False
+    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    return isinstance(row.get("log"), str) and row.get("stream") in ("stdout", "stderr")
+
+
+def has_messages(head: bytes) -> bool:
+    """Does each object hold a message, as those of log shippers do?"""
+    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    return isinstance(row.get("message"), str)
 
 
 def from_container(block: bytes) -> bytes:
     """The lines that the container wrote, as many as there are objects."""
-    return b"".join(_written(line) + b"\n" for line in block.split(b"\n")[:-1])
+    return _texts(block, "log")
 
 
-def _written(line: bytes) -> bytes:
+def from_messages(block: bytes) -> bytes:
+    """The messages, a line for each object."""
+    return _texts(block, "message")
+
+
+def _texts(block: bytes, name: str) -> bytes:
+    return b"".join(_field(line, name) + b"\n" for line in block.split(b"\n")[:-1])
+
+
+def _field(line: bytes, name: str) -> bytes:
     row = _parsed(line)
-    text = None if row is None else row.get("log")
+    text = None if row is None else row.get(name)
     return text.rstrip("\r\n").replace("\n", " ").encode("utf-8", "replace") if isinstance(text, str) else line
 
 
@@ -180,7 +195,7 @@ def _parsed(line: bytes) -> dict[str, object] | None:
     if not line.lstrip().startswith(b"{"):
         return None
     try:
-        row = json.loads(line)
+        row = json.loads(line.rstrip(b", \t"))
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None

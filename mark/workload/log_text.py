@@ -27,7 +27,7 @@ _TO_STAMP = rb"^(?:[^\n]*?[\s\[\"|(=])??"
 
 # Lines that are known to be no requests: of start-up, of errors, of directives.
 NOTICE = re.compile(
-    rb"#|/\S*entrypoint\S*[ :]|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] |"
+    rb"#|[\[\]]\s*$|/\S*entrypoint\S*[ :]|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] |"
     rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\] \[\d+\] \[[A-Z]+\] |"
     rb"(?:[^\n]* )?(?:INFO|WARNING):\s+(?:Started |Waiting |Application |Uvicorn |Shutting |Finished |Stopping |Will )|"
     rb" \* |WARNING: This is a development|Press CTRL\+C|[^\n]*\] code \d{3}, message |"

@@ -122,7 +122,9 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "JSON": plain_json,
     "JSON, escaped slashes": lambda k: clock(T0 + k, '{"time_local":"%d\\/%b\\/%Y:%T +0000","status":200}\n'),
     "JSON, the time's name in another object": lambda k: json.dumps({"a": {"ts": 1}, "ts": T0 + k, "uri": "/}"}) + "\n",
+    "a JSON list, an object a line": lambda k: ("[\n" if k == 0 else "") + plain_json(k)[:-1] + ",\n",
     "Caddy": caddy,
+    "messages of a shipper": lambda k: json.dumps({"@timestamp": "x", "message": combined(k)}) + "\n",
     "Traefik": traefik,
     "Kibana's export": exported,
     "Docker": docker,
@@ -233,6 +235,10 @@ REFUSED = {
         json.dumps({"timestamp": T0, "time": T0 - 500, "status": 200}) + "\n",
         "several fields hold times, choose one with `time_column`: timestamp, time",
     ),
+    "an unknown order": (
+        "".join(clock(T0 + k, '%Y-%m-%dT%TZ 200 0.003 "GET / HTTP/1.1"\n') for k in range(50)),
+        "`time_format`",
+    ),
     "W3C without a day": ("#Fields: time c-ip\n10:00:00 192.0.2.1\n", "needs the fields date and time"),
     "NUL bytes only": ("\0" * 100_000, "the file is empty"),
 }
@@ -244,6 +250,12 @@ def test_a_log_without_a_known_time_is_refused(tmp_path: Path, name: str) -> Non
     with pytest.raises(BadInput, match=message) as caught:
         open_trace(written(tmp_path, text, "a.log"))
     assert "\n" not in str(caught.value)
+
+
+def test_a_few_requests_behind_many_other_lines_are_no_log(tmp_path: Path) -> None:
+    path = written(tmp_path, "one format ago\n" * 60 + "".join(GOOD[:20]), "a.log")
+    with pytest.raises(BadInput, match="60 of 80 lines are no requests of its format"):
+        open_trace(path)
 
 
 def test_sums_of_minutes_are_no_log(tmp_path: Path) -> None:
