@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mark.cli.arguments import GAPS, field_value
 from mark.cli.output import ReadingShown
 from mark.domain.errors import BadInput
+from mark.workload import reader
 from mark.workload.bad_lines import DEFAULT, BadLines, parse_bad_lines
 from mark.workload.blocks import watched
 from mark.workload.tables import UNITS, TableColumns
@@ -40,6 +43,27 @@ def _bad_lines(text: str) -> BadLines:
         return parse_bad_lines(text)
     except BadInput as error:
         raise argparse.ArgumentTypeError(f"{error.what}: {text!r}") from None
+
+
+@contextmanager
+def kept_pipe(args: argparse.Namespace) -> Iterator[None]:
+    """Where the trace is a pipe, put a file with its content in its place: processes that simulate open it as well.
+
+    Errors name the pipe.
+    """
+    spec = getattr(args, "trace", None)
+    if not hasattr(args, "skip_bad_lines") or not isinstance(spec, str):
+        yield
+        return
+    options = reading(args)
+    path = reader.kept_pipe(spec, options["log_filter"], options["columns"])
+    args.trace = spec if path is None else str(path)
+    try:
+        yield
+    except BadInput as error:
+        if path is None:
+            raise
+        raise BadInput(error.what, error.where.replace(str(path), spec), error.value) from error.__cause__
 
 
 def as_options(args: argparse.Namespace) -> list[str]:

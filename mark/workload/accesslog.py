@@ -37,7 +37,7 @@ from mark.workload.log_text import (
     text_format,
 )
 from mark.workload.ordered import Ordered
-from mark.workload.stamps import Micros, Stamps, TimeFormat, WallClock, stamps_of
+from mark.workload.stamps import Micros, Stamps, TimeFormat, ZoneClock, stamps_of
 from mark.workload.trace import Trace
 
 Mask = NDArray[np.bool_]
@@ -175,6 +175,16 @@ class _Filter:
         return self.name in ADDRESSES and self._pattern.match(text.rpartition(":")[0]) is not None
 
 
+_Place = tuple[Path, int, str]  # a file, the number of a line, and the line
+_NOWHERE: _Place = (Path(), 0, "")
+
+
+def _named(place: _Place) -> tuple[str, str]:
+    """Where a line stands, without folders, and its beginning."""
+    path, number, line = place
+    return f"{path.name} line {number}", line[:80]
+
+
 @dataclass(slots=True)
 class _Tally:
     """What the reading of a log met with."""
@@ -182,11 +192,11 @@ class _Tally:
     lines: int = 0  # blank lines aside
     requests: int = 0  # before the filter
     bad: int = 0
-    first_bad: tuple[str, str] = ("", "")
+    first_bad: _Place = _NOWHERE
     cut: int = 0  # of the bad lines, those that end a file
     before: int = 0  # unknown lines before the first request of a file
     notices: int = 0  # these included
-    first_notice: tuple[str, str] = ("", "")
+    first_notice: _Place = _NOWHERE
     filtered: int = 0
     first_filtered: str = ""
     nul_bytes: int = 0
@@ -205,10 +215,10 @@ class _Tally:
             bad, first = bad + self.before, self.first_notice
         most = allowed.allowed(self.lines) + (self.cut if allowed.most else 0)
         if bad and (not self.requests or bad > most):
-            where, line = first
+            path, number, line = first
             share = -(-10_000 * bad // self.lines) / 100
             what = f"{bad} of {self.lines} lines are no requests of its format; `skip_bad_lines` {share:g}% leaves"
-            raise BadInput(f"{what} them out; the first", where, line)
+            raise BadInput(f"{what} them out; the first", f"{path} line {number}", line)
 
 
 @dataclass(slots=True)
@@ -220,7 +230,7 @@ class _Log:
     reading: LogReading
     left_out: Sequence[tuple[str, str]]
     tally: _Tally = field(default_factory=_Tally)
-    clock: WallClock | None = None
+    clock: ZoneClock | None = None
     ordered: Ordered | None = None
     origin: int = 0
 
@@ -244,13 +254,13 @@ class _Log:
             text = _Filter(*keep).text
             notes.append(f"{tally.requests - tally.filtered} of {tally.requests} lines kept by --log-filter {text}")
         if tally.bad:
-            where, line = tally.first_bad
+            where, line = _named(tally.first_bad)
             share = f"{100.0 * tally.bad / tally.lines:.2g} %"
             cut = f", {tally.cut} of them cut at the end of a file" if tally.cut else ""
-            notes.append(f"{tally.bad} malformed lines left out ({share}{cut}), the first at {where}: {line[:80]}")
+            notes.append(f"{tally.bad} malformed lines left out ({share}{cut}), the first at {where}: {line}")
         if tally.notices:
-            where, line = tally.first_notice
-            notes.append(f"{tally.notices} lines that are no requests left out, the first at {where}: {line[:80]}")
+            where, line = _named(tally.first_notice)
+            notes.append(f"{tally.notices} lines that are no requests left out, the first at {where}: {line}")
         if tally.nul_bytes:
             notes.append(f"{tally.nul_bytes} NUL bytes between lines passed over")
         if self.left_out:
@@ -267,7 +277,7 @@ class _Log:
     def _sorted(self) -> Ordered:
         self.tally = _Tally()
         zone = self.reading.time_zone
-        self.clock = None if zone is None else WallClock(zone)
+        self.clock = None if zone is None else ZoneClock(zone)
         keep = None if self.reading.log_filter is None else _Filter(*self.reading.log_filter)
         ordered = Ordered()
         sizes = [file.path.stat().st_size for file in self.files]
@@ -331,7 +341,7 @@ class _Log:
                 tally.lines -= 1
                 continue
             before = i < startup and i < _MOST_BEFORE and not REQUEST_LIKE.search(text)
-            place = (f"{file.path} line {line + i}", shown(text))
+            place = (file.path, line + i, shown(text))
             if before or NOTICE.match(text):
                 tally.notices += 1
                 tally.before += before

@@ -37,7 +37,7 @@ Told = Callable[[int, int], None]
 """Takes how many bytes of a file were read so far, and how many it has."""
 
 watched: ContextVar[Told | None] = ContextVar("watched", default=None)
-"""Who is told how far the reading of files is, wherever it happens: the command line shows it."""
+"""Takes how far the reading of files is, wherever it happens: the command line shows it."""
 
 
 def is_folder(path: Path) -> bool:

@@ -85,7 +85,7 @@ def _same(one: Path, other: Path) -> bool:
         pairs = zip_longest(_pieces(one), _pieces(other))
         return all(first == second for first, second in pairs)
     except BadInput:
-        return False  # whoever reads them says why
+        return False  # reading them says why
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -49,10 +49,10 @@ def from_pipe(spec: str, limits: PipeLimits) -> Path | None:
     try:
         mode = Path(spec).stat().st_mode
     except (OSError, ValueError):
-        return None  # whoever opens it says why
+        return None  # opening it says why
     if not stat.S_ISFIFO(mode):
         return None
-    # A pipe that nobody writes to would block while it is opened.
+    # Without O_NONBLOCK, opening waits for a writer.
     source = os.open(spec, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return _spooled(source, spec, Path(spec).name, limits)

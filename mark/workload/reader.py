@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from mark.config import plugins
@@ -55,28 +54,33 @@ def open_trace(
         return trace
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
-    how = LogReading(log_filter, columns.time, columns.time_format, columns.time_zone, columns.bad_lines)
+    how = _log_reading(log_filter, columns)
     path = Path(spec)
     if is_pattern(spec):
         return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
-    if (piped := from_pipe(spec, PipeLimits(lambda head: _is_streamed(head, how)))) is not None:
+    if (piped := kept_pipe(spec, log_filter, columns)) is not None:
         return _read_pipe(spec, piped, how, columns, gaps)
     if is_folder(path):
         return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
     return _read_file(path, how, columns, gaps)
 
 
-def _is_streamed(head: bytes, how: LogReading) -> bool:
-    return head.startswith(b"t_seconds") or is_log(head, how)
+def kept_pipe(spec: str, log_filter: tuple[str, str] | None = None, columns: TableColumns = RECOGNISED) -> Path | None:
+    """The temporary file with what comes through a pipe of this name; None where it is no pipe. Raises BadInput."""
+    how = _log_reading(log_filter, columns)
+    return from_pipe(spec, PipeLimits(lambda head: head.startswith(b"t_seconds") or is_log(head, how)))
+
+
+def _log_reading(log_filter: tuple[str, str] | None, columns: TableColumns) -> LogReading:
+    return LogReading(log_filter, columns.time, columns.time_format, columns.time_zone, columns.bad_lines)
 
 
 def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
-    """The pipe's name stands for that of its temporary file."""
+    """Errors name the pipe, not its temporary file."""
     try:
-        trace = _read_file(path, how, columns, gaps)
+        return _read_file(path, how, columns, gaps)
     except BadInput as error:
         raise BadInput(error.what, error.where.replace(str(path), spec), error.value) from None
-    return replace(trace, notes=tuple(note.replace(str(path), spec) for note in trace.notes))
 
 
 def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:

@@ -173,7 +173,7 @@ def _micros(year: Micros, month: Micros, day: Micros, hour: Micros, minute: Micr
 # -- wall clocks -------------------------------------------------------------------------------------------------------
 
 
-class WallClock:
+class ZoneClock:
     """Times on the clock of a zone, to UTC, in the order of the lines.
 
     Of an hour that the clock showed twice, a line belongs to the first showing unless that would set it back by more

@@ -59,7 +59,7 @@ def test_progress_into_a_pipe_is_a_line_every_ten_seconds(capsys: pytest.Capture
     assert capsys.readouterr() == ("", "simulating: 30%\nsimulating: 50%\n")
 
 
-def test_reading_into_a_pipe_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     now = Clock()
     shown = ReadingShown(now)
     for megabytes in (0, 100, 200, 300, 400):

@@ -209,7 +209,7 @@ def test_a_header_in_between_may_name_other_columns(tmp_path: Path) -> None:
     assert (trace.rows, trace.duration_s) == (200, 200.0)
 
 
-def test_more_bad_lines_than_allowed_are_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_too_many_bad_lines_are_refused_with_the_way_out(tmp_path: Path) -> None:
     path = written(tmp_path, "".join([*GOOD[:150], *["?\n"] * 6, *GOOD[150:]]), "a.log")
     message = r"a.log line 151: 6 of 306 lines are no requests of its format; `skip_bad_lines` 1.97% leaves them out"
     with pytest.raises(BadInput, match=message):
@@ -316,7 +316,7 @@ def test_local_times_are_read_on_the_clock_of_their_zone(tmp_path: Path, began: 
     assert any(f"read on the clock of {zone}" in note for note in trace.notes)
 
 
-def test_a_time_that_the_clock_never_showed_names_zone_and_time(tmp_path: Path) -> None:
+def test_a_time_that_no_clock_showed_is_refused(tmp_path: Path) -> None:
     path, _ = local_log(tmp_path, datetime(2026, 3, 29, 0, tzinfo=UTC), "UTC", 4 * 3600, 60)
     with pytest.raises(BadInput, match=r"time_zone: the clock never showed 2026-03-29 02:00:00 there"):
         open_trace(path, columns=TableColumns(time_zone="Europe/Berlin"))
@@ -364,14 +364,14 @@ def test_a_link_to_a_log_is_not_counted_again(tmp_path: Path) -> None:
     assert any("current.log (another name of z.log)" in note for note in trace.notes)
 
 
-def test_a_rotated_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_rotated_file_of_unknown_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path, "".join(GOOD), "access.log")
     written(tmp_path, "2026.05.01 one format ago\n" * 50, "access.log.1")
     with pytest.raises(BadInput, match=r"access.log.1: is named as access.log and is no access log"):
         open_trace(str(tmp_path))
 
 
-def test_logs_of_two_formats_are_added_only_when_they_are_named(tmp_path: Path) -> None:
+def test_logs_of_two_formats_need_a_pattern(tmp_path: Path) -> None:
     written(tmp_path, "".join(GOOD), "nginx.log")
     written(tmp_path, "".join(map(caddy, range(10))), "caddy.log")
     with pytest.raises(BadInput, match="logs of two formats may hold the same requests"):

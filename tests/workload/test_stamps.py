@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.workload.stamps import TimeFormat, WallClock, stamps_of
+from mark.workload.stamps import TimeFormat, ZoneClock, stamps_of
 
 MOMENTS = st.datetimes(datetime(1990, 1, 1), datetime(2099, 12, 31))
 OFFSETS = st.integers(-14 * 4, 14 * 4).map(lambda quarters: timezone(timedelta(minutes=15 * quarters)))
@@ -71,7 +71,7 @@ def test_what_is_no_time_is_negative(text: str) -> None:
 
 
 @given(at=MOMENTS)
-def test_a_format_of_the_user_s_own_is_read_as_strptime_does(at: datetime) -> None:
+def test_a_time_format_is_read_as_by_strptime(at: datetime) -> None:
     for form in ("%d.%m.%Y %I:%M:%S.%f %p", "%Y%m%d-%H%M%S.%f", "%b %d %Y %T.%f", "%F %T.%f%z"):
         text = at.replace(tzinfo=UTC).strftime(form)
         found = TimeFormat(form).stamps([text.encode(), b"no"])
@@ -80,7 +80,7 @@ def test_a_format_of_the_user_s_own_is_read_as_strptime_does(at: datetime) -> No
 
 
 def test_two_nodes_in_one_file_pass_the_repeated_hour_each() -> None:
-    clock = WallClock("Europe/Berlin")
+    clock = ZoneClock("Europe/Berlin")
     texts = [f"2026-10-25 0{hour}:{minute:02}:00" for hour in (1, 2, 2, 3) for minute in range(0, 60, 5)] * 2
     utc = clock.utc(stamps_of([text.encode() for text in texts]).micros)
     began = micros(datetime(2026, 10, 24, 23, tzinfo=UTC))
@@ -91,4 +91,4 @@ def test_two_nodes_in_one_file_pass_the_repeated_hour_each() -> None:
 def test_a_zone_that_is_not_known_is_refused() -> None:
     for name in ("Berlin", "", "../etc/passwd", "Europe"):
         with pytest.raises(BadInput, match="time_zone: no such time zone"):
-            WallClock(name)
+            ZoneClock(name)
