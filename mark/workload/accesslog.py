@@ -37,7 +37,7 @@ from mark.workload.log_text import (
     text_format,
 )
 from mark.workload.ordered import Ordered
-from mark.workload.stamps import Micros, Stamps, TimeFormat, ZoneClock, stamps_of
+from mark.workload.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
 from mark.workload.trace import Trace
 
 Mask = NDArray[np.bool_]
@@ -324,7 +324,7 @@ class _Log:
             begun = begun or len(wrong) < len(micros)
             tally.requests += len(micros) - len(wrong)
             kept = micros >= 0 if keep is None else self._kept(keep, block, file.lines, micros >= 0)
-            utc = self._in_utc(found, kept)
+            utc = self._in_utc(found, kept, (file.path, line))
             if len(utc):
                 yield utc
         tally.cut += ends_bad
@@ -367,12 +367,20 @@ class _Log:
         self.tally.filtered += len(others)
         return valid & fits
 
-    def _in_utc(self, found: Stamps, kept: Mask) -> Micros:
+    def _in_utc(self, found: Stamps, kept: Mask, place: tuple[Path, int]) -> Micros:
+        """Raises BadInput for a clock that was set, as long as nobody says whose clock it was."""
         micros, local = found.micros[kept], found.local[kept]
         if local.any():
             self.tally.local += int(local.sum())
             if self.clock is not None:
                 micros[local] = self.clock.utc(micros[local])
+            elif (jump := changed_clock(micros[local])) is not None:
+                at, zone = jump
+                path, line = place
+                number = line + int(np.flatnonzero(kept & found.local)[at])
+                shown_at = str(np.datetime64(int(micros[local][at]), "us"))[:19].replace("T", " ")
+                what = f"times jump as where clocks are set (in {zone}, for instance): say `time_zone`,"
+                raise BadInput(f"{what} UTC if they are not", f"{path} line {number}", shown_at)
         return micros
 
 

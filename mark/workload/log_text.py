@@ -250,21 +250,28 @@ def text_format(head: bytes, time_format: TimeFormat | None) -> tuple[TextLog, i
     """The format that most lines of a file's beginning have, and how many have it; of equals the first listed."""
     if time_format is not None:
         found = _of_own(head, time_format)
-        return (found, len(found.pattern.findall(head))) if found.pattern.search(head) else None
+        return None if found is None else (found, len(found.pattern.findall(head)))
     counts = [len(form.pattern.findall(head)) for form in FORMATS]
     most = max(counts)
     return (FORMATS[counts.index(most)], most) if most else None
 
 
-def _of_own(head: bytes, time_format: TimeFormat) -> TextLog:
-    """Lines that hold a time of the user's format. Where most show a request as well, all must."""
-    stamp = rb"(" + time_format.pattern + rb")"
-    lines = head.split(b"\n")[:-1]
-    request = sum(map(bool, map(REQUEST_LIKE.search, lines))) * 2 > len(lines)
-    shown = rb"(?=[^\n]*(?:" + REQUEST_LIKE.pattern + rb"))" if request else b""
-    pattern = re.compile(rb"^" + shown + rb"[^\n]*?" + stamp, re.MULTILINE)
-    name = f"lines with a time as {time_format.text}"
-    return TextLog(name if request else f"{name}, each one a request", pattern, _LINE_FIELDS, time_format)
+def _of_own(head: bytes, time_format: TimeFormat) -> TextLog | None:
+    """Lines that hold a time of the user's format and a request; None where few do, and for a table."""
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    if sum(map(bool, map(REQUEST_LIKE.search, lines))) * 2 <= len(lines):
+        return None
+    others = [re.sub(time_format.pattern, b"", line) for line in lines]
+    if any(len(cells) == 1 and cells != {0} for cells in ({line.count(d) for line in others} for d in _DELIMITERS)):
+        return None  # equally many cells in each line
+    shown = rb"(?=[^\n]*(?:" + REQUEST_LIKE.pattern + rb"))"
+    pattern = re.compile(rb"^" + shown + rb"[^\n]*?(" + time_format.pattern + rb")", re.MULTILINE)
+    if pattern.search(head) is None:
+        return None
+    return TextLog(f"lines with a request and a time as {time_format.text}", pattern, _LINE_FIELDS, time_format)
+
+
+_DELIMITERS = (b",", b";", b"\t", b"|")
 
 
 # -- ALB, faster -------------------------------------------------------------------------------------------------------

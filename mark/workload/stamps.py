@@ -213,12 +213,64 @@ class ZoneClock:
         self._last = None
 
     def _offsets(self, quarters: Micros, fold: int) -> Micros:
-        offsets = []
-        for quarter in quarters.tolist():
-            shown = _NAIVE_EPOCH + timedelta(microseconds=quarter * _QUARTER_US)
-            east = shown.replace(tzinfo=self._zone, fold=fold).utcoffset() or timedelta()
-            offsets.append(round(east / timedelta(microseconds=1)))
+        offsets = [_offset(self._zone, quarter * _QUARTER_US, fold) for quarter in quarters.tolist()]
         return np.array(offsets, dtype=np.int64)
+
+
+def _offset(zone: ZoneInfo, local_us: int, fold: int) -> int:
+    """How far the clock of a zone is ahead of UTC, before a change (fold 0) and after it (fold 1)."""
+    shown = _NAIVE_EPOCH + timedelta(microseconds=local_us)
+    return round((shown.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta()) / timedelta(microseconds=1))
+
+
+# One zone for each rule by which clocks are changed.
+_CHANGING = (
+    *("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "America/Santiago", "Australia/Sydney"),
+    *("Australia/Lord_Howe", "Pacific/Auckland", "Asia/Jerusalem", "Africa/Cairo"),
+)
+_HOUR_US = 3_600_000_000
+_FEW_JUMPS = 3
+
+
+def changed_clock(local: Micros) -> tuple[int, str] | None:
+    """Where successive times jump as a clock does that is set back or forward: the place, and a zone that does so.
+
+    Back is from an hour that comes twice into that hour. Forward is over an hour that no clock showed, among times
+    that usually stand within a minute of one another.
+    """
+    steps = np.diff(local)
+    back = np.flatnonzero((steps < -_HOUR_US // 3) & (steps > -_HOUR_US * 7 // 6))
+    forward = np.flatnonzero((steps > _HOUR_US // 2) & (steps < _HOUR_US * 7 // 6))
+    if len(back) > _FEW_JUMPS:  # in no order at all
+        back = back[:0]
+    if not len(back) and not len(forward):
+        return None
+    if np.median(np.abs(steps)) > 60_000_000:
+        forward = forward[:0]
+    known: dict[tuple[int, int], str | None] = {}
+    for i in np.sort(np.concatenate((back, forward))).tolist():
+        before, after = int(local[i]), int(local[i + 1])
+        quarters = (before // _QUARTER_US, after // _QUARTER_US)
+        if quarters not in known:
+            known[quarters] = _zone_of_jump(*quarters)
+        if (zone := known[quarters]) is not None:
+            return i + 1, zone
+    return None
+
+
+def _zone_of_jump(before: int, after: int) -> str | None:
+    for name in _CHANGING:
+        zone = ZoneInfo(name)
+
+        def change(quarter: int, zone: ZoneInfo = zone) -> int:
+            return _offset(zone, quarter * _QUARTER_US, 1) - _offset(zone, quarter * _QUARTER_US, 0)
+
+        if after < before:
+            if change(before) < 0 and change(after) < 0:
+                return name
+        elif change(before) == 0 == change(after) and all(change(q) > 0 for q in range(before + 1, after)):
+            return name
+    return None
 
 
 # -- a format of the user's own ----------------------------------------------------------------------------------------

@@ -173,9 +173,9 @@ def made_log(folder: Path, seed: int, most: int = 400) -> MadeLog:
     line, step_s, head = FORMATS[name]
     zone = rng.choice(("Europe/Berlin", "America/New_York")) if name in LOCAL and rng.random() < 0.5 else None
     # Around a day on which clocks are set back, where the zone matters.
-    began = (
-        datetime(2026, 10, 24, 20, tzinfo=UTC) if zone == "Europe/Berlin" else datetime(2026, 10, 31, 20, tzinfo=UTC)
-    )
+    nights = {"Europe/Berlin": datetime(2026, 10, 24, 20, tzinfo=UTC)}
+    nights["America/New_York"] = datetime(2026, 11, 1, 2, tzinfo=UTC)
+    began = datetime(2026, 5, 1, 10, tzinfo=UTC) if zone is None else nights[zone]
     requests = rng.randint(30, most)
     span_s = rng.choice((60.0, 3600.0, 40_000.0))
     came = sorted(began.timestamp() + rng.random() * span_s for _ in range(requests))

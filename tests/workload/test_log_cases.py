@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.workload.accesslog import LogReading, log_file
 from mark.workload.bad_lines import BadLines
 from mark.workload.reader import open_trace
 from mark.workload.tables import TableColumns
@@ -314,6 +315,37 @@ def test_local_times_are_read_on_the_clock_of_their_zone(tmp_path: Path, began: 
     np.testing.assert_allclose(arrivals(trace, 0.0, trace.duration_s), np.array(came) - came[0], atol=1e-6)
     assert trace.began_s == came[0]
     assert any(f"read on the clock of {zone}" in note for note in trace.notes)
+
+
+def test_a_time_format_makes_no_log_of_a_table(tmp_path: Path) -> None:
+    said = TableColumns(time_format="%d.%m.%Y %H:%M")
+    for row in ("{},5000", "{},GET /x,5000"):
+        text = "".join(row.format(clock(T0 + 60 * k, "%d.%m.%Y %H:%M")) + "\n" for k in range(30))
+        log = log_file(Path(written(tmp_path, "time,requests\n" + text)), LogReading(time_format=said.time_format))
+        assert log is None
+
+
+@pytest.mark.parametrize(
+    ("began", "zone", "at"),
+    [
+        (datetime(2026, 10, 24, 22, tzinfo=UTC), "Europe/Berlin", r"line 541: .*Europe/Berlin.*: 2026-10-25 02:0"),
+        (datetime(2026, 3, 28, 22, tzinfo=UTC), "Europe/Berlin", r"line 541: .*: 2026-03-29 03:0"),
+        (datetime(2026, 11, 1, 3, tzinfo=UTC), "America/Chicago", r"line \d+: .*America/New_York.*: 2026-11-01 01:0"),
+    ],
+)
+def test_clocks_that_were_set_ask_for_their_zone(tmp_path: Path, began: datetime, zone: str, at: str) -> None:
+    path, came = local_log(tmp_path, began, zone, 8 * 3600, 20)
+    with pytest.raises(BadInput, match=at) as refused:
+        open_trace(path)
+    assert "say `time_zone`, UTC if they are not" in str(refused.value)
+    assert open_trace(path, columns=TableColumns(time_zone="UTC")).rows == len(came)
+
+
+def test_local_times_of_other_days_ask_nothing(tmp_path: Path) -> None:
+    """Two nodes one behind the other, and an hour of silence."""
+    nodes = [[k for k in range(0, 7200, 20) if not 1800 <= k < 5400] for _ in range(2)]
+    text = "".join(flask(k) for node in nodes for k in node)
+    assert open_trace(written(tmp_path, text, "a.log")).rows == 360
 
 
 def test_a_time_that_no_clock_showed_is_refused(tmp_path: Path) -> None:
