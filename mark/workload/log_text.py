@@ -261,7 +261,7 @@ def _of_own(head: bytes, time_format: TimeFormat) -> TextLog | None:
     lines = [line for line in head.split(b"\n") if line.strip()]
     if sum(map(bool, map(REQUEST_LIKE.search, lines))) * 2 <= len(lines):
         return None
-    others = [re.sub(time_format.pattern, b"", line) for line in lines]
+    others = [re.sub(time_format.pattern, b"", line) for line in lines[1:] or lines]  # without a header
     if any(len(cells) == 1 and cells != {0} for cells in ({line.count(d) for line in others} for d in _DELIMITERS)):
         return None  # equally many cells in each line
     shown = rb"(?=[^\n]*(?:" + REQUEST_LIKE.pattern + rb"))"
