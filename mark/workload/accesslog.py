@@ -95,7 +95,7 @@ def log_fault(path: Path) -> str | None:
         return "a container's log, and what the container wrote is no access log in a known format"
     if CONNECTIONS.search(head):
         return "its lines are connections, which hold any number of requests"
-    lines = head.split(b"\n")
+    lines = [line for line in head.split(b"\n") if not NOTICE.match(line)]
     if UNTIMED.search(head) or sum(map(bool, map(REQUEST_LIKE.search, lines))) > len(lines) / 2:
         return "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
     return None
@@ -115,8 +115,12 @@ def read_logs(
 
 
 def _head(path: Path) -> bytes:
-    block = next((block for _, block in blocks(path, HEAD, nuls=lambda _: None) if block.strip()), b"")
-    return block[: block.rfind(b"\n", 0, HEAD) + 1] or block
+    head = b""
+    for _, block in blocks(path, HEAD, nuls=lambda _: None):
+        head += block if block.strip() else b""
+        if len(head) >= HEAD:
+            break
+    return head[: head.rfind(b"\n", 0, HEAD) + 1] or head
 
 
 def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:

@@ -97,6 +97,9 @@ def _tables(name: str, files: Sequence[Path], left_out: Sequence[LeftOut], colum
             left_out.append((path.name, "no log and no table with times"))
         else:
             exports.append((path, export))
+    if any(export.named for _, export in exports):  # a program's own log may look like a table without a header
+        left_out += [(path.name, "no table with a header") for path, export in exports if not export.named]
+        exports = [(path, export) for path, export in exports if export.named]
     suffixes = {_ROTATED.sub("", path.name).rpartition(".")[2] for path, _ in exports}
     for path, fault in broken:
         # Another kind of file may be left out; one of the tables may not.

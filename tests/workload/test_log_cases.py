@@ -178,6 +178,7 @@ DIRTY: dict[str, tuple[list[str], str]] = {
     "a crash": ([*GOOD[:100], GOOD[0][:30], "\0" * 5000, "\n", *GOOD[100:]], "5000 NUL bytes"),
     "a crash, and the next line right behind": ([*GOOD[:100], "\0" * 5000, *GOOD[100:]], "5000 NUL bytes"),
     "NUL bytes at the end": ([*GOOD, "\0" * 777], "777 NUL bytes"),
+    "a banner and NUL bytes": (["Log opened at 10:00\n", "\0" * 500, *GOOD], "1 lines that are no requests"),
     "a banner": (["Log opened at 10:00\n", *GOOD], "1 lines that are no requests"),
     "a container's start": (["Waiting for db\n", "\n", "Listening on :80\n", *GOOD], "2 lines that are no requests"),
     "the beginning cut": ([GOOD[0][-20:], *GOOD], "1 lines that are no requests"),
@@ -436,6 +437,7 @@ def test_tables_of_a_folder_are_one_below_the_other(tmp_path: Path) -> None:
         rows = "".join(f"2026-05-0{day}T{hour:02}:00:00Z,{100 + hour}\n" for hour in range(24))
         written(tmp_path, "time,requests\n" + rows, f"day{day}.csv" + ".gz" * (day == 1))
     written(tmp_path, "how it was exported\n", "README")
+    written(tmp_path, "2026-05-01 10:00:00,123 ERROR x\n2026-05-01 10:00:09,123 ERROR x\n", "exporter.log")
     trace = open_trace(str(tmp_path))
     assert (trace.kind, trace.rows, trace.total_counts(0.0, trace.duration_s)) == (
         "counts",
