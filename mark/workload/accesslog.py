@@ -372,7 +372,7 @@ class _Log:
         return valid & fits
 
     def _in_utc(self, found: Stamps, kept: Mask, place: tuple[Path, int]) -> Micros:
-        """Raises BadInput for a clock that was set, as long as nobody says whose clock it was."""
+        """Raises BadInput for a clock that was set, as long as its zone is unknown."""
         micros, local = found.micros[kept], found.local[kept]
         if local.any():
             self.tally.local += int(local.sum())
