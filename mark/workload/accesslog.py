@@ -71,7 +71,7 @@ class LogReading:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of a log: its format, and what takes each line out of what is around it."""
+    """A file of a log, its format, and how its lines are unwrapped from objects or prefixes."""
 
     path: Path
     lines: LogLines
@@ -79,7 +79,7 @@ class LogFile:
 
 
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
-    """The file as an access log, by its first lines; None where it is none. Raises BadInput for what cannot be read."""
+    """The file as an access log, by its first lines; None where it is none. Raises BadInput for an unreadable file."""
     return _recognised(path, _head(path), reading)
 
 
@@ -92,7 +92,7 @@ def log_fault(path: Path) -> str | None:
     """Why a file that looks like an access log is none; None where it does not even look so."""
     head = _head(path)
     if in_container(head):
-        return "a container's log, and what the container wrote is no access log in a known format"
+        return "a container's log, and its lines are no access log in a known format"
     if CONNECTIONS.search(head):
         return "its lines are connections, which hold any number of requests"
     lines = [line for line in head.split(b"\n") if not NOTICE.match(line)]
@@ -153,7 +153,7 @@ def _without_prefix(block: bytes) -> bytes:
     return _PREFIX.sub(b"", block)
 
 
-# -- what is left out --------------------------------------------------------------------------------------------------
+# -- lines left out ----------------------------------------------------------------------------------------------------
 
 
 class _Filter:

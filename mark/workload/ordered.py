@@ -50,7 +50,7 @@ class Ordered:
             return
         pieces = [*(run.head for run in runs), rest]
         while any(map(len, pieces)):
-            # Up to here every run is known: what it has further is later than the last stamp of its block.
+            # Up to here every run is known: its further stamps are later than the last one of its block.
             ends = [int(run.head[-1]) for run in runs if run.left]
             until = min(ends, default=None)
             cuts = [len(p) if until is None else int(np.searchsorted(p, until, "right")) for p in pieces]

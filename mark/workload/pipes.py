@@ -1,4 +1,4 @@
-"""Keep what comes through a pipe in a temporary file: a trace is looked at first, and may be read more than once."""
+"""Keep the bytes of a pipe in a temporary file, because a trace is looked at first and may be read more than once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when the proces
 class PipeLimits:
     """How long a pipe may be silent, and how many bytes may come through it.
 
-    What is read as a stream may be longer than what is held in memory; `is_streamed` tells by the first bytes.
+    A streamed trace may be longer than one that is held in memory; `is_streamed` tells by the first bytes.
     """
 
     is_streamed: Callable[[bytes], bool] = lambda _: False
@@ -84,7 +84,7 @@ def _spooled(source: int, spec: str, name: str, limits: PipeLimits) -> Path:
         with path.open("wb") as file:
             _copy(source, spec, file, limits, shutil.disk_usage(folder.name).free // 2)
     except OSError as error:
-        raise BadInput("what comes through this pipe cannot be kept", str(path), error.strerror) from error
+        raise BadInput("the bytes of this pipe cannot be kept", str(path), error.strerror) from error
     except BaseException:
         with suppress(OSError):
             folder.cleanup()
