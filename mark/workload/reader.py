@@ -10,9 +10,10 @@ from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from mark.workload.accesslog import log_format, read_logs
 from mark.workload.arrivals import read_arrivals
+from mark.workload.bad_lines import USUAL, BadLines
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
-from mark.workload.exports import is_parquet
+from mark.workload.exports import is_parquet, is_utf16
 from mark.workload.synthetic import PREFIX, read_synthetic
 from mark.workload.tables import RECOGNISED, TableColumns, read_table
 from mark.workload.trace import Trace, check_times
@@ -29,13 +30,14 @@ def open_trace(
     seed: int = 0,
     log_filter: tuple[str, str] | None = None,
     columns: TableColumns = RECOGNISED,
+    skip_bad_lines: BadLines = USUAL,
 ) -> Trace:
     """A trace by name: a file, a folder of access logs, `synthetic:NAME?...` or `cloudwatch:NAMESPACE/METRIC?...`.
 
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
     generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
     (see `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`),
-    and make a table of any file. Raises BadInput, one line naming file, line and value, for what cannot be used.
+    and make a table of any file. Of tables no more lines are left out than `skip_bad_lines` allows. Raises BadInput, one line naming file, line and value, for what cannot be used.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
@@ -53,8 +55,8 @@ def open_trace(
     path = Path(spec)
     if is_folder(path):
         return read_logs(path, log_filter)
-    if columns.said or is_parquet(path):
-        return _table(path, columns, gaps, log_filter)
+    if columns.said or is_parquet(path) or is_utf16(path):
+        return _table(path, columns, gaps, log_filter, skip_bad_lines)
     block = next((block for _, block in blocks(path, 1 << 16)), None)
     if block is None or not block.strip():
         raise BadInput("the file is empty", spec)
@@ -70,13 +72,15 @@ def open_trace(
         raise BadInput(f"a file of counts has exactly the columns {','.join(COLUMNS)}", f"{spec} line 1", header)
     if log_format(block) is not None:
         return read_logs(path, log_filter)
-    return _table(path, columns, gaps, log_filter)
+    return _table(path, columns, gaps, log_filter, skip_bad_lines)
 
 
-def _table(path: Path, columns: TableColumns, gaps: str, log_filter: tuple[str, str] | None) -> Trace:
+def _table(
+    path: Path, columns: TableColumns, gaps: str, log_filter: tuple[str, str] | None, bad_lines: BadLines
+) -> Trace:
     if log_filter is not None:
         raise _no_log(str(path))
-    table = read_table(path, columns, gaps)
+    table = read_table(path, columns, gaps, bad_lines)
     if table is None:
         what = "neither a trace, an access log nor a table with a column of times that is known (see docs/traces.md)"
         raise BadInput(what, str(path))
