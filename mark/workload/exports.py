@@ -23,6 +23,7 @@ from mark.workload.meanings import Kind, Meaning, meaning_of
 from mark.workload.times import as_times
 
 MOST_BYTES = 2 << 30  # a table is held in memory
+UNNAMED = "value"  # the column of a series without a name
 SERIES = "series"  # the column that names the series of each row, where a format has several
 _PARQUET = b"PAR1"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -252,9 +253,9 @@ def _several(
     if len(full) == 1:
         name, points, unit = full[0]
         return _pairs(points, form, name, path, unit=unit)
-    tables = [_pairs(points, form, "value", path) for _, points, _ in full]
+    tables = [_pairs(points, form, UNNAMED, path) for _, points, _ in full]
     names = [name for name, points, _ in full for _ in points]
-    columns = {name: [value for table in tables for value in table.columns[name]] for name in ("time", "value")}
+    columns = {name: [value for table in tables for value in table.columns[name]] for name in ("time", UNNAMED)}
     units = {unit for _, _, unit in full}
     return Export({SERIES: names, **columns}, form, unit=units.pop() if len(units) == 1 else None)
 
@@ -277,7 +278,7 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
     alike = {key for key in labels[0] if len({str(each.get(key)) for each in labels}) == 1} if len(labels) > 1 else set()
     series = []
     for one, own in zip(found, labels, strict=True):
-        name = str(own.get("__name__", "value"))
+        name = str(own.get("__name__", UNNAMED))
         rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
         values = one.get("values")
         series.append((f"{name}{{{rest}}}" if len(found) > 1 and rest else name, values if isinstance(values, list) else [], None))
@@ -303,7 +304,8 @@ def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | 
     no_sum = Meaning(Kind.MEASURE)
     meanings = {name: Meaning(Kind.STATISTIC) for name in found.columns if name in _STATISTICS}
     meanings["Sum"] = counted if of_counts else no_sum
-    meanings["SampleCount"] = no_sum if of_counts else Meaning(Kind.REQUESTS)
+    of_times = units <= {"Seconds", "Milliseconds", "Microseconds"}
+    meanings["SampleCount"] = Meaning(Kind.REQUESTS) if of_times else no_sum
     return Export(found.columns, f"CloudWatch statistics of {label}" if label else "CloudWatch statistics", meanings=meanings)
 
 
@@ -317,7 +319,7 @@ def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
         if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
             raise BadInput("as many timestamps as values are needed", str(path))
         pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
-        series.append((str(one.get("Label", one.get("Id", "value"))), pairs, None))
+        series.append((str(one.get("Label", one.get("Id", UNNAMED))), pairs, None))
     return _several(series, "CloudWatch metric data", path)
 
 
@@ -333,7 +335,7 @@ def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
         units = one.get("unit")
         per = units[1] if isinstance(units, list) and len(units) == 2 else None
         unit = f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
-        name = one.get("expression" if len(found) > 1 else "metric") or one.get("metric") or "value"
+        name = one.get("expression" if len(found) > 1 else "metric") or one.get("metric") or UNNAMED
         series.append((str(name), points, unit))
     return _several(series, "Datadog series", path)
 

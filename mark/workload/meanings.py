@@ -52,7 +52,7 @@ class Meaning:
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _REQUESTS = frozenset(
-    "requests reqs hits calls invocations queries predictions inferences rps qps tps rpm qpm reqps reqpm".split()
+    "anfragen aufrufe zugriffe solicitudes peticiones richieste requests reqs hits calls invocations queries predictions inferences rps qps tps rpm qpm reqps reqpm".split()
 )
 _SINGULAR = frozenset("request req query call invocation hit http prediction inference".split())
 _COUNTS = frozenset("count counts sum total number num".split())

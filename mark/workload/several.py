@@ -8,7 +8,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.workload.cells import is_missing, plain_numbers
+from mark.workload.cells import is_missing, read_numbers
 from mark.workload.meanings import Kind, meaning_of
 from mark.workload.steps import is_summary
 
@@ -61,9 +61,8 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
 def _may_name(name: str, values: Sequence[object]) -> bool:
     if name.strip().lower() in _LABELS:
         return True
-    return any(isinstance(value, str) and not is_missing(value) for value in values[:50]) and (
-        plain_numbers(list(values[:50])) is None
-    )
+    texts = [value for value in values[:50] if isinstance(value, str) and not is_missing(value)]
+    return bool(texts) and read_numbers(texts) is None
 
 
 def _regular(names: Sequence[str], seconds: FloatArray) -> bool:

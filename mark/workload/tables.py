@@ -19,7 +19,7 @@ from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import USUAL, BadLines
 from mark.workload.cells import COMMA, MEASURE, MIXED, POINT, Numbers, is_missing, read_numbers
 from mark.workload.counts import REACH, trace_of_counts
-from mark.workload.exports import SERIES, Columns, Export, read_export
+from mark.workload.exports import SERIES, UNNAMED, Columns, Export, read_export
 from mark.workload.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
 from mark.workload.several import K6, chosen_series, series_of
 from mark.workload.steps import Rising, check_clocks, is_summary, rising, unfolded, widths
@@ -315,6 +315,8 @@ class _Table:
             parts = []
         if not self._export.named:
             unknown, sure, parts = [*unknown, *sure, *parts], [], []
+        if parts and not sure and unknown:
+            unknown, parts = [*unknown, *parts], []
         if len(sure) + len(parts) > 1:
             added = "+".join(column.name for column in (sure or parts))
             what = f"several columns may hold counts, choose one with `count_column`, or add some: {added}"
@@ -428,9 +430,13 @@ class _Table:
         if meaning.kind is Kind.UNCLEAR:
             raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
         grows = max((rising(part) for part in self._parts(numbers.values)), key=list(Rising).index)
-        if grows is Rising.SURELY or (meaning.may_count and _never_falls(values)):
+        metric = self._export.form.startswith("Prometheus")
+        if metric and all(name.split("{")[0] == UNNAMED for name in self._series or [column.name]):
+            # What a function made of a metric has no name.
+            raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
+        if grows is Rising.SURELY or (metric and grows is Rising.PERHAPS):
             return COUNTER
-        if meaning.may_count and self._export.form.startswith("Prometheus"):
+        if meaning.may_count and (metric or _never_falls(values)):
             return COUNTER
         if grows is Rising.PERHAPS:
             raise BadInput(f"never falls: requests in each row that grow, or a counter? Say `count_unit` {units}", at)

@@ -74,7 +74,9 @@ class Trace:
 
     @property
     def read(self) -> str:
-        """What was read, in one line: it stands first in every answer that rests on it."""
+        """What was read, in one line: it stands first in every answer that rests on it. Nothing is of a generator."""
+        if self.name.startswith("synthetic:"):
+            return ""
         requests = self.total_counts(0.0, self.duration_s)
         seen_s = self.duration_s - sum(end - begin for begin, end in self.gaps)
         bins = f", every {self.bin_s:g} s" if self.kind == "counts" else ""
