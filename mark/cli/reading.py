@@ -19,24 +19,25 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
     parser.add_argument("--count-unit", choices=UNITS, help="what that column holds (default: recognised)")
     parser.add_argument("--series", metavar="NAME|sum", help="of a table with several series; sum: all of them")
-    parser.add_argument("--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel")
+    parser.add_argument(
+        "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel"
+    )
     parser.add_argument("--time-zone", metavar="ZONE", help="of clocks without a zone, as Europe/Berlin (default: UTC)")
     parser.add_argument("--decimal", choices=DECIMALS, help="the decimal sign of a table (default: recognised)")
     parser.add_argument(
-        "--skip-bad-lines", type=_bad_lines, default=BadLines(), metavar="N|P%%",
+        "--skip-bad-lines",
+        type=_bad_lines,
+        default=BadLines(),
+        metavar="N|P%%",
         help="how many lines that cannot be read may be left out (default: 1%%)",
-    )  # fmt: skip
+    )
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
     """As `open_trace` takes it."""
     times = TimeForm(args.time_format, args.time_zone)
-    columns = TableColumns(
-        args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal
-    )
-    return {
-        "gaps": args.gaps, "log_filter": args.log_filter, "columns": columns, "skip_bad_lines": args.skip_bad_lines
-    }  # fmt: skip
+    columns = TableColumns(args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal)
+    return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns, "skip_bad_lines": args.skip_bad_lines}
 
 
 def as_options(args: argparse.Namespace) -> list[str]:

@@ -92,7 +92,7 @@ class Explanation:
 def explain(
     plan: Plan, context: PlanningContext, at_s: float, other_slos: Sequence[SloPrice] = (), read: str = ""
 ) -> Explanation:
-    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, of which `read` was read."""
+    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, `read` what it is."""
     resolved = context.resolved
     offers = dict(zip((offer.name for offer in resolved.offers), resolved.candidates, strict=True))
     return Explanation(

@@ -281,7 +281,9 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
         planned = plan_service_once(request, at_s, fleet)
-        return cast("PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read))
+        return cast(
+            "PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read)
+        )
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
         """Serve on this machine, until it is interrupted; options are those of `mark serve`, as `max_batch=32`.

@@ -28,7 +28,7 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
 
 
 def bound(request: RunRequest) -> tuple[Bound, Bound, int, str]:
-    """The lower bound with no late request, with (1 - SL_min) of them late, the number of requests, and what was read."""
+    """The lower bound with no late request and with (1 - SL_min) of them late; the requests; what was read."""
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)
     at_zero, within_slo = (

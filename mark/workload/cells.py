@@ -17,8 +17,10 @@ MIXED = "mixed"
 
 _MISSING = frozenset(
     [
-        *("", "-", "--", "\u2013", "\u2014", ".", "?", "null", "(null)", "none", "nil", "nan", "nat", "na", "n/a", "#n/a"),
-        *("<na>", "undefined", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "\\n", "no data", "missing"),
+        *("", "-", "--", "\u2013", "\u2014", ".", "?", "null", "(null)", "none", "nil", "nan", "nat"),
+        *("na", "n/a", "#n/a"),
+        *("<na>", "undefined", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "\\n"),
+        *("no data", "missing"),
     ]
 )
 _SPACES = " '\u2019\u00a0\u202f\u2009"
@@ -43,10 +45,16 @@ _PER = re.compile(
     rf"(?:(?:{_THINGS})?\s*(?:/|per\s)\s*|(?:{_THINGS})p)(?:(s|secs?|seconds?)|(m|min|minutes?)|(h|hr|hours?))",
     re.IGNORECASE,
 )
-_COUNTS = frozenset(_THINGS.replace("invocations?", "invocation|invocations").replace("counts?", "count|counts").split("|"))
+_COUNTS = frozenset(
+    _THINGS.replace("invocations?", "invocation|invocations").replace("counts?", "count|counts").split("|")
+)
 _MEASURES = frozenset(
-    "ms s sec secs second seconds us \u00b5s \u03bcs ns min mins minute minutes h hr hour hours d day days week weeks % b bit "
-    "bits byte bytes ib kib mib gib bps b/s ib/s hz w v \u00b0c c\u00b0 $ usd \u20ac eur wk kbps mbps bytes/s".split()
+    [
+        *("ms", "s", "sec", "secs", "second", "seconds", "us", "µs", "μs", "ns", "min", "mins", "minute", "minutes"),
+        *("h", "hr", "hour", "hours", "d", "day", "days", "week", "weeks", "%", "b", "bit", "bits", "byte", "bytes"),
+        *("ib", "kib", "mib", "gib", "bps", "b/s", "ib/s", "hz", "w", "v", "°c", "c°", "$", "usd", "€", "eur", "wk"),
+        *("kbps", "mbps", "bytes/s"),
+    ]
 )
 
 
@@ -55,8 +63,8 @@ class Numbers:
     """A column of numbers; NaN where a value is missing or `bad`.
 
     `unit` is what stands behind the numbers: "per-second", "per-minute", "per-hour", "count", MEASURE, MIXED or None.
-    `decimal` is the decimal sign that the column shows; None where it shows none. `unclear` is a cell with two readings.
-    `slip` is by how much rounding to a few digits may change the sum.
+    `decimal` is the decimal sign that the column shows; None where it shows none. `unclear` is a cell with two
+    readings. `slip` is by how much rounding to a few digits may change the sum.
     """
 
     values: FloatArray

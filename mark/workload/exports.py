@@ -185,7 +185,9 @@ def _json(text: str, path: Path) -> Export | None:
     return None
 
 
-_NEXT = re.compile(r"_?(next|has_?more|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated)", re.IGNORECASE)
+_NEXT = re.compile(
+    r"_?(next|has_?more|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated)", re.IGNORECASE
+)
 
 
 def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
@@ -243,9 +245,7 @@ def _pairs(
     return Export(columns, form, named, unit)
 
 
-def _several(
-    series: Sequence[tuple[str, Sequence[Any], str | None]], form: str, path: Path
-) -> Export:
+def _several(series: Sequence[tuple[str, Sequence[Any], str | None]], form: str, path: Path) -> Export:
     """Series of (name, points, unit) as one table, with a column that names the series where there are several."""
     full = [one for one in series if one[1]]
     if not full:
@@ -274,14 +274,18 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
             raise BadInput("Prometheus answered with an error", str(path), shown(str(whole["error"]).encode()))
         return None
     found = _objects(data.get("result") or [], "Prometheus", path)
-    labels = [one["metric"] if isinstance(one.get("metric"), dict) else {} for one in found]
-    alike = {key for key in labels[0] if len({str(each.get(key)) for each in labels}) == 1} if len(labels) > 1 else set()
+    labels = [metric if isinstance(metric := one.get("metric"), dict) else {} for one in found]
+    alike = (
+        {key for key in labels[0] if len({str(each.get(key)) for each in labels}) == 1} if len(labels) > 1 else set()
+    )
     series = []
     for one, own in zip(found, labels, strict=True):
         name = str(own.get("__name__", UNNAMED))
         rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
         values = one.get("values")
-        series.append((f"{name}{{{rest}}}" if len(found) > 1 and rest else name, values if isinstance(values, list) else [], None))
+        series.append(
+            (f"{name}{{{rest}}}" if len(found) > 1 and rest else name, values if isinstance(values, list) else [], None)
+        )
     return _several(series, "Prometheus range query", path)
 
 
@@ -306,7 +310,9 @@ def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | 
     meanings["Sum"] = counted if of_counts else no_sum
     of_times = units <= {"Seconds", "Milliseconds", "Microseconds"}
     meanings["SampleCount"] = Meaning(Kind.REQUESTS) if of_times else no_sum
-    return Export(found.columns, f"CloudWatch statistics of {label}" if label else "CloudWatch statistics", meanings=meanings)
+    return Export(
+        found.columns, f"CloudWatch statistics of {label}" if label else "CloudWatch statistics", meanings=meanings
+    )
 
 
 def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
@@ -334,7 +340,9 @@ def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
             return None
         units = one.get("unit")
         per = units[1] if isinstance(units, list) and len(units) == 2 else None
-        unit = f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
+        unit = (
+            f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
+        )
         name = one.get("expression" if len(found) > 1 else "metric") or one.get("metric") or UNNAMED
         series.append((str(name), points, unit))
     return _several(series, "Datadog series", path)
@@ -350,7 +358,9 @@ def _delimited(text: str, path: Path) -> Export | None:
     if sep is not None:
         del numbered[0]
     comments = [line for _, line in numbered if line.lstrip().startswith("#")]
-    kept = [(n, line) for n, line in numbered if not line.lstrip().startswith("#") and not _FRAME.fullmatch(line.strip())]
+    kept = [
+        (n, line) for n, line in numbered if not line.lstrip().startswith("#") and not _FRAME.fullmatch(line.strip())
+    ]
     if not kept:
         return None
     lines = [line for _, line in kept]
@@ -360,12 +370,16 @@ def _delimited(text: str, path: Path) -> Export | None:
         rows = [(kept[reader.line_num - 1][0], row) for row in reader if row]
     except csv.Error as error:  # a cell of more than 128 KiB: a quote that nothing closes
         raise BadInput(f"no table: {error}", str(path)) from None
-    width = Counter(len(row) for _, row in rows[:_PEEK_LINES * 10]).most_common(1)[0][0]
+    width = Counter(len(row) for _, row in rows[: _PEEK_LINES * 10]).most_common(1)[0][0]
     first = next(i for i, (_, row) in enumerate(rows) if len(row) == width)
     skipped = [f"{first} lines above the header"] if first and first <= _PEEK_LINES else []
     head = [cell.strip() for cell in rows[first][1]]
     named = not any(map(_is_time, head)) and plain_numbers(head) is None
-    if not named and comments and len(above := [c.strip() for c in comments[-1].lstrip("# ").split(delimiter)]) == width:
+    if (
+        not named
+        and comments
+        and len(above := [c.strip() for c in comments[-1].lstrip("# ").split(delimiter)]) == width
+    ):
         head, named = above, not any(map(_is_time, above))
         first -= named
     names = [name or f"column {i}" for i, name in enumerate(head, 1)]

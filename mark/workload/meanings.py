@@ -52,28 +52,48 @@ class Meaning:
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _REQUESTS = frozenset(
-    "anfragen aufrufe zugriffe solicitudes peticiones richieste requests reqs hits calls invocations queries predictions inferences rps qps tps rpm qpm reqps reqpm".split()
+    [
+        *("anfragen", "aufrufe", "zugriffe", "solicitudes", "peticiones", "richieste", "requests", "reqs", "hits"),
+        *("calls", "invocations", "queries", "predictions", "inferences", "rps", "qps", "tps", "rpm", "qpm", "reqps"),
+        *("reqpm",),
+    ]
 )
-_SINGULAR = frozenset("request req query call invocation hit http prediction inference".split())
-_COUNTS = frozenset("count counts sum total number num".split())
+_SINGULAR = frozenset(["request", "req", "query", "call", "invocation", "hit", "http", "prediction", "inference"])
+_COUNTS = frozenset(["count", "counts", "sum", "total", "number", "num"])
 _RATES = {"rps": "per-second", "qps": "per-second", "tps": "per-second", "reqps": "per-second"}
 _RATES |= {"rpm": "per-minute", "qpm": "per-minute", "tpm": "per-minute", "reqpm": "per-minute"}
 _SOME_RATE = frozenset({"rate", "throughput", "traffic"})
-_ERRORS = frozenset("error errors fail failed fails failure failures rejected dropped timeout timeouts exceptions".split())
-_PARTS = frozenset("success successes successful succeeded ok cached misses miss throttles throttled".split())
+_ERRORS = frozenset(
+    [
+        *("error", "errors", "fail", "failed", "fails", "failure", "failures", "rejected", "dropped", "timeout"),
+        *("timeouts", "exceptions"),
+    ]
+)
+_PARTS = frozenset(
+    ["success", "successes", "successful", "succeeded", "ok", "cached", "misses", "miss", "throttles", "throttled"]
+)
 _CODES = re.compile(r"(?<![0-9a-z])(?:([12345])xx|[12345]\d\d)(?![0-9a-z])")
 _STATISTICS = frozenset(
-    "average avg mean median min minimum max maximum stddev stdev percentile quantile percent pct share ratio "
-    "utilization utilisation".split()
+    [
+        *("average", "avg", "mean", "median", "min", "minimum", "max", "maximum", "stddev", "stdev", "percentile"),
+        *("quantile", "percent", "pct", "share", "ratio", "utilization", "utilisation"),
+    ]
 )
 _PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|\d%|%")
 _MEASURES = frozenset(
-    "latency duration elapsed ms millis milliseconds seconds sec secs us ns time times bytes byte kb mb gb bits size length "
-    "status code port id pid line level connection connections cpu memory mem disk version user users host hosts instances "
-    "replicas nodes pods age load threads vus tokens price cost usd temperature queue depth lag uptime seq sequence "
-    "year month week weekday day hour minute second index rank".split()
+    [
+        *("latency", "duration", "elapsed", "ms", "millis", "milliseconds", "seconds", "sec", "secs", "us", "ns"),
+        *("time", "times", "bytes", "byte", "kb", "mb", "gb", "bits", "size", "length", "status", "code", "port", "id"),
+        *("pid", "line", "level", "connection", "connections", "cpu", "memory", "mem", "disk", "version", "user"),
+        *("users", "host", "hosts", "instances", "replicas", "nodes", "pods", "age", "load", "threads"),
+        *("vus", "tokens"),
+        *("price", "cost", "usd", "temperature", "queue", "depth", "lag", "uptime", "seq", "sequence", "year", "month"),
+        *("week", "weekday", "day", "hour", "minute", "second", "index", "rank"),
+    ]
 )
-_SPANS = frozenset("second minute hour day week month year load".split())  # `requests of the day` counts requests
+_SPANS = frozenset(
+    ["second", "minute", "hour", "day", "week", "month", "year", "load"]
+)  # `requests of the day` counts requests
 _OF_CODES = frozenset({"status", "code"})  # `status_2xx` counts the requests of a status
 _PER = re.compile(r"(?:/|per[ _-]?)\s*(?:(s|secs?|seconds?)|(m|min|minutes?)|(h|hr|hours?))\b", re.IGNORECASE)
 _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\(", re.IGNORECASE)
@@ -104,7 +124,7 @@ def meaning_of(name: str) -> Meaning:
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
     if ending in ("count", "total", "bucket"):
         measures = words & _MEASURES
-        if ending == "count" and measures or ending == "total" and not measures:
+        if (ending == "count" and measures) or (ending == "total" and not measures):
             return Meaning(_part(words, low) or Kind.REQUESTS, may_count=True)
         if ending == "bucket":
             return Meaning(Kind.MEASURE)

@@ -37,7 +37,8 @@ def open_trace(
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
     generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
     (see `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`),
-    and make a table of any file. Of tables no more lines are left out than `skip_bad_lines` allows. Raises BadInput, one line naming file, line and value, for what cannot be used.
+    and make a table of any file. Of tables no more lines are left out than `skip_bad_lines` allows. Raises BadInput,
+    one line naming file, line and value, for what cannot be used.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:

@@ -13,8 +13,12 @@ from mark.workload.meanings import Kind, meaning_of
 from mark.workload.steps import is_summary
 
 SUM = "sum"  # --series sum
-_NAMES = frozenset("series metric metric_name metricname __name__ name legend label measurement".split())
-_LABELS = frozenset("status code status_code sc-status response_code http_status shard partition port".split())
+_NAMES = frozenset(
+    ["series", "metric", "metric_name", "metricname", "__name__", "name", "legend", "label", "measurement"]
+)
+_LABELS = frozenset(
+    ["status", "code", "status_code", "sc-status", "response_code", "http_status", "shard", "partition", "port"]
+)
 _MOST = 1000
 K6 = "http_reqs"
 
@@ -22,8 +26,8 @@ K6 = "http_reqs"
 def series_of(columns: Mapping[str, Sequence[object]], seconds: FloatArray) -> list[str] | None:
     """The name of the series of each row; None where the table is one series, or one of requests.
 
-    A column called `metric` or so names them. Else all columns of texts do, where each of their combinations has rows at
-    a fixed step and they share their times.
+    A column called `metric` or so names them. Else all columns of texts do, where each of their combinations has rows
+    at a fixed step and they share their times.
     """
     keys = {name: [str(value) for value in values] for name, values in columns.items() if _may_name(name, values)}
     named = [name for name in keys if name.strip().lower() in _NAMES]
@@ -52,7 +56,7 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
     kinds = {name: meaning_of(name).kind for name in known}
     requests = [name for name, kind in kinds.items() if kind is Kind.REQUESTS]
     others = {kind for kind in kinds.values() if kind is not Kind.REQUESTS}
-    if len(requests) == 1 and others <= {Kind.MEASURE, Kind.STATISTIC}:
+    if len(requests) == 1 and others <= {Kind.MEASURE, Kind.STATISTIC, Kind.PART, Kind.ERRORS}:
         return requests
     what = f"{len(known)} series in one table, choose one with `series`, or all with `series` {SUM}"
     raise BadInput(what, where, _listed(known))

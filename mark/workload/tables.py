@@ -1,13 +1,13 @@
 """A table with a column of times as a trace: of counts where another column holds them, else of one row a request.
 
 Columns are recognised by their names and values, and what was assumed is the first note of the trace. A table is read
-only where one reading is possible. Otherwise it is refused with the option for each reading, because a wrong guess costs
-more than a question.
+only where one reading is possible. Otherwise it is refused with the option for each reading, because a wrong guess
+costs more than a question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,41 +17,40 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import USUAL, BadLines
+from mark.workload.bins import added, rows_as_bins
 from mark.workload.cells import COMMA, MEASURE, MIXED, POINT, Numbers, is_missing, read_numbers
-from mark.workload.counts import REACH, trace_of_counts
-from mark.workload.exports import SERIES, UNNAMED, Columns, Export, read_export
+from mark.workload.counts import trace_of_counts
+from mark.workload.exports import SERIES, UNNAMED, Export, read_export
 from mark.workload.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
 from mark.workload.several import K6, chosen_series, series_of
-from mark.workload.steps import Rising, check_clocks, is_summary, rising, unfolded, widths
-from mark.workload.times import AS_WRITTEN, TimeForm, Times, are_clocks, are_days, as_times
+from mark.workload.steps import Rising, check_clocks, is_summary, rising, unfolded
+from mark.workload.time_columns import Rows, cell_of, time_column, with_whole_times, without_bad_times
+from mark.workload.times import AS_WRITTEN, TimeForm
 from mark.workload.trace import Trace
 
 NONE = "none"  # --count-column none: one row a request
 DECIMALS = (POINT, COMMA)
 
-_TIME_NAMES = ("timestamp", "@timestamp", "time", "ts", "datetime", "date time", "t", "_time")
-_STARTS = frozenset("start started begin began begins from created creation arrival arrived received".split())
-_ENDS = frozenset("end ended ends stop stopped finish finished to until completed closed updated modified".split())
-_ENDS |= frozenset("responded resolved ingested indexed".split())
-_HOURS = frozenset({"hour", "hr", "hour of day"})
-_TOTALS = frozenset(
-    "total totals sum grand total overall average avg mean min max count summe gesamt gesamtergebnis somme totale".split()
-) | {"grand total"}
 # Columns of a log of requests; two of them tell a log from a summary.
 _LOG = frozenset(
-    "status status_code sc-status response_code http_status method request_method cs-method verb path uri url request "
-    "request_uri cs-uri-stem endpoint route remote_addr client_ip c-ip ip client user_agent useragent referer referrer "
-    "x-edge-location request_id trace_id traceid requestid bytes_sent sc-bytes body_bytes_sent protocol".split()
+    [
+        *("status", "status_code", "sc-status", "response_code", "http_status", "method"),
+        *("request_method", "cs-method"),
+        *("verb", "path", "uri", "url", "request", "request_uri", "cs-uri-stem", "endpoint", "route", "remote_addr"),
+        *("client_ip", "c-ip", "ip", "client", "user_agent", "useragent", "referer", "referrer", "x-edge-location"),
+        *("request_id", "trace_id", "traceid", "requestid", "bytes_sent", "sc-bytes", "body_bytes_sent", "protocol"),
+    ]
 )
-_VALUES = frozenset("value values val _value metric_value y data".split())  # names of a number that may be anything
+# Names of a number that may be anything.
+_VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
     """What a user says of a table: `time` and `count` name columns (or `none` for the second), `unit` is of UNITS.
 
-    `count` may name several columns with + between them, which are added. `series` is the name of one of several series,
-    or `sum`. `decimal` is one of DECIMALS. None: to be recognised.
+    `count` may name several columns with + between them, which are added. `series` is the name of one of several
+    series, or `sum`. `decimal` is one of DECIMALS. None: to be recognised.
     """
 
     time: str | None = None
@@ -95,141 +94,27 @@ def trace_of_table(
     bad_lines: BadLines = USUAL,
 ) -> Trace | None:
     """See `read_table`. `where` is for BadInput."""
-    found = _time_column(_with_whole_times(export.columns), where, columns)
+    found = time_column(with_whole_times(export.columns), where, columns.time, columns.times)
     if found is None:
         if export.named and len(export.columns) > 1:
             raise BadInput(
-                f"no column holds times that are known, name it by `time_column`, its form by `time_format` ({export.form})",
+                "no column holds times that are known, name it by `time_column`, its form by `time_format` "
+                f"({export.form})",
                 where,
             )
         return None
     time_name, times, used = found
-    rows = _Rows(
+    rows = Rows(
         {key: values for key, values in export.columns.items() if key not in used},
-        times, export.lines or range(1, len(times.seconds) + 1), list(export.bad), list(export.skipped),
-    )  # fmt: skip
-    rows = _without_bad_times(rows, export.columns[time_name] if time_name in export.columns else (), time_name)
+        times,
+        export.lines or range(1, len(times.seconds) + 1),
+        list(export.bad),
+        list(export.skipped),
+    )
+    rows = without_bad_times(rows, export.columns.get(time_name, ()), time_name)
     table = _Table(export, rows, columns, where, time_name)
     trace = table.trace(name, gaps, bad_lines)
     return replace(trace, began_s=float(table.rows.times.seconds.min()) if times.since_1970 else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Columns beside the times; `lines` are the rows' lines in the file. `bad` lines are left out, `skipped` says what else."""
-
-    columns: Columns
-    times: Times
-    lines: Sequence[int]
-    bad: list[tuple[int, str]]
-    skipped: list[str]
-
-    def at(self, kept: Sequence[int] | np.ndarray) -> _Rows:
-        if len(kept) == len(self.lines):
-            return self
-        columns = {name: [values[i] for i in kept] for name, values in self.columns.items()}
-        times = replace(self.times, seconds=self.times.seconds[np.asarray(kept, dtype=np.intp)])
-        return replace(self, columns=columns, times=times, lines=[self.lines[i] for i in kept])
-
-
-# -- times -------------------------------------------------------------------------------------------------------------
-
-
-def _with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tuple[str, ...]]]:
-    """Candidates for the times, each with the columns it is made of: dates and clocks in two columns are put together."""
-    found: dict[str, tuple[Sequence[object], tuple[str, ...]]] = {
-        name: (values, (name,)) for name, values in columns.items()
-    }
-    days = [name for name, values in columns.items() if are_days(values) and _dates(name, values)]
-    clocks = [name for name, values in columns.items() if are_clocks(values)]
-    if len(days) == 1 and len(clocks) == 1:
-        both = [f"{day} {clock}" for day, clock in zip(columns[days[0]], columns[clocks[0]], strict=True)]
-        found[f"{days[0]} {clocks[0]}"] = (both, (days[0], clocks[0]))
-        del found[days[0]]
-    elif len(days) == 1 and (hour := next((name for name in columns if name.strip().lower() in _HOURS), None)):
-        numbers = read_numbers(columns[hour])
-        if numbers is not None and np.all((numbers.values >= 0.0) & (numbers.values < 24.0)):
-            both = [f"{day} {int(h)}:00" for day, h in zip(columns[days[0]], numbers.values, strict=True)]
-            found[f"{days[0]} {hour}"] = (both, (days[0], hour))
-            del found[days[0]], found[hour]
-    return found
-
-
-def _dates(name: str, values: Sequence[object]) -> bool:
-    try:
-        return as_times(name, values) is not None and read_numbers(values) is None
-    except BadInput:
-        return True  # of which day and month are not clear
-
-
-def _time_column(
-    candidates: Mapping[str, tuple[Sequence[object], tuple[str, ...]]], where: str, said: TableColumns
-) -> tuple[str, Times, tuple[str, ...]] | None:
-    if said.time is not None:
-        if said.time not in candidates:
-            raise BadInput(f"no such column in {where}: there are {', '.join(candidates)}", "time_column", said.time)
-        values, used = candidates[said.time]
-        times = as_times(said.time, values, said.times)
-        if times is None and (numbers := read_numbers(values)) is not None and not numbers.bad:
-            times = Times(numbers.values, "seconds since the start", since_1970=False)
-        if times is None:
-            raise BadInput(
-                f"holds no times that are known, in {where}, say their form by `time_format`", "time_column", said.time
-            )
-        return said.time, times, used
-    found: dict[str, Times] = {}
-    for name, (values, _) in candidates.items():
-        try:
-            if (times := as_times(name, values, said.times)) is not None:
-                found[name] = times
-        except BadInput as error:
-            raise BadInput(error.what, f"{where} {error.where}", error.value) from None
-    dates = {name: times for name, times in found.items() if times.since_1970} or found
-    moving = {name: times for name, times in dates.items() if len(times.known) < 2 or np.ptp(times.known) > 0.0}
-    dates = moving or dates
-    if not dates:
-        return None
-    name = next(iter(dates)) if len(dates) == 1 else _of_several(dates, where)
-    return name, dates[name], candidates[name][1]
-
-
-def _of_several(dates: Mapping[str, Times], where: str) -> str:
-    """The same moments written twice: the finest; the start rather than the end; else the usual name."""
-    first, *rest = dates.values()
-    if all(np.nanmax(np.abs(times.seconds - first.seconds)) <= 1.0 for times in rest):
-        return max(dates, key=lambda name: len(np.unique(dates[name].known)))
-    words = {name: set(name.replace("_", " ").replace(".", " ").replace("@", " ").lower().split()) for name in dates}
-    for fits in (
-        [name for name in dates if words[name] & _STARTS],
-        [name for name in dates if not words[name] & _ENDS],
-        [name for name in dates if name.lower() in _TIME_NAMES],
-    ):
-        if len(fits) == 1:
-            return fits[0]
-    raise BadInput("several columns hold times, choose one with `time_column`", where, ", ".join(dates))
-
-
-def _without_bad_times(rows: _Rows, cells: Sequence[object], name: str) -> _Rows:
-    """Rows without a time are no rows: a total at the end is known to be none, others are bad lines."""
-    wrong = np.flatnonzero(~np.isfinite(rows.times.seconds))
-    if not len(wrong):
-        return rows
-    totals = 0
-    last = len(rows.lines) - 1
-    for i in wrong[::-1].tolist():
-        cell = str(cells[i]).strip().strip(":").lower() if len(cells) else ""
-        if i == last - totals and (cell in _TOTALS or (cell == "" and not rows.bad)):
-            totals += 1
-    bad = [(rows.lines[i], f"no time in {name!r}: {_cell(cells, i)}") for i in wrong.tolist() if i <= last - totals]
-    kept = np.flatnonzero(np.isfinite(rows.times.seconds))
-    found = rows.at(kept)
-    found.bad.extend(bad)
-    found.skipped.extend([f"{totals} row{'s' if totals > 1 else ''} of totals at the end"] if totals else [])
-    return found
-
-
-def _cell(cells: Sequence[object], i: int) -> str:
-    return repr(str(cells[i])[:60]) if len(cells) else "a date and a clock are needed"
 
 
 # -- which column is which ---------------------------------------------------------------------------------------------
@@ -247,7 +132,7 @@ class _Column:
 class _Table:
     """One table on its way to a trace."""
 
-    def __init__(self, export: Export, rows: _Rows, said: TableColumns, where: str, time_name: str) -> None:
+    def __init__(self, export: Export, rows: Rows, said: TableColumns, where: str, time_name: str) -> None:
         self._export, self._said, self._where = export, said, where
         self._time_name = time_name
         self.rows = rows
@@ -331,7 +216,9 @@ class _Table:
         elif sure or parts:
             one = (sure or parts)[0]
             if one.meaning.kind is Kind.ERRORS:
-                raise BadInput("only errors are counted; name the column by `count_column` if it is meant", self._where, one.name)
+                raise BadInput(
+                    "only errors are counted; name the column by `count_column` if it is meant", self._where, one.name
+                )
             return one
         elif unknown:
             if len(unknown) == 1 and (self._series or self._alone(unknown[0].name)):
@@ -344,7 +231,8 @@ class _Table:
 
     def _numbers(self) -> list[_Column]:
         """Columns of numbers. One that leaves its decimal sign open has that of the others."""
-        said = self._said.decimal
+        # Programs write a decimal point in JSON; only delimited text, which has lines, comes from people, too.
+        said = self._said.decimal or (None if self._export.lines else POINT)
         read = {name: read_numbers(values, said) for name, values in self.rows.columns.items()}
         signs = {numbers.decimal for numbers in read.values() if numbers is not None and numbers.decimal is not None}
         found = []
@@ -496,7 +384,7 @@ class _Table:
             notes += [note] if note else []
         wrong = set(numbers.bad)
         cells = rows.columns.get(column.name, ())
-        bad = [*rows.bad, *((rows.lines[i], f"no number in {column.name!r}: {_cell(cells, i)}") for i in numbers.bad)]
+        bad = [*rows.bad, *((rows.lines[i], f"no number in {column.name!r}: {cell_of(cells, i)}") for i in numbers.bad)]
         notes += self._left_out(bad, bad_lines)
         missing = int((~np.isfinite(numbers.values)).sum()) - len(wrong)
         assumed = f"{self._assumed()}, {unit.said} from {column.name!r}"
@@ -511,8 +399,8 @@ class _Table:
         bins = []
         for label in dict.fromkeys(labels.tolist()):
             own = labels == label
-            bins.append(_bins(seconds[own], numbers.values[own], unit, self._where, sure=gaps != "bridge"))
-        starts, counts, width_s = bins[0] if len(bins) == 1 else _added(bins, self._where)
+            bins.append(rows_as_bins(seconds[own], numbers.values[own], unit, self._where, sure=gaps != "bridge"))
+        starts, counts, width_s = bins[0] if len(bins) == 1 else added(bins, self._where)
         if width_s < 1e-3:
             raise BadInput("bins narrower than 1 ms", self._where, f"{width_s:g} s")
         if not counts.any():
@@ -541,53 +429,3 @@ def _never_falls(values: FloatArray) -> bool:
     steps = np.diff(values)
     falls = steps < 0.0
     return bool(falls.sum() <= 0.1 * len(steps) and np.all(values[1:][falls] <= 0.5 * values[:-1][falls]))
-
-
-Bins = tuple[FloatArray, FloatArray, float]  # starts, requests, the least width
-
-
-def _bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str, *, sure: bool) -> Bins:
-    """Requests of each bin. With `sure` longer steps are gaps, as the user said."""
-    order = np.argsort(seconds, kind="stable")
-    order = order[np.isfinite(values[order])]
-    starts, counts = seconds[order], values[order]
-    steps = np.diff(starts)
-    if np.any(steps <= 0.0):
-        at = float(starts[int(np.argmax(steps <= 0.0))])
-        twice = int((steps <= 0.0).sum())
-        what = f"{twice:,} times stand twice: two series, or two exports that overlap? Keep one row of each time"
-        raise BadInput(f"two rows of one time ({what})", where, f"{at:.15g}")
-    if not len(counts):
-        raise BadInput("no row holds a value", where)
-    if counts.min() < 0.0:
-        raise BadInput("a count is negative", where, f"{counts.min():g}")
-    if unit.counter and len(counts) < 2:
-        raise BadInput("a counter needs two rows at least", where)
-    width = widths(starts, None if unit.counter or unit.per_s else counts, where, sure=sure)
-    least = float(steps.min()) if len(steps) else 60.0
-    if unit.counter:
-        increases = np.diff(counts)
-        within = steps <= REACH * width[:-1]  # when what came in a gap came is not known
-        counts = np.where(increases < 0.0, counts[1:], increases)[within]  # a restart begins at 0
-        starts, width = starts[:-1][within], width[:-1][within]
-        if not len(counts):
-            raise BadInput("a counter needs two rows without a gap between them", where)
-    elif unit.per_s:
-        # Stamps that wander make rows of different lengths.
-        own = np.append(steps, width[-1])
-        counts = counts * np.where(own <= REACH * width, own, width) / unit.per_s
-    if np.any(width > REACH * least):
-        # A row of five minutes is five bins of one.
-        times = np.round(width / least).astype(np.int64)
-        place = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        starts, counts = np.repeat(starts, times) + place * least, np.repeat(counts / times, times)
-    return starts, counts, least
-
-
-def _added(bins: Sequence[Bins], where: str) -> Bins:
-    """The sum of several series, each at the times of the others; one that has no row at a time counts nothing then."""
-    width_s = min(width for _, _, width in bins)
-    starts, place = np.unique(np.concatenate([starts for starts, _, _ in bins]), return_inverse=True)
-    if len(starts) > 1 and float(np.diff(starts).min()) < 0.999 * width_s or max(w for _, _, w in bins) > 1.001 * width_s:
-        raise BadInput("the series have different times: sum them in the query", where)
-    return starts, np.bincount(place, weights=np.concatenate([counts for _, counts, _ in bins])), width_s

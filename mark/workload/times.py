@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
@@ -31,10 +32,15 @@ _SINCE_START = {
 DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
 _EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
 _LEAST = 0.5  # of the cells must be times
-_MONTHS = {name: i + 1 for i, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
+_MONTHS = {
+    name: i + 1
+    for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+}
 
 _CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9})\d*)?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
-_ZONE = r"(?:\s?(?P<zone>Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?|\s(?P<abbreviation>[A-Z]{3,5}))?"
+_ZONE = (
+    r"(?:\s?(?P<zone>Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?|\s(?P<abbreviation>[A-Z]{3,5}))?"
+)
 _TAIL = rf"(?:(?:T|,?\s+|\s@\s|:){_CLOCK}{_ZONE})?"
 _MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
 _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
@@ -44,9 +50,12 @@ _FORMS = (
     ("compact", re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?{_ZONE})?")),
     ("by parts", re.compile(rf"(?P<a>\d{{1,2}})(?P<mark>[./-])(?P<b>\d{{1,2}})(?P=mark)(?P<y>\d{{4}}){_TAIL}")),
     ("day, month, year", re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[ /-]{_MONTH}[ /-](?P<y>\d{{4}}){_TAIL}")),
-    ("month, day, year", re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y>\d{{4}}){_TAIL}")),
+    (
+        "month, day, year",
+        re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y>\d{{4}}){_TAIL}"),
+    ),
     ("ctime", re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})\s{_CLOCK}{_ZONE}\s(?P<y>\d{{4}})")),
-)  # fmt: skip
+)
 _CLOCK_ONLY = re.compile(_CLOCK)
 _NO_CLOCK = re.compile(r"(?!.*\d:\d\d).*\d.*")
 
@@ -227,7 +236,9 @@ def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
         near, far = sorted(longest, key=lambda order: longest[order])
         if longest[near] <= 2.0 < 20.0 < longest[far]:
             return near
-    what = f"is the day first or the month? Say `time_format` {DAY_FIRST} or {MONTH_FIRST}, or write dates as 2026-11-23"
+    what = (
+        f"is the day first or the month? Say `time_format` {DAY_FIRST} or {MONTH_FIRST}, or write dates as 2026-11-23"
+    )
     raise BadInput(what, f"time column {name}", found[0][0])
 
 
@@ -274,9 +285,9 @@ def _seconds(dates: pd.Series) -> FloatArray:
 # -- zones -------------------------------------------------------------------------------------------------------------
 
 # One zone for each rule by which clocks are changed.
-_CHANGING = tuple(
-    "Europe/Berlin Europe/London Europe/Athens America/New_York Australia/Sydney Pacific/Auckland "
-    "America/Santiago Asia/Jerusalem Africa/Cairo".split()
+_CHANGING = (
+    *("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "America/Santiago", "Australia/Sydney"),
+    *("Pacific/Auckland", "Asia/Jerusalem", "Africa/Cairo"),
 )
 
 
@@ -299,7 +310,7 @@ def _zone_where(local_s: float, holds: Callable[[float, float], bool]) -> str | 
 
 def _offsets(local_s: float, zone: ZoneInfo) -> tuple[float, float]:
     """Of the clock before a change and after it; the same but in the hours around one."""
-    at = datetime(1970, 1, 1) + timedelta(seconds=local_s)  # noqa: DTZ001, a clock without a zone
+    at = datetime(1970, 1, 1) + timedelta(seconds=local_s)
     before, after = (at.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
     return (before.total_seconds() if before else 0.0, after.total_seconds() if after else 0.0)
 
@@ -318,26 +329,49 @@ def _localised(name: str, times: Times | None, zone_name: str | None) -> Times |
     after = np.array([offsets[quarter][1] for quarter in quarters])
     if np.any(before < after):
         at = float(times.known[int(np.argmax(before < after))])
-        raise BadInput(f"a time that {zone_name} does not have, clocks are set forward", f"time column {name}", shown(at))
+        raise BadInput(
+            f"a time that {zone_name} does not have, clocks are set forward", f"time column {name}", shown(at)
+        )
     used = before.copy()
     twice = np.flatnonzero(before > after)
     for day in np.unique(np.floor(times.known[twice] / 86_400.0)):
         rows = twice[np.floor(times.known[twice] / 86_400.0) == day]
-        local = times.known[rows]
-        falling = local[-1] < local[0] if local[-1] != local[0] else times.known[-1] < times.known[0]
-        steps = np.diff(local[::-1] if falling else local)
-        back = int(np.argmin(steps)) if len(steps) else 0
-        # The rows must go back exactly once: far more than neighbours do, or to the same time where rows are hourly.
-        if not len(steps) or steps[back] > 0.0 or np.sum(steps <= steps[back] / 2.0) != 1:
+        later = _after_change(times.known, rows)
+        if later is None:
             what = f"comes twice in {zone_name}, and the rows do not go back once there: write times with their offset"
-            raise BadInput(what, f"time column {name}", shown(float(local[0])))
-        later = rows[: len(rows) - 1 - back] if falling else rows[back + 1 :]
+            raise BadInput(what, f"time column {name}", shown(float(times.known[rows[0]])))
         used[later] = after[later]
     seconds[good] -= used
     return replace(times, seconds=seconds, written=f"{times.written}, {zone_name}", local=False)
 
 
+def _after_change(local: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Which of the rows of an hour that comes twice are of its second time; None where that is open."""
+    if goes_down(local):
+        found = _after_change(local[::-1], len(local) - 1 - rows[::-1])
+        return None if found is None else len(local) - 1 - found
+    steps = np.diff(local[rows])
+    back = int(np.argmin(steps)) if len(steps) else 0
+    if len(steps) and steps[back] <= 0.0:
+        # The rows go back exactly once: far more than neighbours do, or to the same time where rows are hourly.
+        return rows[back + 1 :] if np.sum(steps <= steps[back] / 2.0) == 1 else None
+    first, last = int(rows[0]), int(rows[-1])
+    if first == 0 or last == len(local) - 1:  # the file begins or ends in the hour
+        return rows if first == 0 else rows[:0]
+    if len(rows) > 1:
+        return None
+    # A lone row, where rows are hours apart: the steps beside it are alike.
+    early_s, late_s = local[first] - local[first - 1], local[last + 1] - local[last]
+    if late_s < 3600.0 or early_s < 3600.0:
+        return None
+    return rows[:0] if abs(early_s - (late_s + 3600.0)) <= abs(early_s + 3600.0 - late_s) else rows
+
+
+def goes_down(times: FloatArray) -> bool:
+    """Are the newest rows first?"""
+    return bool(np.sum(np.diff(times) < 0.0) > np.sum(np.diff(times) > 0.0))
+
+
 def shown(seconds: float) -> str:
     """A time as a message shows it."""
     return str(np.datetime64(round(seconds), "s")).replace("T", " ")
-

@@ -1,4 +1,4 @@
-"""Random traffic in the files of common tools, with the requests that are in it: locales, units, gaps, zones and dirt."""
+"""Random traffic in the files of common tools, with the requests in it: locales, units, gaps, zones and dirt."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Made:
     data: bytes
     requests: float  # in the rows that hold a number
     said: str  # what is special about the file
+    seconds: float | None = None  # from the first row to the end of the last, where no counter is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Minutes:
     @property
     def requests(self) -> int:
         return sum(n for n in self.counts if n is not None)
+
+    @property
+    def seconds(self) -> float:
+        known = [at for at, n in zip(self.at, self.counts, strict=True) if n is not None]
+        return (known[-1] - known[0]).total_seconds() + self.step_s
 
 
 def made(seed: int) -> Made:
@@ -164,7 +170,7 @@ def _spreadsheet(random: Random) -> Made:
     if str(zone) != "UTC":
         said.append(str(zone))
     text = _dirty(random, rows, delimiter, number(float(minutes.requests)), said)
-    return Made("spreadsheet", _encoded(random, text, said), minutes.requests, ", ".join(said))
+    return Made("spreadsheet", _encoded(random, text, said), minutes.requests, ", ".join(said), minutes.seconds)
 
 
 def _grafana(random: Random) -> Made:
@@ -197,19 +203,21 @@ def _grafana(random: Random) -> Made:
         requests = 0.0  # there are none in the file
     elif kind == "counter":
         name = random.choice(["http_requests_total", "Value", "requests", "http_request_duration_seconds_count"])
-        start = random.choice([0, 10**random.randint(5, 8)])
+        start = random.choice([0, 10 ** random.randint(5, 8)])
         sums = [start + sum(n or 0 for n in minutes.counts[: i + 1]) for i in range(len(minutes.at))]
         cells = list(map(str, sums))
         # Rows that are not there are gaps, and their increase is not counted.
         step = timedelta(seconds=minutes.step_s)
-        requests = float(sum(
-            sums[i + 1] - sums[i] for i in range(len(sums) - 1) if minutes.at[i + 1] - minutes.at[i] == step
-        ))  # fmt: skip
+        requests = float(
+            sum(sums[i + 1] - sums[i] for i in range(len(sums) - 1) if minutes.at[i + 1] - minutes.at[i] == step)
+        )
     else:
         name = random.choice(NAMES)
         cells = ["" if n is None else str(n) for n in minutes.counts]
     stamp = random.choice(["ISO", "epoch"])
-    times = [at.strftime("%Y-%m-%d %H:%M:%S") if stamp == "ISO" else str(round(at.timestamp() * 1e3)) for at in minutes.at]
+    times = [
+        at.strftime("%Y-%m-%d %H:%M:%S") if stamp == "ISO" else str(round(at.timestamp() * 1e3)) for at in minutes.at
+    ]
     rows = [["Time", name], *(list(row) for row in zip(times, cells, strict=True))]
     if kind == "wide":
         rows = [[*rows[0], f"{name} of another service"], *([*row, row[1]] for row in rows[1:])]
@@ -226,15 +234,17 @@ def _prometheus(random: Random) -> Made:
     for n in minutes.counts:
         total += n or 0
         sums.append(total)
-    requests = float(sum(
-        b - a for a, b, s, t in zip(sums, sums[1:], times, times[1:], strict=False) if t - s == minutes.step_s
-    ))  # fmt: skip
+    requests = float(
+        sum(b - a for a, b, s, t in zip(sums, sums[1:], times, times[1:], strict=False) if t - s == minutes.step_s)
+    )
     if random.random() < 0.2 and kind in ("counter", "histogram"):  # a restart
         half = len(sums) // 2
         before = sums[half - 1]
         sums = [n if i < half else n - before for i, n in enumerate(sums)]
-    name = {"counter": random.choice(["http_requests_total", "nv_inference_request_success", "served"]),
-            "histogram": "request_duration_seconds_count"}.get(kind)  # fmt: skip
+    name = {
+        "counter": random.choice(["http_requests_total", "nv_inference_request_success", "served"]),
+        "histogram": "request_duration_seconds_count",
+    }.get(kind)
     values: list[float] = list(map(float, sums))
     if kind == "rate":
         values = [(n or 0) / minutes.step_s for n in minutes.counts]
@@ -259,21 +269,31 @@ def _cloudwatch(random: Random) -> Made:
         units = {"TargetResponseTime": "Seconds", "CPUUtilization": "Percent"}
         points = [
             {"Timestamp": at.strftime("%Y-%m-%dT%H:%M:%S+00:00"), "Unit": units.get(label, "Count")}
-            | {stat: {"Sum": float(n), "Average": 1.0, "SampleCount": float(n), "Maximum": 1.0}[stat] for stat in wanted}
+            | {
+                stat: {"Sum": float(n), "Average": 1.0, "SampleCount": float(n), "Maximum": 1.0}[stat]
+                for stat in wanted
+            }
             for at, n in known
         ]
         if "SampleCount" in wanted and label == "TargetResponseTime":
             requests = float(sum(n for _, n in known))
         random.shuffle(points)
-        return Made("CloudWatch", json.dumps({"Label": label, "Datapoints": points}).encode(), requests, f"{wanted} {label}")
+        return Made(
+            "CloudWatch", json.dumps({"Label": label, "Datapoints": points}).encode(), requests, f"{wanted} {label}"
+        )
     series = {
-        "Id": "m1", "Label": label, "StatusCode": "Complete",
-        "Timestamps": [at.isoformat() for at, _ in known][::-1], "Values": [float(n) for _, n in known][::-1],
-    }  # fmt: skip
+        "Id": "m1",
+        "Label": label,
+        "StatusCode": "Complete",
+        "Timestamps": [at.isoformat() for at, _ in known][::-1],
+        "Values": [float(n) for _, n in known][::-1],
+    }
     if form == "page":
         requests = -1.0
         token = random.choice([True, False])
-        answer = {"MetricDataResults": [series | ({} if token else {"StatusCode": "PartialData"})]} | ({"NextToken": "x"} if token else {})
+        answer = {"MetricDataResults": [series | ({} if token else {"StatusCode": "PartialData"})]} | (
+            {"NextToken": "x"} if token else {}
+        )
         return Made("CloudWatch", json.dumps(answer).encode(), requests, form)
     found = [series] if form == "data" else [series, series | {"Id": "m2", "Label": "HTTPCode_Target_2XX_Count"}]
     return Made("CloudWatch", json.dumps({"MetricDataResults": found}).encode(), requests, f"{form} {label}")
@@ -284,9 +304,22 @@ def _datadog(random: Random) -> Made:
     per = random.choice([None, "second", "minute"])
     size = {None: 1.0, "second": 1.0 / minutes.step_s, "minute": 60.0 / minutes.step_s}[per]
     unit = [{"name": "request"}, None if per is None else {"name": per}]
-    points = [[at.timestamp() * 1e3, None if n is None else n * size] for at, n in zip(minutes.at, minutes.counts, strict=True)]
-    one = {"metric": random.choice(["trace.web.request.hits", "aws.applicationelb.request_count"]), "unit": unit, "pointlist": points}
-    return Made("Datadog", json.dumps({"status": "ok", "series": [one]}).encode(), minutes.requests, f"per {per}")
+    points = [
+        [at.timestamp() * 1e3, None if n is None else n * size]
+        for at, n in zip(minutes.at, minutes.counts, strict=True)
+    ]
+    one = {
+        "metric": random.choice(["trace.web.request.hits", "aws.applicationelb.request_count"]),
+        "unit": unit,
+        "pointlist": points,
+    }
+    return Made(
+        "Datadog",
+        json.dumps({"status": "ok", "series": [one]}).encode(),
+        minutes.requests,
+        f"per {per}",
+        minutes.seconds,
+    )
 
 
 def _k6(random: Random) -> Made:
@@ -295,10 +328,15 @@ def _k6(random: Random) -> Made:
         at += random.expovariate(random.choice([0.5, 3.0, 30.0]))
         stamp = str(int(at))
         requests += 1
-        rows += [["http_reqs", stamp, "1.000000", "200"], ["http_req_duration", stamp, f"{random.uniform(20, 90):.6f}", "200"]]
+        rows += [
+            ["http_reqs", stamp, "1.000000", "200"],
+            ["http_req_duration", stamp, f"{random.uniform(20, 90):.6f}", "200"],
+        ]
         if random.random() < 0.1:
             rows.append(["vus", stamp, "10.000000", ""])
-    return Made("k6", _table([["metric_name", "timestamp", "metric_value", "status"], *rows], ",").encode(), requests, "")
+    return Made(
+        "k6", _table([["metric_name", "timestamp", "metric_value", "status"], *rows], ",").encode(), requests, ""
+    )
 
 
 def _postgres(random: Random) -> Made:
@@ -311,10 +349,12 @@ def _postgres(random: Random) -> Made:
         rows.append([(at + timedelta(hours=hours)).strftime("%Y-%m-%d %H:%M:%S") + offset, "" if n is None else str(n)])
     said = [name, offset]
     if random.random() < 0.3:
-        text = "\n".join([" bucket | " + name, "--------+-------", *(f" {a} | {b}" for a, b in rows[1:]), f"({len(rows) - 1} rows)"])
+        text = "\n".join(
+            [" bucket | " + name, "--------+-------", *(f" {a} | {b}" for a, b in rows[1:]), f"({len(rows) - 1} rows)"]
+        )
     else:
         text = _dirty(random, rows, ",", str(minutes.requests), said)
-    return Made("PostgreSQL", text.encode(), minutes.requests, ", ".join(said))
+    return Made("PostgreSQL", text.encode(), minutes.requests, ", ".join(said), minutes.seconds)
 
 
 def _kibana(random: Random) -> Made:
@@ -326,9 +366,18 @@ def _kibana(random: Random) -> Made:
         rows.append([at.strftime("%b %-d, %Y @ %H:%M:%S.000"), "-" if n is None else LOCALES[locale](n, 0)])
     if random.random() < 0.3:  # the default of Lens splits by a field
         said.append("split")
-        rows = [[rows[0][0], "status", rows[0][1]], *([row[0], code, row[1]] for row in rows[1:] for code in ("200", "404"))]
+        rows = [
+            [rows[0][0], "status", rows[0][1]],
+            *([row[0], code, row[1]] for row in rows[1:] for code in ("200", "404")),
+        ]
         return Made("Kibana", _table(rows, ",").encode(), -1.0, ", ".join(said))
-    return Made("Kibana", _dirty(random, rows, ",", str(minutes.requests), said).encode(), minutes.requests, ", ".join(said))
+    return Made(
+        "Kibana",
+        _dirty(random, rows, ",", str(minutes.requests), said).encode(),
+        minutes.requests,
+        ", ".join(said),
+        minutes.seconds,
+    )
 
 
 TOOLS: dict[str, Callable[[Random], Made]] = {

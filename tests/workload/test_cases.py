@@ -11,7 +11,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.workload import open_trace
-from mark.workload.bad_lines import BadLines
+from mark.workload.bad_lines import USUAL, BadLines
 from mark.workload.tables import RECOGNISED, TableColumns
 from mark.workload.times import TimeForm
 from mark.workload.trace import Trace
@@ -52,15 +52,22 @@ RISING = [900_000 + sum(COUNTS[:i]) for i in range(N)]
 RESET = [*RISING[:25], *(n - RISING[25] + 400 for n in RISING[25:])]
 ROWS_OF_SERIES = [("GET", 3), ("POST", 1)]
 K6 = "metric_name,timestamp,metric_value,method\n" + "".join(
-    f"http_reqs,{T0 + i // 3},1,GET\nhttp_req_duration,{T0 + i // 3},{31.5 + i},GET\nvus,{T0 + i // 3},5,\n" for i in range(99)
+    f"http_reqs,{T0 + i // 3},1,GET\nhttp_req_duration,{T0 + i // 3},{31.5 + i},GET\nvus,{T0 + i // 3},5,\n"
+    for i in range(99)
 )
 STATISTICS = {
     "Label": "RequestCount",
     "Datapoints": [
-        {"Timestamp": at(i, "%Y-%m-%dT%H:%M:%S+00:00"), "Sum": float(n), "Average": 1.0, "SampleCount": n / 2, "Unit": "Count"}
+        {
+            "Timestamp": at(i, "%Y-%m-%dT%H:%M:%S+00:00"),
+            "Sum": float(n),
+            "Average": 1.0,
+            "SampleCount": n / 2,
+            "Unit": "Count",
+        }
         for i, n in enumerate(COUNTS)
     ],
-}  # fmt: skip
+}
 LATENCIES = {
     "Label": "TargetResponseTime",
     "Datapoints": [
@@ -85,9 +92,13 @@ READ: dict[str, tuple[str, float]] = {
         values("requests", lambda i: ["undefined", "null", "-", "+Inf", "NaN", "N/A"][i] if i < 6 else str(COUNTS[i])),
         SUM - sum(COUNTS[:6]),
     ),
-    "A: decimal texts in JSON": (json.dumps([{"time": at(i), "requests": f"{n}.00"} for i, n in enumerate(COUNTS)]), SUM),
+    "A: decimal texts in JSON": (
+        json.dumps([{"time": at(i), "requests": f"{n}.00"} for i, n in enumerate(COUNTS)]),
+        SUM,
+    ),
     "A: an object without the count": (
-        json.dumps([{"time": at(i)} | ({"requests": n} if i else {}) for i, n in enumerate(COUNTS)]), SUM - COUNTS[0],
+        json.dumps([{"time": at(i)} | ({"requests": n} if i else {}) for i, n in enumerate(COUNTS)]),
+        SUM - COUNTS[0],
     ),
     "A: statistics of latencies": (json.dumps(LATENCIES), SUM),
     "A: beside percentiles": (table("Time,requests,p99,avg", lambda i: f"{at(i)},{COUNTS[i]},7,3"), SUM),
@@ -96,53 +107,83 @@ READ: dict[str, tuple[str, float]] = {
     "B: increase over the step": (values("sum(increase(requests_total[1m]))", lambda i: f"{COUNTS[i]}.004"), SUM),
     "B: increase over five steps": (values("increase(requests_total[5m])", lambda i: f"{5 * COUNTS[i]}"), SUM),
     "B: rate of a histogram's count": (
-        values("rate(http_request_duration_seconds_count[5m])", lambda i: f"{COUNTS[i] / 60:.5f}"), SUM,
+        values("rate(http_request_duration_seconds_count[5m])", lambda i: f"{COUNTS[i] / 60:.5f}"),
+        SUM,
     ),
     "B: req/s in the header": (values("Requests (req/s)", lambda i: f"{COUNTS[i] / 60:.5f}"), SUM),
     "C: a counter in a table": (values("Value", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
     "C: a counter called requests": (values("requests", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
-    "C: a counter that begins again": (matrix(({"__name__": "requests_total"}, RESET)), SUM - COUNTS[24] - COUNTS[-1] + 400),
-    "C: a histogram's count": (matrix(({"__name__": "latency_seconds_count"}, [n - 900_000 for n in RISING])), SUM - COUNTS[-1]),
+    "C: a counter that begins again": (
+        matrix(({"__name__": "requests_total"}, RESET)),
+        SUM - COUNTS[24] - COUNTS[-1] + 400,
+    ),
+    "C: a histogram's count": (
+        matrix(({"__name__": "latency_seconds_count"}, [n - 900_000 for n in RISING])),
+        SUM - COUNTS[-1],
+    ),
     "D: date and time in two columns": (
-        table("date,time,requests", lambda i: f"{at(i, '%Y-%m-%d')},{at(i, '%H:%M:%S')},{COUNTS[i]}"), SUM,
+        table("date,time,requests", lambda i: f"{at(i, '%Y-%m-%d')},{at(i, '%H:%M:%S')},{COUNTS[i]}"),
+        SUM,
     ),
     "D: date and hour": (table("date,hour,requests", lambda i: f"2026-05-{1 + i // 24:02},{i % 24},{COUNTS[i]}"), SUM),
     "D: German date and time": (
-        table("Datum;Uhrzeit;requests", lambda i: f"{at(i, '%d.%m.%Y')};{at(i, '%H:%M')};{COUNTS[i]}"), SUM,
+        table("Datum;Uhrzeit;requests", lambda i: f"{at(i, '%d.%m.%Y')};{at(i, '%H:%M')};{COUNTS[i]}"),
+        SUM,
     ),
     "D: start and end": (table("start_time,end_time,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"), SUM),
     "E: k6": (K6, 99),
     "E: one of the series says requests": (
-        table("metric,time,value", lambda i: f"{('RequestCount', 'CPUUtilization')[i % 2]},{at(i // 2)},{COUNTS[i // 2]}", 80), SUM,
+        table(
+            "metric,time,value",
+            lambda i: f"{('RequestCount', 'CPUUtilization')[i % 2]},{at(i // 2)},{COUNTS[i // 2]}",
+            80,
+        ),
+        SUM,
     ),
     "E: one series with its name": (table("Series,Time,Value", lambda i: f"a,{at(i)},{COUNTS[i]}"), SUM),
     "E: several statistics": (json.dumps(STATISTICS), SUM),
     "F: a comment at the top and a header again": (
-        f"# exported by hand\n{values('requests', lambda i: str(COUNTS[i]) + (chr(10) + 'Time,requests') * (i == 20))}", SUM,
+        f"# exported by hand\n{values('requests', lambda i: str(COUNTS[i]) + (chr(10) + 'Time,requests') * (i == 20))}",
+        SUM,
     ),
     "F: totals without a name": (values("requests", lambda i: str(COUNTS[i])) + f",{SUM}\n", SUM),
     "F: lines above the header": (f"Report\nAccount: 7\n\n{values('requests', lambda i: str(COUNTS[i]))}", SUM),
     "F: a bad line in 200": (
-        table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i != 99 else "Connection reset", 200), 9 * 200 - 11,
+        table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i != 99 else "Connection reset", 200),
+        9 * 200 - 11,
     ),
     "G: milliseconds behind a comma": (table("ts;requests", lambda i: f"{at(i)},000;{COUNTS[i]}"), SUM),
     "G: RFC 2822": (table("t\trequests", lambda i: f"{at(i, '%a, %d %b %Y %H:%M:%S +0000')}\t{COUNTS[i]}"), SUM),
     "G: Kibana": (
-        table('"@timestamp per minute","Count of records"', lambda i: f'"{at(i, "%b %d, %Y @ %H:%M:%S.000")}","{COUNTS[i]:,}"'), SUM,
+        table(
+            '"@timestamp per minute","Count of records"',
+            lambda i: f'"{at(i, "%b %d, %Y @ %H:%M:%S.000")}","{COUNTS[i]:,}"',
+        ),
+        SUM,
     ),
-    "G: Excel's days": (table("Time,requests", lambda i: f"{at(i, '%-m/%-d/%Y %-I:%M %p', T0 + 14 * 86400)},{COUNTS[i]}"), SUM),
+    "G: Excel's days": (
+        table("Time,requests", lambda i: f"{at(i, '%-m/%-d/%Y %-I:%M %p', T0 + 14 * 86400)},{COUNTS[i]}"),
+        SUM,
+    ),
     "G: Go": (table("time,requests", lambda i: f"{at(i)} +0000 UTC,{COUNTS[i]}"), SUM),
     "H: a BOM and sep=;": ("\ufeffsep=;\n" + table("Time;requests", lambda i: f"{at(i)};{COUNTS[i]}"), SUM),
     "H: psql": (
         "       bucket        | requests \n---------------------+----------\n"
-        + "".join(f" {at(i)} |     {n}\n" for i, n in enumerate(COUNTS)) + "(40 rows)\n", SUM,
+        + "".join(f" {at(i)} |     {n}\n" for i, n in enumerate(COUNTS))
+        + "(40 rows)\n",
+        SUM,
     ),
     "H: carriage returns": (values("requests", lambda i: str(COUNTS[i])).replace("\n", "\r\n"), SUM),
-    "J: numbers in headers": (table("ts,requests,2xx,50%,p99.9", lambda i: f"{T0 + 60 * i},{COUNTS[i]},{COUNTS[i] - 5},12,90"), SUM),
+    "J: numbers in headers": (
+        table("ts,requests,2xx,50%,p99.9", lambda i: f"{T0 + 60 * i},{COUNTS[i]},{COUNTS[i] - 5},12,90"),
+        SUM,
+    ),
     "J: a header without a name": (table(",requests", lambda i: f"{at(i)},{COUNTS[i]}"), SUM),
     "J: a status in a header": (table("timestamp,status_200", lambda i: f"{at(i)},{COUNTS[i]}"), SUM),
     "K: from minutes to five": (
-        table("Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i] * (1 if i < 20 else 5)}"),
+        table(
+            "Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i] * (1 if i < 20 else 5)}"
+        ),
         sum(COUNTS[:20]) + 5 * sum(COUNTS[20:]),
     ),
     "K: a rate whose step changes": (
@@ -150,69 +191,126 @@ READ: dict[str, tuple[str, float]] = {
         60 * sum(COUNTS[:20]) + 300 * sum(COUNTS[20:]),
     ),
     "K: stamps that wander": (table("Time,requests", lambda i: f"{T0 + 60 * i + 7 * i % 5},{COUNTS[i]}"), SUM),
-    "L: the last page": (json.dumps({"data": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "next": None}), SUM),
-}  # fmt: skip
+    "L: the last page": (
+        json.dumps({"data": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "next": None}),
+        SUM,
+    ),
+}
 REFUSED: dict[str, tuple[str, str]] = {
     "A: an average of CPU": (values("CPUUtilization", lambda i: f"{COUNTS[i] / 20}"), "summary.*count_column"),
     "A: seconds as a unit": (values("credit", lambda i: f"{COUNTS[i]} ms"), "summary.*count_column"),
     "A: only times, a minute apart": (table("Time", lambda i: at(i)), "summary.*count_column` none"),
     "A: a latency at times that wander": (
-        table("Time,p95 latency", lambda i: f"{T0 + 60 * i + 17 * i % 29},{COUNTS[i]}"), "summary.*count_column",
+        table("Time,p95 latency", lambda i: f"{T0 + 60 * i + 17 * i % 29},{COUNTS[i]}"),
+        "summary.*count_column",
     ),
     "A: thousands or decimals": (table("Time;Value", lambda i: f"{at(i)};1,{100 + i}"), "decimal. point or comma"),
     "A: decimals or thousands": (table("Time,rps", lambda i: f"{at(i)},1.{100 + i}"), "decimal. point or comma"),
-    "A: words between counts": (values("requests", lambda i: "down" if i in (3, 4) else str(COUNTS[i])), "line 5, no number.*skip_bad"),
+    "A: words between counts": (
+        values("requests", lambda i: "down" if i in (3, 4) else str(COUNTS[i])),
+        "line 5, no number.*skip_bad",
+    ),
     "A: an average in CloudWatch's data": (
-        json.dumps({"MetricDataResults": [METRIC_DATA | {"Values": [1.0] * N}]}), "every row holds 1",
+        json.dumps({"MetricDataResults": [METRIC_DATA | {"Values": [1.0] * N}]}),
+        "every row holds 1",
     ),
     "A: seconds of a Sum": (
-        json.dumps(LATENCIES | {"Datapoints": [{k: v for k, v in p.items() if k != "SampleCount"} for p in LATENCIES["Datapoints"]]}),
+        json.dumps(
+            LATENCIES
+            | {"Datapoints": [{k: v for k, v in p.items() if k != "SampleCount"} for p in LATENCIES["Datapoints"]]}
+        ),
         "summary.*Sum",
     ),
-    "B: fractions under the name of requests": (values("credit requests", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
+    "B: fractions under the name of requests": (
+        values("credit requests", lambda i: f"{COUNTS[i] / 60:.4f}"),
+        "or a rate.*count_unit",
+    ),
     "B: fractions under no name": (values("Value", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
     "B: a ratio of rates": (values("sum(rate(a[1m])) / sum(rate(b[1m]))", lambda i: f"{i}"), "or a rate.*count_unit"),
     "B: the highest rate": (values("max(rate(http_requests_total[5m]))", lambda i: f"{i}"), "summary.*count_column"),
     "C: a rise from nothing": (values("Value", lambda i: str(RISING[i] - 900_000)), "or a counter.*count_unit"),
-    "D: two times of no known order": (table("seen,noted,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"), "time_column"),
-    "D: clocks without a date": (table("time,requests", lambda i: f"{at(i, '%H:%M:%S')},{COUNTS[i]}"), "no column holds times"),
+    "D: two times of no known order": (
+        table("seen,noted,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"),
+        "time_column",
+    ),
+    "D: clocks without a date": (
+        table("time,requests", lambda i: f"{at(i, '%H:%M:%S')},{COUNTS[i]}"),
+        "no column holds times",
+    ),
     "E: series in Prometheus": (
-        matrix(*(({"__name__": "m", "pod": pod}, COUNTS) for pod in "ab")), r"2 series.*series. sum.*pod=a",
+        matrix(*(({"__name__": "m", "pod": pod}, COUNTS) for pod in "ab")),
+        r"2 series.*series. sum.*pod=a",
     ),
     "E: series in CloudWatch": (
-        json.dumps({"MetricDataResults": [METRIC_DATA, METRIC_DATA | {"Label": "Requests"}]}), "2 series.*series",
+        json.dumps({"MetricDataResults": [METRIC_DATA, METRIC_DATA | {"Label": "Requests"}]}),
+        "2 series.*series",
     ),
     "E: methods": (
-        table("time,method,n", lambda i: f"{at(i // 2)},{('GET', 'POST')[i % 2]},{COUNTS[i // 2]}", 80), "2 series.*GET, POST",
+        table("time,method,n", lambda i: f"{at(i // 2)},{('GET', 'POST')[i % 2]},{COUNTS[i // 2]}", 80),
+        "2 series.*GET, POST",
     ),
     "E: status codes": (
-        table("time,status,requests", lambda i: f"{at(i // 2)},{(200, 500)[i % 2]},{COUNTS[i // 2]}", 80), "2 series.*200, 500",
+        table("time,status,requests", lambda i: f"{at(i // 2)},{(200, 500)[i % 2]},{COUNTS[i // 2]}", 80),
+        "2 series.*200, 500",
     ),
-    "F: three bad lines in 40": (table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i % 15 else "??"), "3 of 40 lines.*line 2"),
-    "F: a line cut short": (values("requests", lambda i: str(COUNTS[i])) + "2026-05-01 10:4", "1 of 41 lines.*skip_bad_lines` 1"),
-    "F: words below the table": (values("requests", lambda i: str(COUNTS[i])) + "End of report,\n", "1 of 41 lines.*End of report"),
-    "G: day or month": (table("Time,requests", lambda i: f"{at(i, '11/2/2026 %-I:%M %p')},{COUNTS[i]}"), "time_format. day-first"),
+    "F: three bad lines in 40": (
+        table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i % 15 else "??"),
+        "3 of 40 lines.*line 2",
+    ),
+    "F: a line cut short": (
+        values("requests", lambda i: str(COUNTS[i])) + "2026-05-01 10:4",
+        "1 of 41 lines.*skip_bad_lines` 1",
+    ),
+    "F: words below the table": (
+        values("requests", lambda i: str(COUNTS[i])) + "End of report,\n",
+        "1 of 41 lines.*End of report",
+    ),
+    "G: day or month": (
+        table("Time,requests", lambda i: f"{at(i, '11/2/2026 %-I:%M %p')},{COUNTS[i]}"),
+        "time_format. day-first",
+    ),
     "G: letters for a zone": (table("Time,requests", lambda i: f"{at(i)} CEST,{COUNTS[i]}"), "time_zone.*CEST"),
-    "G: years of two digits": (table("Time,requests", lambda i: f"{at(i, '%d.%m.%y %H:%M')},{COUNTS[i]}"), "time_format"),
-    "J: only status codes": (
-        table("timestamp,status_2xx,status_5xx", lambda i: f"{at(i)},{COUNTS[i]},{i % 3}"), r"status_2xx\+status_5xx",
+    "G: years of two digits": (
+        table("Time,requests", lambda i: f"{at(i, '%d.%m.%y %H:%M')},{COUNTS[i]}"),
+        "time_format",
     ),
-    "J: rates beside counts": (table("ts,requests,rps", lambda i: f"{at(i)},{COUNTS[i]},{COUNTS[i] / 60}"), "count_column"),
+    "J: only status codes": (
+        table("timestamp,status_2xx,status_5xx", lambda i: f"{at(i)},{COUNTS[i]},{i % 3}"),
+        r"status_2xx\+status_5xx",
+    ),
+    "J: rates beside counts": (
+        table("ts,requests,rps", lambda i: f"{at(i)},{COUNTS[i]},{COUNTS[i] / 60}"),
+        "count_column",
+    ),
     "K: exports that overlap": (
-        values("requests", lambda i: str(COUNTS[i])) + "".join(f"{at(i)},{COUNTS[i % N]}\n" for i in range(30, 60)), "10 times stand twice",
+        values("requests", lambda i: str(COUNTS[i])) + "".join(f"{at(i)},{COUNTS[i % N]}\n" for i in range(30, 60)),
+        "10 times have two rows",
     ),
     "K: five minutes of counts as small as a minute's": (
-        table("Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i]}"), "300 s apart.*gaps",
+        table("Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i]}"),
+        "300 s apart.*gaps",
     ),
     "K: clocks set forward": (
-        table("Time,requests", lambda i: f"{at(i, start=1_774_746_000)},{COUNTS[i % N]}" if not 60 <= i < 120 else "", 180), "time_zone",
+        table(
+            "Time,requests", lambda i: f"{at(i, start=1_774_746_000)},{COUNTS[i % N]}" if not 60 <= i < 120 else "", 180
+        ),
+        "time_zone",
     ),
-    "L: a token in CloudWatch": (json.dumps({"MetricDataResults": [METRIC_DATA], "NextToken": "AAF"}), "one page of several"),
-    "L: partial data": (json.dumps({"MetricDataResults": [METRIC_DATA | {"StatusCode": "PartialData"}]}), "more data points"),
+    "L: a token in CloudWatch": (
+        json.dumps({"MetricDataResults": [METRIC_DATA], "NextToken": "AAF"}),
+        "one page of several",
+    ),
+    "L: partial data": (
+        json.dumps({"MetricDataResults": [METRIC_DATA | {"StatusCode": "PartialData"}]}),
+        "more data points",
+    ),
     "L: a next page": (
-        json.dumps({"data": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "meta": {"next_cursor": "x"}}), "one page of several",
+        json.dumps(
+            {"data": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "meta": {"next_cursor": "x"}}
+        ),
+        "one page of several",
     ),
-}  # fmt: skip
+}
 OWN: dict[str, float | str] = {
     "a1_undefined_cell.csv": 40_780 - 1007,
     "a5_latency_only.csv": "summary.*p99 latency.*count_column",
@@ -244,18 +342,22 @@ WAYS_OUT: list[tuple[str, TableColumns, float]] = [
     ("G: letters for a zone", TableColumns(times=TimeForm(zone="Europe/Berlin")), SUM),
     ("G: years of two digits", TableColumns(times=TimeForm("%d.%m.%y %H:%M")), SUM),
     ("J: only status codes", TableColumns(count="status_2xx+status_5xx"), SUM + sum(i % 3 for i in range(N))),
-    ("K: clocks set forward", TableColumns(times=TimeForm(zone="Europe/Berlin")), sum(COUNTS[i % N] for i in range(180) if not 60 <= i < 120)),
-]  # fmt: skip
+    (
+        "K: clocks set forward",
+        TableColumns(times=TimeForm(zone="Europe/Berlin")),
+        sum(COUNTS[i % N] for i in range(180) if not 60 <= i < 120),
+    ),
+]
 
 
 def total(trace: Trace) -> float:
     return trace.total_counts(0.0, trace.duration_s)
 
 
-def opened(folder: Path, text: str | bytes, columns: TableColumns = RECOGNISED, skip: BadLines | None = None) -> Trace:
+def opened(folder: Path, text: str | bytes, columns: TableColumns = RECOGNISED, skip: BadLines = USUAL) -> Trace:
     path = folder / "traffic"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return open_trace(str(path), columns=columns, **({} if skip is None else {"skip_bad_lines": skip}))
+    return open_trace(str(path), columns=columns, skip_bad_lines=skip)
 
 
 @pytest.mark.parametrize("name", OWN)

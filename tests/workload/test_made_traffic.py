@@ -13,23 +13,27 @@ from tests.workload.made_traffic import Made, made
 CLOSE = 0.005
 
 
-def requests_in(path: Path, file: Made) -> float | str:
-    """The requests that are read, or the refusal."""
+def read(path: Path, file: Made) -> tuple[float, float] | str:
+    """The requests that are read and the seconds that they are over, or the refusal."""
     path.write_bytes(file.data)
     try:
         trace = open_trace(str(path))
     except BadInput as refused:
         return str(refused)
-    return trace.total_counts(0.0, trace.duration_s)
+    return trace.total_counts(0.0, trace.duration_s), trace.duration_s
 
 
 def outcomes(folder: Path, seeds: range) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"right": [], "refused": [], "wrong": []}
     for seed in seeds:
         file = made(seed)
-        got = requests_in(folder / "traffic", file)
-        said = f"{seed} {file.tool} ({file.said}): {got}, in it {file.requests}"
-        right = isinstance(got, float) and abs(got - file.requests) <= CLOSE * file.requests
+        got = read(folder / "traffic", file)
+        said = f"{seed} {file.tool} ({file.said}): {got}, in it {file.requests} in {file.seconds} s"
+        right = (
+            not isinstance(got, str)
+            and abs(got[0] - file.requests) <= CLOSE * file.requests
+            and (file.seconds is None or abs(got[1] - file.seconds) <= CLOSE * file.seconds)
+        )
         found["refused" if isinstance(got, str) else "right" if right else "wrong"].append(said)
     return found
 
