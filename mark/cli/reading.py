@@ -8,7 +8,8 @@ from typing import Any
 from mark.cli.arguments import GAPS, field_value
 from mark.domain.errors import BadInput
 from mark.workload.bad_lines import BadLines
-from mark.workload.tables import DECIMALS, UNITS, TableColumns
+from mark.workload.meanings import UNITS
+from mark.workload.tables import DECIMALS, TableColumns
 from mark.workload.times import TimeForm
 
 

@@ -64,7 +64,8 @@ def added(bins: Sequence[Bins], where: str) -> Bins:
         w for _, _, w in bins
     ) > 1.001 * width_s:
         raise BadInput("the series have different times: sum them in the query", where)
-    return starts, np.bincount(place, weights=np.concatenate([counts for _, counts, _ in bins])), width_s
+    counts = np.bincount(place, weights=np.concatenate([counts for _, counts, _ in bins])).astype(np.float64)
+    return starts, counts, width_s
 
 
 def _widths(starts: FloatArray, counts: FloatArray | None, where: str, *, sure: bool) -> FloatArray:

@@ -68,7 +68,7 @@ def check_clocks(seconds: FloatArray, where: str) -> None:
     steps = np.diff(seconds)
     if not len(steps) or np.sum(steps < 0.0) > max(1.0, 0.01 * len(steps)):
         return
-    for i in np.flatnonzero(steps < -0.5 * _HOUR_S):
+    for i in np.flatnonzero(steps < -0.5 * _HOUR_S).tolist():
         if (zone := set_back_at(float(seconds[i + 1]))) is not None:
             what = f"goes back when clocks are set back in {zone}: say `time_zone` {zone}, or yours"
             raise BadInput(what, where, shown(float(seconds[i])))

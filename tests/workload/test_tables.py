@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.workload.exports import Export
+from mark.workload.meanings import UNITS
 from mark.workload.reader import open_trace
-from mark.workload.tables import RECOGNISED, UNITS, TableColumns, read_table, trace_of_table
+from mark.workload.tables import RECOGNISED, TableColumns, read_table, trace_of_table
 from mark.workload.trace import Trace
 
 T0 = 1_795_300_020
