@@ -14,10 +14,8 @@ from mark.workload.steps import Rising, check_clocks, is_summary, rising, unfold
 from mark.workload.times import TimeForm, as_times
 
 T0 = 1_777_629_600.0
-AUTUMN = {
-    "Europe/Berlin": datetime(2026, 10, 24, 23),
-    "America/New_York": datetime(2026, 11, 1, 2),
-}  # UTC, hours before
+# UTC, some hours before.
+AUTUMN = {"Europe/Berlin": datetime(2026, 10, 24, 23), "America/New_York": datetime(2026, 11, 1, 2)}
 SPRING = {"Europe/Berlin": datetime(2026, 3, 28, 22), "America/New_York": datetime(2026, 3, 8, 3)}
 
 
@@ -31,15 +29,15 @@ def test_rows_of_a_summary_are_told_from_requests() -> None:
     random = Random(3)
     minutes = T0 + 60.0 * np.arange(100)
     wandering = minutes + np.array([random.uniform(-5, 5) for _ in range(100)])
-    requests = T0 + np.cumsum([random.expovariate(1 / 60) for _ in range(100)])
-    whole = np.floor(T0 + np.cumsum([random.expovariate(1.0) for _ in range(1000)]))
+    requests = T0 + np.cumsum(np.array([random.expovariate(1 / 60) for _ in range(100)]))
+    whole = np.floor(T0 + np.cumsum(np.array([random.expovariate(1.0) for _ in range(1000)])))
     assert is_summary(minutes)
     assert is_summary(minutes[::-1])
     assert is_summary(np.delete(minutes, [3, 40, 41]))
     assert is_summary(wandering)
     assert is_summary(np.append(minutes, minutes[-10:]))  # exports that overlap
-    assert not is_summary(requests)
-    assert not is_summary(whole)  # a log of whole seconds, a request a second
+    assert not is_summary(requests.astype(np.float64))
+    assert not is_summary(whole.astype(np.float64))  # a log of whole seconds, a request a second
 
 
 @pytest.mark.parametrize("zone", AUTUMN)
