@@ -59,7 +59,7 @@ _MEASURES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberColumn:
     """A column of numbers; NaN where a value is missing or `bad`.
 
     `unit` is what stands behind the numbers: "per-second", "per-minute", "per-hour", "count", MEASURE, MIXED or None.
@@ -75,7 +75,7 @@ class Numbers:
     slip: float = 0.0
 
 
-def read_numbers(values: Sequence[object], decimal: str | None = None) -> Numbers | None:
+def read_numbers(values: Sequence[object], decimal: str | None = None) -> NumberColumn | None:
     """The numbers of a column; None where fewer than half of the cells that hold something are numbers.
 
     `decimal` is POINT or COMMA where it is known.
@@ -85,7 +85,7 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
     if quick is not None:
         sign, unclear = _decimal(texts) if decimal is None else (decimal, None)
         if sign != COMMA:
-            return Numbers(quick, decimal=sign if any("." in text for text in texts) else None, unclear=unclear)
+            return NumberColumn(quick, decimal=sign if any("." in text for text in texts) else None, unclear=unclear)
     peek = [text for text in texts[:_PEEK] if not is_missing(text)]
     if peek and not any(_one(text, sign) for text in peek for sign in _CELLS):
         return None  # words
@@ -113,7 +113,7 @@ def read_numbers(values: Sequence[object], decimal: str | None = None) -> Number
         units.discard(None)  # `0` beside `3.02 req/s`
     unit = units.pop() if len(units) == 1 else MIXED
     total = float(np.nansum(np.abs(numbers)))
-    return Numbers(numbers, unit, decimal, unclear, tuple(bad), off / total if total > 0.0 else 0.0)
+    return NumberColumn(numbers, unit, decimal, unclear, tuple(bad), off / total if total > 0.0 else 0.0)
 
 
 def plain_numbers(values: Sequence[object]) -> FloatArray | None:
@@ -208,7 +208,7 @@ def _decimal(texts: Sequence[str]) -> tuple[str | None, str | None]:
         three = _THREE.match(text)
         if three is not None:
             if _unit(text[three.end() :])[0] > 1.0:
-                return (POINT if three[1] == "." else COMMA), None  # `1.002 K`: nobody groups what is scaled
+                return (POINT if three[1] == "." else COMMA), None  # `1.002 K` is scaled and has no groups
             open_cell = open_cell or text
             continue
         fits = [sign for sign in (POINT, COMMA) if _CELLS[sign].fullmatch(text)]

@@ -18,13 +18,13 @@ from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import USUAL, BadLines
 from mark.workload.bins import added, rows_as_bins
-from mark.workload.cells import COMMA, MEASURE, MIXED, POINT, Numbers, is_missing, read_numbers
+from mark.workload.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
 from mark.workload.counts import trace_of_counts
 from mark.workload.exports import SERIES, UNNAMED, Export, read_export
 from mark.workload.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
 from mark.workload.several import K6, chosen_series, series_of
 from mark.workload.steps import Rising, check_clocks, is_summary, rising, unfolded
-from mark.workload.time_columns import Rows, cell_of, time_column, with_whole_times, without_bad_times
+from mark.workload.time_columns import TableRows, cell_of, time_column, with_whole_times, without_bad_times
 from mark.workload.times import AS_WRITTEN, TimeForm
 from mark.workload.trace import Trace
 
@@ -104,7 +104,7 @@ def trace_of_table(
             )
         return None
     time_name, times, used = found
-    rows = Rows(
+    rows = TableRows(
         {key: values for key, values in export.columns.items() if key not in used},
         times,
         export.lines or range(1, len(times.seconds) + 1),
@@ -125,14 +125,14 @@ class _Column:
     """A column of numbers with what its name and its units say."""
 
     name: str
-    numbers: Numbers
+    numbers: NumberColumn
     meaning: Meaning
 
 
 class _Table:
     """One table on its way to a trace."""
 
-    def __init__(self, export: Export, rows: Rows, said: TableColumns, where: str, time_name: str) -> None:
+    def __init__(self, export: Export, rows: TableRows, said: TableColumns, where: str, time_name: str) -> None:
         self._export, self._said, self._where = export, said, where
         self._time_name = time_name
         self.rows = rows
@@ -243,7 +243,7 @@ class _Table:
                 found.append(_Column(name, numbers, self._meaning(name, numbers)))
         return found
 
-    def _meaning(self, name: str, numbers: Numbers) -> Meaning:
+    def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:
         """Of the format, the name, the name of the only series, and the units behind the numbers."""
         meaning = self._export.meanings.get(name) or (meaning_of(name) if self._export.named else Meaning(Kind.UNKNOWN))
         series = set(self._series)

@@ -33,7 +33,7 @@ _TOTALS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """Columns beside the times; `lines` are the rows' lines in the file.
 
     `bad` lines are left out; `skipped` says what else is.
@@ -45,7 +45,7 @@ class Rows:
     bad: list[tuple[int, str]]
     skipped: list[str]
 
-    def at(self, kept: Sequence[int] | np.ndarray) -> Rows:
+    def at(self, kept: Sequence[int] | np.ndarray) -> TableRows:
         if len(kept) == len(self.lines):
             return self
         columns = {name: [values[i] for i in kept] for name, values in self.columns.items()}
@@ -127,7 +127,7 @@ def _of_several(dates: Mapping[str, Times], where: str) -> str:
     raise BadInput("several columns hold times, choose one with `time_column`", where, ", ".join(dates))
 
 
-def without_bad_times(rows: Rows, cells: Sequence[object], name: str) -> Rows:
+def without_bad_times(rows: TableRows, cells: Sequence[object], name: str) -> TableRows:
     """Rows without a time are no rows: a total at the end is known to be none, others are bad lines."""
     wrong = np.flatnonzero(~np.isfinite(rows.times.seconds))
     if not len(wrong):

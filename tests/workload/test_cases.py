@@ -433,6 +433,6 @@ def test_days_of_excel_are_read_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-3", "1.5", "120%", "many"])
-def test_a_limit_of_bad_lines_is_a_number_or_a_percentage(text: str) -> None:
+def test_a_limit_of_bad_lines_is_a_number_or_share(text: str) -> None:
     with pytest.raises(BadInput, match="20 or 5%"):
         BadLines.parse(text)

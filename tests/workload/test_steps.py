@@ -27,7 +27,7 @@ def clocks(zone: str, begin: datetime, step_s: float, rows: int) -> list[str]:
 
 def test_rows_of_a_summary_are_told_from_requests() -> None:
     random = Random(3)
-    minutes = T0 + 60.0 * np.arange(100)
+    minutes = (T0 + 60.0 * np.arange(100)).astype(np.float64)
     wandering = minutes + np.array([random.uniform(-5, 5) for _ in range(100)])
     requests = T0 + np.cumsum(np.array([random.expovariate(1 / 60) for _ in range(100)]))
     whole = np.floor(T0 + np.cumsum(np.array([random.expovariate(1.0) for _ in range(1000)])))
