@@ -29,6 +29,7 @@ from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ModelReference, PipelineOptions, ServiceOptions, StageOptions, pipeline_text, service_text
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
+from mark.workload.bad_lines import BadLines
 from mark.workload.tables import TableColumns
 
 # Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
@@ -79,6 +80,7 @@ class RunOptions(TypedDict, total=False):
     spot_first_hour_free: bool
     log_filter: tuple[str, str]
     columns: TableColumns
+    skip_bad_lines: BadLines
     with_bound: bool
     queries: Queries
     lineage: str | Path

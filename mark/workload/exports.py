@@ -390,10 +390,11 @@ def _delimited(text: str, path: Path) -> Export | None:
         skipped = []
         first = -1
     body, bad, again = [], [], 0
+    again_head = rows[first][1] if first >= 0 else head
     for number, row in rows[first + 1 :]:
         if len(row) != width:
             bad.append((number, f"expected {width} columns: {shown(delimiter.join(row).encode())!r}"))
-        elif named and [cell.strip() for cell in row] == head:
+        elif named and row == again_head:
             again += 1
         else:
             body.append((number, row))
