@@ -203,8 +203,10 @@ class _Table:
         if parts and not sure and unknown:
             unknown, parts = [*unknown, *parts], []
         if len(sure) + len(parts) > 1:
-            added = "+".join(column.name for column in (sure or parts))
-            what = f"several columns may hold counts, choose one with `count_column`, or add some: {added}"
+            alike = sure or parts
+            one_unit = len(alike) > 1 and len({column.meaning.unit for column in alike}) == 1
+            sums = f", or add some: {'+'.join(column.name for column in alike)}" if one_unit else ""
+            what = f"several columns may hold counts, choose one with `count_column`{sums}"
             raise BadInput(what, self._where, _names(sure + parts))
         if not regular:
             if (one := next(iter(sure + parts), None)) is not None and not _ones(one):
@@ -278,6 +280,8 @@ class _Table:
         first = numbers[names[0]]
         if len(names) == 1:
             return first
+        if len({numbers[name].meaning.unit for name in names}) > 1:
+            raise BadInput(f"columns of different units cannot be added, in {self._where}", "count_column", asked)
         values = np.nansum([numbers[name].numbers.values for name in names], axis=0)
         bad = sorted({i for name in names for i in numbers[name].numbers.bad})
         return _Column(asked, replace(first.numbers, values=values, bad=tuple(bad)), first.meaning)
