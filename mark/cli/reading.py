@@ -11,9 +11,11 @@ from mark.cli.arguments import GAPS, field_value
 from mark.cli.output import ReadingShown
 from mark.domain.errors import BadInput
 from mark.workload import reader
-from mark.workload.bad_lines import DEFAULT, BadLines, parse_bad_lines
+from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.blocks import watched
-from mark.workload.tables import UNITS, TableColumns
+from mark.workload.meanings import UNITS
+from mark.workload.tables import DECIMALS, TableColumns
+from mark.workload.times import TimeForm
 
 
 def add_reading(parser: argparse._ActionsContainer) -> None:
@@ -22,27 +24,27 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--time-column", metavar="NAME", help="of a table (default: recognised)")
     parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
     parser.add_argument("--count-unit", choices=UNITS, help="what that column holds (default: recognised)")
-    parser.add_argument("--time-format", metavar="FORMAT", help="how times are written, as for strptime")
-    parser.add_argument("--time-zone", metavar="NAME", help="of times that name none, as Europe/Berlin (default: UTC)")
+    parser.add_argument("--series", metavar="NAME|sum", help="of a table with several series; sum: all of them")
     parser.add_argument(
-        "--skip-bad-lines", metavar="N|P%", default=DEFAULT, type=_bad_lines, help="how many at most (default: 1%%)"
+        "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel"
+    )
+    parser.add_argument("--time-zone", metavar="ZONE", help="of clocks without a zone, as Europe/Berlin (default: UTC)")
+    parser.add_argument("--decimal", choices=DECIMALS, help="the decimal sign of a table (default: recognised)")
+    parser.add_argument(
+        "--skip-bad-lines",
+        type=_bad_lines,
+        default=DEFAULT,
+        metavar="N|P%",
+        help="how many lines that cannot be read may be left out (default: 1%%)",
     )
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
     """As `open_trace` takes it; how far the reading is will be shown."""
-    columns = TableColumns(
-        args.time_column, args.count_column, args.count_unit, args.time_format, args.time_zone, args.skip_bad_lines
-    )
+    times = TimeForm(args.time_format, args.time_zone)
+    columns = TableColumns(args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal)
     watched.set(ReadingShown())
-    return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns}
-
-
-def _bad_lines(text: str) -> BadLines:
-    try:
-        return parse_bad_lines(text)
-    except BadInput as error:
-        raise argparse.ArgumentTypeError(f"{error.what}: {text!r}") from None
+    return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns, "skip_bad_lines": args.skip_bad_lines}
 
 
 @contextmanager
@@ -73,7 +75,14 @@ def as_options(args: argparse.Namespace) -> list[str]:
         found += ["--log-filter", "=".join(args.log_filter)]
     if args.skip_bad_lines != DEFAULT:
         found += ["--skip-bad-lines", str(args.skip_bad_lines)]
-    for name in ("time_column", "count_column", "count_unit", "time_format", "time_zone"):
+    for name in ("time_column", "count_column", "count_unit", "series", "time_format", "time_zone", "decimal"):
         if (value := getattr(args, name)) is not None:
             found += [f"--{name.replace('_', '-')}", value]
     return found
+
+
+def _bad_lines(text: str) -> BadLines:
+    try:
+        return BadLines.parse(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(f"{error.what}, not {text!r}") from None

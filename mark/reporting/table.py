@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.attribution import attribution_table
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.takeaway import (
     MARKETS,
     best,
@@ -42,8 +42,10 @@ def compare_table(
 ) -> RenderableType:
     """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
     above the bound go, and the words."""
+    first = next(iter(results.values()))
     return page(
-        _headline(next(iter(results.values()))),
+        *what_was_read(first.trace.read),
+        _headline(first),
         _outcomes(results),
         text("The bill by market ($)", "bold"),
         _markets(results),
@@ -118,7 +120,14 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         f"{speed.planner_s:.2f}, predictor {speed.predictor_s:.2f} s; {speed.peak_rss_mb:,.0f} MB",
     )
     title = f"policy {result.policy}" + (f", forecasts by {forecasters(result)}" if result.predictor else "")
-    return page(_headline(result), text(title), table, *sentences(takeaway(results)), *small_print(notes(results)))
+    return page(
+        *what_was_read(result.trace.read),
+        _headline(result),
+        text(title),
+        table,
+        *sentences(takeaway(results)),
+        *small_print(notes(results)),
+    )
 
 
 def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.workload import bad_lines
 from mark.workload.arrivals import trace_of
-from mark.workload.bad_lines import BadLines
+from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.blocks import BOM, blocks, shown, watched
 from mark.workload.log_json import from_container, from_messages, has_messages, in_container, json_log
 from mark.workload.log_text import (
@@ -38,6 +37,7 @@ from mark.workload.log_text import (
 )
 from mark.workload.ordered import Ordered
 from mark.workload.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
+from mark.workload.times import AS_WRITTEN, TimeForm
 from mark.workload.trace import Trace
 
 Mask = NDArray[np.bool_]
@@ -58,15 +58,14 @@ class LogReading:
     """What a user says of a log.
 
     `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are passed over, as if
-    they were not there. `time_field` names the field of a JSON log, `time_format` (as for `strptime`) how the time of
-    a line is written, and `time_zone` whose clock shows a time that names no zone (else UTC).
+    they were not there. `time_field` names the field of a JSON log. `times` says how the time of a line is written
+    (only forms of `strptime` concern logs), and whose clock shows a time that names no zone (else UTC).
     """
 
     log_filter: tuple[str, str] | None = None
     time_field: str | None = None
-    time_format: str | None = None
-    time_zone: str | None = None
-    bad_lines: BadLines = bad_lines.DEFAULT
+    times: TimeForm = AS_WRITTEN
+    bad_lines: BadLines = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def read_logs(
     """
     log = _Log(name, files, reading, left_out)
     trace = trace_of(name, log.stream, notes=log.notes, most_kept=_MOST_KEPT)
-    return replace(trace, began_s=float(log.origin) / 1e6)
+    return replace(trace, read_as=log.read_as, began_s=float(log.origin) / 1e6)
 
 
 def _head(path: Path) -> bytes:
@@ -130,7 +129,8 @@ def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
             return None if inner is None else LogFile(path, inner.lines, unwrap)
     if FIELDS.search(head):
         return LogFile(path, W3cLog())
-    time_format = None if reading.time_format is None else TimeFormat(reading.time_format)
+    form = reading.times.form
+    time_format = TimeFormat(form) if form is not None and "%" in form else None
     parse = stamps_of if time_format is None else time_format.stamps
     try:
         found = json_log(head, parse, reading.time_field) or text_format(head, time_format)
@@ -217,8 +217,8 @@ class _Tally:
         bad, first = self.bad, self.first_bad
         if self.before > max(_LEAST_BEFORE, self.requests):
             bad, first = bad + self.before, self.first_notice
-        most = allowed.allowed(self.lines) + (self.cut if allowed.most else 0)
-        if bad and (not self.requests or bad > most):
+        most = allowed.allowed(self.lines, least=1)  # a log of a few lines may have a bad one, too
+        if bad and (not self.requests or bad > most + (self.cut if most else 0)):
             path, number, line = first
             share = -(-10_000 * bad // self.lines) / 100
             what = f"{bad} of {self.lines} lines are no requests of its format; `skip_bad_lines` {share:g}% leaves"
@@ -247,6 +247,19 @@ class _Log:
             self.origin = self.origin or int(block[0])
             yield (block - self.origin) / 1e6
 
+    @property
+    def read_as(self) -> str:
+        """The format, and how many lines, files and requests were left out."""
+        tally = self.tally
+        parts = [" and ".join(sorted(tally.formats))]
+        parts += [f"{len(self.files)} files"] if len(self.files) > 1 else []
+        others = len(self.left_out)
+        parts += [f"{others} other file{'s' if others > 1 else ''} not read"] if others else []
+        left_out = tally.lines - tally.requests
+        parts += [f"{left_out} of {tally.lines} lines left out"] if left_out else []
+        parts += [f"{tally.filtered} requests filtered out"] if tally.filtered else []
+        return ", ".join(parts)
+
     def notes(self) -> tuple[str, ...]:
         tally, named = self.tally, " and ".join(sorted(self.tally.formats))
         keep = self.reading.log_filter
@@ -273,14 +286,14 @@ class _Log:
             notes.append("times without a zone read as UTC (--time-zone names another)")
         elif tally.local and self.clock is not None:
             twice = f", {self.clock.twice} lines in an hour that it showed twice" if self.clock.twice else ""
-            notes.append(f"times without a zone read on the clock of {self.reading.time_zone}{twice}")
+            notes.append(f"times without a zone read on the clock of {self.reading.times.zone}{twice}")
         if tally.whole_seconds:
             notes.append("whole-second stamps: requests of a second are spread evenly over it")
         return tuple(notes)
 
     def _sorted(self) -> Ordered:
         self.tally = _Tally()
-        zone = self.reading.time_zone
+        zone = self.reading.times.zone
         self.clock = None if zone is None else ZoneClock(zone)
         keep = None if self.reading.log_filter is None else _Filter(*self.reading.log_filter)
         ordered = Ordered()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mark.domain.errors import BadInput
 from mark.workload.accesslog import LogFile, LogReading, log_fault, log_file, read_logs
+from mark.workload.bad_lines import BadLines
 from mark.workload.exports import Export, is_parquet, read_export
 from mark.workload.files import LeftOut
 from mark.workload.tables import TableColumns, trace_of_table
@@ -63,7 +64,7 @@ def read_many(
         return read_logs(name, logs, reading, left_out)
     if reading.log_filter is not None:
         raise BadInput("only access logs have fields to filter by; none is here", "log_filter", name)
-    return _tables(name, others, left_out, columns, gaps)
+    return _tables(name, others, left_out, columns, gaps, reading.bad_lines)
 
 
 def _refuse_two_formats(logs: Sequence[LogFile]) -> None:
@@ -83,7 +84,14 @@ def _refuse_namesake(logs: Sequence[LogFile], others: Sequence[Path]) -> None:
             raise BadInput(f"is named as {namesake} and is no access log that is known", str(path), log_fault(path))
 
 
-def _tables(name: str, files: Sequence[Path], left_out: Sequence[LeftOut], columns: TableColumns, gaps: str) -> Trace:
+def _tables(
+    name: str,
+    files: Sequence[Path],
+    left_out: Sequence[LeftOut],
+    columns: TableColumns,
+    gaps: str,
+    bad_lines: BadLines,
+) -> Trace:
     exports: list[tuple[Path, Export]] = []
     broken: list[tuple[Path, BadInput]] = []
     left_out = list(left_out)
@@ -118,14 +126,32 @@ def _tables(name: str, files: Sequence[Path], left_out: Sequence[LeftOut], colum
             raise BadInput(what, name)
     if len(exports) > 1 and "t_seconds" in first.columns:
         raise BadInput("files with t_seconds count from their own start, so they cannot be joined", name)
-    joined = {key: [value for _, export in exports for value in export.columns[key]] for key in first.columns}
-    trace = trace_of_table(replace(first, columns=joined), name, name, columns, gaps)
+    where = str(first_path) if len(exports) == 1 else f"{name}, {len(exports)} files one below the other"
+    trace = trace_of_table(_joined([export for _, export in exports]), name, where, columns, gaps, bad_lines)
     if trace is None:
         raise BadInput("no column holds times that are known, name it by `time_column`", name)
     notes = [f"{len(exports)} files, one below the other"] if len(exports) > 1 else []
     if left_out:
         notes.append(f"{len(left_out)} other files not read: {', '.join(f'{n} ({why})' for n, why in left_out[:5])}")
     return replace(trace, notes=(*trace.notes, *notes))
+
+
+def _joined(exports: Sequence[Export]) -> Export:
+    """One table below the other. Lines are counted through, as where the files had been joined."""
+    first, *others = exports
+    if not others:
+        return first
+    columns = {key: [value for export in exports for value in export.columns[key]] for key in first.columns}
+    lines: list[int] = []
+    bad: list[tuple[int, str]] = []
+    before = 0
+    for export in exports:
+        own = export.lines or range(1, len(next(iter(export.columns.values()))) + 1)
+        lines += [before + line for line in own]
+        bad += [(before + line, what) for line, what in export.bad]
+        before = max([*lines[-1:], *(line for line, _ in bad[-1:])])
+    skipped = [what for export in exports for what in export.skipped]
+    return replace(first, columns=columns, lines=lines if first.lines else None, bad=bad, skipped=skipped)
 
 
 def _has_times(export: Export) -> bool:

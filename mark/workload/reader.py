@@ -10,6 +10,7 @@ from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from mark.workload.accesslog import LogReading, is_log, log_fault, log_file, read_logs
 from mark.workload.arrivals import read_arrivals
+from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
 from mark.workload.exports import is_parquet
@@ -32,6 +33,7 @@ def open_trace(
     seed: int = 0,
     log_filter: tuple[str, str] | None = None,
     columns: TableColumns = RECOGNISED,
+    skip_bad_lines: BadLines = DEFAULT,
 ) -> Trace:
     """A trace by name: a file, a folder or a pattern of files, a pipe (`-`), `synthetic:NAME?...` or
     `cloudwatch:NAMESPACE/METRIC?...`.
@@ -39,7 +41,8 @@ def open_trace(
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
     generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
     (see `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`),
-    and make a table of any file. Raises BadInput, one line naming file, line and value, for what cannot be used.
+    and its times logs, too: other columns make a table of any file. No more lines of logs and tables are left out than
+    `skip_bad_lines` allows. Raises BadInput, one line naming file, line and value, for what cannot be used.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
@@ -54,7 +57,7 @@ def open_trace(
         return trace
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
-    how = _log_reading(log_filter, columns)
+    how = LogReading(log_filter, columns.time, columns.times, skip_bad_lines)
     path = Path(spec)
     if is_pattern(spec):
         return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
@@ -67,12 +70,8 @@ def open_trace(
 
 def kept_pipe(spec: str, log_filter: tuple[str, str] | None = None, columns: TableColumns = RECOGNISED) -> Path | None:
     """The temporary file with what comes through a pipe of this name; None where it is no pipe. Raises BadInput."""
-    how = _log_reading(log_filter, columns)
+    how = LogReading(log_filter, columns.time, columns.times)
     return from_pipe(spec, PipeLimits(lambda head: head.startswith(b"t_seconds") or is_log(head, how)))
-
-
-def _log_reading(log_filter: tuple[str, str] | None, columns: TableColumns) -> LogReading:
-    return LogReading(log_filter, columns.time, columns.time_format, columns.time_zone, columns.bad_lines)
 
 
 def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
@@ -91,8 +90,8 @@ def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) ->
         raise BadInput("the file is empty", str(path))
     header = shown(block.split(b"\n", 1)[0]).strip()
     named = tuple(column.strip() for column in header.split(","))
-    if how.log_filter is not None and named[0] == "t_seconds":
-        raise _no_log(str(path))
+    if named[0] == "t_seconds" and (how.log_filter is not None or columns.said):
+        return _table(path, columns, gaps, how)
     if named == COLUMNS:
         return read_counts(path, gaps)
     if named[0] == "t_seconds" and "count" not in named:
@@ -110,7 +109,7 @@ def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) ->
 def _table(path: Path, columns: TableColumns, gaps: str, how: LogReading) -> Trace:
     if how.log_filter is not None:
         raise _no_log(str(path))
-    table = read_table(path, columns, gaps)
+    table = read_table(path, columns, gaps, how.bad_lines)
     if table is None:
         what = "neither a trace, an access log nor a table with a column of times that is known (see docs/traces.md)"
         raise BadInput(what, str(path))

@@ -173,6 +173,14 @@ def _micros(year: Micros, month: Micros, day: Micros, hour: Micros, minute: Micr
 # -- wall clocks -------------------------------------------------------------------------------------------------------
 
 
+def zone_named(name: str) -> ZoneInfo:
+    """Raises BadInput for an unknown zone."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise BadInput("no such time zone, write it as Europe/Berlin or UTC", "time_zone", name) from None
+
+
 class ZoneClock:
     """Times on the clock of a zone, to UTC, in the order of the lines.
 
@@ -181,11 +189,7 @@ class ZoneClock:
     """
 
     def __init__(self, zone: str) -> None:
-        try:
-            self._zone = ZoneInfo(zone)
-        except (KeyError, ValueError, OSError):
-            raise BadInput("no such time zone, write it as Europe/Berlin", "time_zone", zone) from None
-        self._name = zone
+        self._zone, self._name = zone_named(zone), zone
         self._last: int | None = None
         self.twice = 0  # lines within hours that the clock showed twice
 
@@ -224,7 +228,7 @@ def _offset(zone: ZoneInfo, local_us: int, fold: int) -> int:
 
 
 # One zone for each rule by which clocks are changed.
-_CHANGING = (
+CHANGING = (
     *("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "America/Santiago", "Australia/Sydney"),
     *("Australia/Lord_Howe", "Pacific/Auckland", "Asia/Jerusalem", "Africa/Cairo"),
 )
@@ -259,7 +263,7 @@ def changed_clock(local: Micros) -> tuple[int, str] | None:
 
 
 def _zone_of_jump(before: int, after: int) -> str | None:
-    for name in _CHANGING:
+    for name in CHANGING:
         zone = ZoneInfo(name)
 
         def change(quarter: int, zone: ZoneInfo = zone) -> int:

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import zstandard
 
 from mark.workload.tables import TableColumns
+from mark.workload.times import TimeForm
 from tests.workload.files import ALB_LINE
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -192,7 +193,7 @@ def made_log(folder: Path, seed: int, most: int = 400) -> MadeLog:
             files.append(_dirty(piece, head, line, rng, dirt))
     path = _written(folder, files, rng)
     what = f"seed {seed}: {name}, {requests} requests, {disorder}, {len(files)} files, zone {zone}, {sorted(set(dirt))}"
-    return MadeLog(path, TableColumns(time_zone=zone), requests, came, step_s, what)
+    return MadeLog(path, TableColumns(times=TimeForm(zone=zone)), requests, came, step_s, what)
 
 
 def _disordered(texts: list[str], disorder: str, rng: Random) -> list[list[str]]:

@@ -16,6 +16,7 @@ from mark.workload.accesslog import LogReading, log_file
 from mark.workload.bad_lines import BadLines
 from mark.workload.reader import open_trace
 from mark.workload.tables import TableColumns
+from mark.workload.times import TimeForm
 from tests.workload.files import alb_line, arrivals, written
 
 CASES = Path(__file__).with_name("cases")
@@ -204,6 +205,31 @@ def test_a_server_s_word_on_an_error_is_no_request(tmp_path: Path) -> None:
     assert open_trace(written(tmp_path, "".join(lines), "a.log")).rows == 100
 
 
+def test_the_line_that_was_read_names_format_and_losses(tmp_path: Path) -> None:
+    written(tmp_path, "".join([*GOOD[:150], "?\n"]), "a.log")
+    written(tmp_path, "".join(GOOD[150:]), "b.log")
+    written(tmp_path, "how it was exported\n", "README")
+    read = "Common or Combined Log Format, 2 files, 1 other file not read, 1 of 301 lines left out"
+    trace = open_trace(str(tmp_path))
+    assert (trace.read_as, trace.read) == (read, f"read 300 requests in 5 minutes, 1/s; {read}")
+    only = open_trace(str(tmp_path / "b.log"), log_filter=("host", "192.0.2.1"))
+    assert only.read.endswith(f"; Common or Combined Log Format, {150 - only.rows} requests filtered out")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_log_is_read_in_the_encodings_of_windows(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.log").write_bytes("".join(GOOD).encode(encoding))
+    assert open_trace(str(tmp_path / "a.log")).rows == 300
+
+
+def test_what_no_log_has_makes_a_table_of_it(tmp_path: Path) -> None:
+    """The option would be passed over otherwise."""
+    path = written(tmp_path, "".join(GOOD), "a.log")
+    for columns in (TableColumns(series="sum"), TableColumns(decimal="comma"), TableColumns(unit="count")):
+        with pytest.raises(BadInput):
+            open_trace(path, columns=columns)
+
+
 def test_a_header_in_between_may_name_other_columns(tmp_path: Path) -> None:
     other = "".join(f"/x 200 {clock(T0 + k, '%H:%M:%S %Y-%m-%d')}\n" for k in range(100, 200))
     text = W3C + "".join(map(iis, range(100))) + "#Fields: cs-uri-stem sc-status time date\n" + other
@@ -216,11 +242,11 @@ def test_too_many_bad_lines_are_refused_with_the_way_out(tmp_path: Path) -> None
     message = r"a.log line 151: 6 of 306 lines are no requests of its format; `skip_bad_lines` 1.97% leaves them out"
     with pytest.raises(BadInput, match=message):
         open_trace(path)
-    for enough in (BadLines(0.0197, share=True), BadLines(6, share=False)):
-        assert open_trace(path, columns=TableColumns(bad_lines=enough)).rows == 300
-    for short in (BadLines(5, share=False), BadLines(0.0, share=True)):
+    for enough in (BadLines(0.0197), BadLines(most=6)):
+        assert open_trace(path, skip_bad_lines=enough).rows == 300
+    for short in (BadLines(most=5), BadLines(0.0)):
         with pytest.raises(BadInput, match="6 of 306"):
-            open_trace(path, columns=TableColumns(bad_lines=short))
+            open_trace(path, skip_bad_lines=short)
 
 
 REFUSED = {
@@ -282,11 +308,11 @@ def test_a_time_format_reads_what_is_not_known(tmp_path: Path) -> None:
     path = written(tmp_path, "".join([*lines[:50], "01.05.2026 10.00.00 starting\n", *lines[50:]]), "a.log")
     with pytest.raises(BadInput):
         open_trace(path)
-    trace = open_trace(path, columns=TableColumns(time_format="%d.%m.%Y %H.%M.%S"))
+    trace = open_trace(path, columns=TableColumns(times=TimeForm("%d.%m.%Y %H.%M.%S")))
     assert (trace.rows, trace.duration_s) == (200, 200.0)
     for wrong, message in (("%d.%m.%Q %H", "unknown directive %Q"), ("%d.%m. %H.%M.%S", "needs a year")):
         with pytest.raises(BadInput, match=message):
-            open_trace(path, columns=TableColumns(time_format=wrong))
+            open_trace(path, columns=TableColumns(times=TimeForm(wrong)))
 
 
 def local_log(folder: Path, began: datetime, zone: str, seconds: int, step: int) -> tuple[str, list[float]]:
@@ -312,17 +338,17 @@ def local_log(folder: Path, began: datetime, zone: str, seconds: int, step: int)
 )
 def test_local_times_are_read_on_the_clock_of_their_zone(tmp_path: Path, began: datetime, zone: str) -> None:
     path, came = local_log(tmp_path, began, zone, 8 * 3600, 20)
-    trace = open_trace(path, columns=TableColumns(time_zone=zone))
+    trace = open_trace(path, columns=TableColumns(times=TimeForm(zone=zone)))
     np.testing.assert_allclose(arrivals(trace, 0.0, trace.duration_s), np.array(came) - came[0], atol=1e-6)
     assert trace.began_s == came[0]
     assert any(f"read on the clock of {zone}" in note for note in trace.notes)
 
 
 def test_a_time_format_makes_no_log_of_a_table(tmp_path: Path) -> None:
-    said = TableColumns(time_format="%d.%m.%Y %H:%M")
+    said = TableColumns(times=TimeForm("%d.%m.%Y %H:%M"))
     for row in ("{},5000", "{},GET /x,5000"):
         text = "".join(row.format(clock(T0 + 60 * k, "%d.%m.%Y %H:%M")) + "\n" for k in range(30))
-        log = log_file(Path(written(tmp_path, "time,requests\n" + text)), LogReading(time_format=said.time_format))
+        log = log_file(Path(written(tmp_path, "time,requests\n" + text)), LogReading(times=said.times))
         assert log is None
 
 
@@ -339,7 +365,7 @@ def test_clocks_that_were_set_ask_for_their_zone(tmp_path: Path, began: datetime
     with pytest.raises(BadInput, match=at) as refused:
         open_trace(path)
     assert "say `time_zone`, UTC if they are not" in str(refused.value)
-    assert open_trace(path, columns=TableColumns(time_zone="UTC")).rows == len(came)
+    assert open_trace(path, columns=TableColumns(times=TimeForm(zone="UTC"))).rows == len(came)
 
 
 def test_local_times_of_other_days_ask_nothing(tmp_path: Path) -> None:
@@ -352,9 +378,9 @@ def test_local_times_of_other_days_ask_nothing(tmp_path: Path) -> None:
 def test_a_time_that_no_clock_showed_is_refused(tmp_path: Path) -> None:
     path, _ = local_log(tmp_path, datetime(2026, 3, 29, 0, tzinfo=UTC), "UTC", 4 * 3600, 60)
     with pytest.raises(BadInput, match=r"time_zone: the clock never showed 2026-03-29 02:00:00 there"):
-        open_trace(path, columns=TableColumns(time_zone="Europe/Berlin"))
+        open_trace(path, columns=TableColumns(times=TimeForm(zone="Europe/Berlin")))
     with pytest.raises(BadInput, match="no such time zone"):
-        open_trace(path, columns=TableColumns(time_zone="Europe/Berln"))
+        open_trace(path, columns=TableColumns(times=TimeForm(zone="Europe/Berln")))
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
@@ -448,6 +474,16 @@ def test_tables_of_a_folder_are_one_below_the_other(tmp_path: Path) -> None:
     written(tmp_path, "time,hits\n2026-05-03T00:00:00Z,5\n2026-05-03T01:00:00Z,5\n", "day3.csv")
     with pytest.raises(BadInput, match="tables of different columns"):
         open_trace(str(tmp_path))
+
+
+def test_bad_lines_of_tables_in_a_folder_are_counted_through(tmp_path: Path) -> None:
+    for day in (1, 2):
+        rows = [f"2026-05-0{day}T{hour:02}:00:00Z,{100 + hour}\n" for hour in range(24)]
+        rows[10 * day] += "cut\n"
+        written(tmp_path, "time,requests\n" + "".join(rows), f"day{day}.csv")
+    with pytest.raises(BadInput, match=r"2 files one below the other: 2 of 50 lines .* is line 13, expected 2 columns"):
+        open_trace(str(tmp_path))
+    assert open_trace(str(tmp_path), skip_bad_lines=BadLines(most=2)).rows == 48
 
 
 def test_a_broken_table_of_a_folder_is_not_passed_over(tmp_path: Path) -> None:

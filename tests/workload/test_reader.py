@@ -49,7 +49,7 @@ HEAD = "t_seconds,count\n"
         ("t_seconds\n0\n1e12\n", "spans more than ten years"),
         (
             "time,requests\n0,1\n",
-            r"no column holds times that are known, name it by `time_column` \(text with commas\)$",
+            r"no column holds times that are known, name it by `time_column`, its form by `time_format`",
         ),
         ("0,1\n60,2\n", "neither a trace"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "binary data"),
