@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
         return _pipeline(args)
     refuse_pipeline_options(args)
     with progress("bounding") as bar:
-        at_zero, within_slo, requests = bound(request_from(args, bar))
-    data = bound_json(args.service, args.trace, requests, at_zero, within_slo)
-    deliver(data, args.json, lambda: bound_table(at_zero, within_slo, requests))
+        at_zero, within_slo, requests, read = bound(request_from(args, bar))
+    data = bound_json(args.service, args.trace, requests, at_zero, within_slo, read)
+    deliver(data, args.json, lambda: bound_table(at_zero, within_slo, requests, read))
     return 0
 
 

@@ -176,6 +176,8 @@ class _Parser(argparse.ArgumentParser):
             known = [option for parser in given for option in parser._option_string_actions]
             words = message.removeprefix(_UNKNOWN).split()
             message = _UNKNOWN + ", ".join(word + did_you_mean(word.split("=")[0], known) for word in words)
+            if any(map(os.path.isfile, words)):
+                message += "; several files are one TRACE as a quoted pattern, 'logs/*.gz'"
         elif message.startswith(_MISSING) and (typos := self._typos(message.removeprefix(_MISSING).split(", "))):
             message = _UNKNOWN + ", ".join(typos)
         elif found := _CHOICE.search(message):
@@ -220,7 +222,12 @@ def _run(argv: Sequence[str]) -> int:
         return 0
     refuse_overwriting(args)
     run: Callable[[argparse.Namespace], int] = args.run
-    return run(args)
+    if not hasattr(args, "skip_bad_lines"):
+        return run(args)
+    from mark.cli.reading import kept_pipe  # here: most of what a command without traffic does not need
+
+    with kept_pipe(args):
+        return run(args)
 
 
 def _failed(message: str, code: int) -> int:

@@ -8,16 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mark.domain.errors import BadInput
-
-_LINE_EVERY_S = 10.0
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
@@ -65,27 +63,85 @@ def cores() -> int:
 
 @contextmanager
 def progress(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, fed with the share done; where stderr is no terminal a line every ten seconds."""
+    """Show the share done on stderr: a bar on a terminal, else a line every ten seconds."""
     if not sys.stderr.isatty():
-        yield _lines(label, clock)
+        lines = _Lines(clock)
+        yield lambda share: lines.say(f"{label}: {share:.0%}")
         return
-    parts = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         task = bar.add_task(label, total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
 
-def _lines(label: str, clock: Callable[[], float]) -> Callable[[float], None]:
-    told_s = clock()
+class ReadingShown:
+    """Shows how far the reading of a trace is, in bytes and bytes a second; a short reading is not shown."""
 
-    def tell(share: float) -> None:
-        nonlocal told_s
-        if (now_s := clock()) - told_s >= _LINE_EVERY_S:
-            told_s = now_s
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines = _Lines(clock)
+        self._done, self._began_s = 0, clock()
+        self._shown: ExitStack | None = None
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __call__(self, done: int, total: int) -> None:
+        """`total` is 0 where it is not known."""
+        now_s = self._clock()
+        if done < self._done:  # another file
+            self._end()
+            self._began_s = now_s
+            self._lines = _Lines(self._clock)
+        self._done = done
+        rate = done / 1e6 / max(now_s - self._began_s, 1e-3)
+        of = f" of {total / 1e6:,.0f}" if total else ""
+        text = f"reading {done / 1e6:,.0f}{of} MB, {rate:,.0f} MB/s"
+        if not sys.stderr.isatty():
+            self._lines.say(text)
+            return
+        if self._bar is None and now_s - self._began_s > _SHORT_S:
+            self._shown = ExitStack()
+            self._bar = _open_bars[-1] if _open_bars else self._shown.enter_context(_bar())
+            self._task = self._bar.add_task(text, total=total or None)
+            self._shown.callback(self._bar.remove_task, self._task)
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, completed=done)
+        if total and done >= total:
+            self._end()
+
+    def _end(self) -> None:
+        if self._shown is not None:
+            self._shown.close()
+        self._shown = self._bar = None
+
+
+class _Lines:
+    """Lines on stderr, one every ten seconds at most, the first after ten."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._last_s = clock, clock()
+
+    def say(self, text: str) -> None:
+        now_s = self._clock()
+        if now_s - self._last_s >= _EVERY_S:
+            self._last_s = now_s
             with suppress(OSError, ValueError):  # a log that is gone must not end the work
-                print(f"mark: {label}, {share:.0%} done", file=sys.stderr, flush=True)
+                print(text, file=sys.stderr, flush=True)
 
-    return tell
+
+_EVERY_S = 10.0
+_SHORT_S = 1.0
+_open_bars: list[Progress] = []  # of one terminal, where only one can be drawn at a time
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    parts = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        _open_bars.append(bar)
+        try:
+            yield bar
+        finally:
+            _open_bars.remove(bar)
 
 
 def _plain(value: Any) -> Any:

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if at_s is None:
         at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
     planned = plan_service_once(request, at_s, args.running)
-    explained = explain(planned.plan, planned.context, at_s, slo_prices(planned))
+    explained = explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read)
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mark.cli.arguments import GAPS, field_value
-from mark.workload.tables import UNITS, TableColumns
+from mark.cli.output import ReadingShown
+from mark.domain.errors import BadInput
+from mark.workload import reader
+from mark.workload.bad_lines import DEFAULT, BadLines
+from mark.workload.blocks import watched
+from mark.workload.meanings import UNITS
+from mark.workload.tables import DECIMALS, TableColumns
+from mark.workload.times import TimeForm
 
 
 def add_reading(parser: argparse._ActionsContainer) -> None:
@@ -15,12 +24,48 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--time-column", metavar="NAME", help="of a table (default: recognised)")
     parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
     parser.add_argument("--count-unit", choices=UNITS, help="what that column holds (default: recognised)")
+    parser.add_argument("--series", metavar="NAME|sum", help="of a table with several series; sum: all of them")
+    parser.add_argument(
+        "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel"
+    )
+    parser.add_argument("--time-zone", metavar="ZONE", help="of clocks without a zone, as Europe/Berlin (default: UTC)")
+    parser.add_argument("--decimal", choices=DECIMALS, help="the decimal sign of a table (default: recognised)")
+    parser.add_argument(
+        "--skip-bad-lines",
+        type=_bad_lines,
+        default=DEFAULT,
+        metavar="N|P%",
+        help="how many lines that cannot be read may be left out (default: 1%%)",
+    )
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
-    """As `open_trace` takes it."""
-    columns = TableColumns(args.time_column, args.count_column, args.count_unit)
-    return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns}
+    """As `open_trace` takes it; how far the reading is will be shown."""
+    times = TimeForm(args.time_format, args.time_zone)
+    columns = TableColumns(args.time_column, args.count_column, args.count_unit, args.series, times, args.decimal)
+    watched.set(ReadingShown())
+    return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns, "skip_bad_lines": args.skip_bad_lines}
+
+
+@contextmanager
+def kept_pipe(args: argparse.Namespace) -> Iterator[None]:
+    """Where the trace is a pipe, put a file with its content in its place: processes that simulate open it as well.
+
+    Errors name the pipe.
+    """
+    spec = getattr(args, "trace", None)
+    if not hasattr(args, "skip_bad_lines") or not isinstance(spec, str):
+        yield
+        return
+    options = reading(args)
+    path = reader.kept_pipe(spec, options["log_filter"], options["columns"])
+    args.trace = spec if path is None else str(path)
+    try:
+        yield
+    except BadInput as error:
+        if path is None:
+            raise
+        raise BadInput(error.what, error.where.replace(str(path), spec), error.value) from error.__cause__
 
 
 def as_options(args: argparse.Namespace) -> list[str]:
@@ -28,7 +73,16 @@ def as_options(args: argparse.Namespace) -> list[str]:
     found = [] if args.gaps == "bridge" else ["--gaps", args.gaps]
     if args.log_filter is not None:
         found += ["--log-filter", "=".join(args.log_filter)]
-    for name in ("time_column", "count_column", "count_unit"):
+    if args.skip_bad_lines != DEFAULT:
+        found += ["--skip-bad-lines", str(args.skip_bad_lines)]
+    for name in ("time_column", "count_column", "count_unit", "series", "time_format", "time_zone", "decimal"):
         if (value := getattr(args, name)) is not None:
             found += [f"--{name.replace('_', '-')}", value]
     return found
+
+
+def _bad_lines(text: str) -> BadLines:
+    try:
+        return BadLines.parse(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(f"{error.what}, not {text!r}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.words import count, percent, usd
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mark.bounds.pipeline_bound import PipelineBound
 
 
-def bound_table(at_zero: Bound, within_slo: Bound, requests: int) -> RenderableType:
+def bound_table(at_zero: Bound, within_slo: Bound, requests: int, read: str = "") -> RenderableType:
     table = columns("late requests allowed", "at least", "instances", "functions", "$ per million", "by functions")
     for bound in (at_zero, within_slo):
         known = bound.usd is not None
@@ -32,6 +32,7 @@ def bound_table(at_zero: Bound, within_slo: Bound, requests: int) -> RenderableT
         else "No policy that answers every request pays less, however well it forecasts."
     )
     return page(
+        *what_was_read(read),
         text(f"The least possible bill for {count(requests)} requests, with perfect foresight", "bold"),
         table,
         *sentences([words]),
@@ -39,11 +40,13 @@ def bound_table(at_zero: Bound, within_slo: Bound, requests: int) -> RenderableT
     )
 
 
-def bound_json(service: str, trace: str, requests: int, at_zero: Bound, within_slo: Bound) -> dict[str, Any]:
+def bound_json(
+    service: str, trace: str, requests: int, at_zero: Bound, within_slo: Bound, read: str = ""
+) -> dict[str, Any]:
     return {
         "schema": 1,
         "service": service,
-        "trace": {"name": trace, "requests": requests},
+        "trace": {"name": trace, "requests": requests, "read": read},
         "bound_usd": at_zero.usd,
         "bounds": [proven_json(bound) for bound in (at_zero, within_slo)],
     }

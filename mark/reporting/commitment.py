@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.words import HOURS_PER_MONTH, dollars, duration, percent, usd
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def commitment_table(
     short = f"{duration(length_s)} is a short look at a year; simulate weeks before you commit"
     today = ", ".join(f"{count} {name}" for name, count in committed.items())
     return page(
+        *what_was_read(result.trace.read),
         text(f"{result.service}: commitment that {duration(length_s)} of {result.trace.name} justifies", "bold"),
         *([table] if advice else []),
         *sentences(_sentences(result, advice)),

@@ -12,7 +12,7 @@ from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, wei
 from mark.planning.port import PlanningContext
 from mark.planning.prices import prices_of
 from mark.profiling.policy import paper_window_s
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Explanation:
     committed_usd_per_hour: float = 0.0
     price_list: PriceList = _UNKNOWN
     other_slos: Sequence[SloPrice] = ()
+    read: str = ""  # what was read of the trace, in words
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed
@@ -64,6 +65,7 @@ class Explanation:
             "schema": 1,
             "service": self.service,
             "at_s": self.at_s,
+            "trace": {"read": self.read},
             "forecast": believed,
             "targets": [asdict(target) for target in self.plan.targets],
             "standbys": [asdict(target) for target in self.plan.standbys],
@@ -87,8 +89,10 @@ class Explanation:
         }
 
 
-def explain(plan: Plan, context: PlanningContext, at_s: float, other_slos: Sequence[SloPrice] = ()) -> Explanation:
-    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace."""
+def explain(
+    plan: Plan, context: PlanningContext, at_s: float, other_slos: Sequence[SloPrice] = (), read: str = ""
+) -> Explanation:
+    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, `read` what it is."""
     resolved = context.resolved
     offers = dict(zip((offer.name for offer in resolved.offers), resolved.candidates, strict=True))
     return Explanation(
@@ -110,6 +114,7 @@ def explain(plan: Plan, context: PlanningContext, at_s: float, other_slos: Seque
         resolved.committed_usd_per_hour,
         prices_of(plan, context),
         other_slos,
+        read,
     )
 
 
@@ -137,6 +142,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         others = [text(head, "bold"), _choices(weighed)]
     believed = ["This policy makes no forecast."] if weighed is None else [believed_words(weighed.belief)]
     return page(
+        *what_was_read(explained.read),
         text(f"{explained.service}: the plan at {number(explained.at_s, 0)} s", "bold"),
         *sentences(believed),
         wanted if wanted.row_count else text("Nothing is to run, and nothing does."),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import listed, notes
 from mark.reporting.words import count, dollars, duration, latency, number, per_month, percent, usd
@@ -59,7 +59,13 @@ def frontier_table(found: Frontier) -> RenderableType:
     for name, *cells in _steps(found):
         steps.add_row(text(name), *cells)
     tables = [table, steps] if steps.row_count else [table]
-    return page(text(_headline(found), "bold"), *tables, *sentences(takeaways(found)), *small_print(_notes(found)))
+    return page(
+        *what_was_read(found.any_result.trace.read if found.any_result is not None else ""),
+        text(_headline(found), "bold"),
+        *tables,
+        *sentences(takeaways(found)),
+        *small_print(_notes(found)),
+    )
 
 
 def render_frontier(found: Frontier) -> str:

@@ -31,6 +31,11 @@ def sentences(lines: Iterable[str]) -> list[RenderableType]:
     return [text(line, "" if place else "bold") for place, line in enumerate(lines)]
 
 
+def what_was_read(words: str) -> list[RenderableType]:
+    """The first line of an answer that rests on a trace; nothing where the trace was generated."""
+    return [text(words, "dim")] if words else []
+
+
 def small_print(lines: Iterable[str]) -> list[RenderableType]:
     """Notes, an empty line before them; nothing when there are none."""
     shown = [text(f"note: {line}", "dim") for line in lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.bound import proven_json
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.words import count, milliseconds, percent, usd
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def pipeline_bound_table(bounded: BoundedPipeline) -> RenderableType:
         f"The least possible bill of {bounded.config.name} for {count(bounded.queries)} queries, with perfect foresight"
     )
     return page(
+        *what_was_read(bounded.read),
         text(title, "bold"),
         table,
         *([_stages(bounded.within_slo)] if bounded.within_slo.usd is not None else []),
@@ -52,7 +53,7 @@ def pipeline_bound_json(service: str, bounded: BoundedPipeline) -> dict[str, Any
     return {
         "schema": 1,
         "service": service,
-        "trace": {"name": bounded.trace, "requests": bounded.queries},
+        "trace": {"name": bounded.trace, "requests": bounded.queries, "read": bounded.read},
         "shared": bounded.shared,
         "bound_usd": bounded.at_zero.usd,
         "bounds": [

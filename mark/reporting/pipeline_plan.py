@@ -13,7 +13,7 @@ from mark.pipelines.estimate import usd_per_hour, with_more
 from mark.pipelines.judge import CONFIDENCE
 from mark.pipelines.plan import MOST_HEADROOM
 from mark.reporting.graph import drawn
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.words import HOURS_PER_MONTH, count, dollars, duration, milliseconds, number, percent, rate, usd
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
     plan = planned.plan
     graph = zip(drawn(plan.pipeline), plan.pipeline.names, strict=True)
     return page(
+        *what_was_read(planned.read),
         *sentences(headline(planned)),
         text(""),
         *[text(f"{left} {name}") for left, name in graph],
@@ -61,6 +62,7 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
         "priced": planned.priced,
         "window": {
             "trace": planned.trace,
+            "read": planned.read,
             "searched_from_s": planned.at_s,
             "searched_until_s": planned.until_s,
             "start_s": window.start_s,

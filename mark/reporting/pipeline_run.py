@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.takeaway import share_shown
 from mark.reporting.words import count, dollars, duration, latency, milliseconds, number, per_month, percent, rate, usd
 
@@ -56,6 +56,7 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
         regret = f"none: {why}" if run.regret is None else f"{number(run.regret)} x the bound"
         table.add_row("Bound", usd(run.bound_usd), f"no fleet keeps the promise for less; regret {regret}")
     return page(
+        *what_was_read(run.read),
         _headline(run),
         text(f"policy {run.policy}, planned on {_planned_on(run)}"),
         table,
@@ -69,7 +70,13 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
 def pipeline_compare_table(runs: Mapping[str, PipelineRun]) -> RenderableType:
     """Policies side by side, then the words."""
     first = next(iter(runs.values()))
-    return page(_headline(first), _outcomes(runs), *sentences(_takeaway(runs)), *small_print(_notes(runs)))
+    return page(
+        *what_was_read(first.read),
+        _headline(first),
+        _outcomes(runs),
+        *sentences(_takeaway(runs)),
+        *small_print(_notes(runs)),
+    )
 
 
 def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
@@ -81,6 +88,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
         "seed": run.seed,
         "prices": run.prices,
         "trace": run.trace,
+        "read": run.read,
         "start_s": run.start_s,
         "duration_s": run.duration_s,
         "planned_on": {"start_s": run.planned_on.start_s, "duration_s": run.planned_on.duration_s},

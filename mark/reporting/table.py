@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.attribution import attribution_table
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.takeaway import (
     MARKETS,
     best,
@@ -47,8 +47,10 @@ def compare_table(
 ) -> RenderableType:
     """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
     above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy."""
+    first = next(iter(results.values()))
     return page(
-        _headline(next(iter(results.values()))),
+        *what_was_read(first.trace.read),
+        _headline(first),
         _outcomes(results),
         *small_print(footnotes(results)),
         text("The bill by market ($)", "bold"),
@@ -125,6 +127,7 @@ def simulate_table(result: SimulationResult) -> RenderableType:
     )
     title = f"policy {result.policy}" + (f", forecasts by {forecasters(result)}" if result.predictor else "")
     return page(
+        *what_was_read(result.trace.read),
         _headline(result),
         text(title),
         table,

@@ -29,6 +29,7 @@ from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ModelReference, PipelineOptions, ServiceOptions, StageOptions, pipeline_text, service_text
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
+from mark.workload.bad_lines import BadLines
 from mark.workload.tables import TableColumns
 
 # Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
@@ -87,6 +88,7 @@ class RunOptions(TypedDict, total=False):
     count_column: str | None
     count_unit: str | None
     columns: TableColumns
+    skip_bad_lines: BadLines
     no_bound: bool
     with_bound: bool
     progress: Callable[[float], None] | None
@@ -291,7 +293,9 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
         planned = plan_service_once(request, at_s, fleet)
-        return cast("PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned)))
+        return cast(
+            "PlanT", explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read)
+        )
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
         """Serve on this machine, until it is interrupted; options are those of `mark serve`, as `max_batch=32`.

@@ -27,15 +27,15 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
     )
 
 
-def bound(request: RunRequest) -> tuple[Bound, Bound, int]:
-    """The lower bound with no late request, with (1 - SL_min) of them late, and the number of requests."""
+def bound(request: RunRequest) -> tuple[Bound, Bound, int, str]:
+    """The lower bound with no late request and with (1 - SL_min) of them late; the requests; what was read."""
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)
     at_zero, within_slo = (
         with_extras(lower_bound(problem, late), inputs, total)
         for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
     )
-    return at_zero, within_slo, total
+    return at_zero, within_slo, total, inputs.trace.read
 
 
 def drawn_problem(inputs: Inputs) -> tuple[BoundProblem, int]:

@@ -19,6 +19,7 @@ from mark.models.registry_place import pinned
 from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
+from mark.workload.bad_lines import BadLines
 from mark.workload.reader import open_trace
 from mark.workload.tables import TableColumns
 from mark.workload.trace import Part, Trace, drawn_load
@@ -113,6 +114,7 @@ class TraceQuery:
     seed: int
     log_filter: tuple[str, str] | None
     columns: TableColumns
+    skip_bad_lines: BadLines
 
     def open(self) -> Trace:
         return open_trace(
@@ -123,6 +125,7 @@ class TraceQuery:
             seed=self.seed,
             log_filter=self.log_filter,
             columns=self.columns,
+            skip_bad_lines=self.skip_bad_lines,
         )
 
 
@@ -135,6 +138,7 @@ def trace_query(request: RunRequest) -> TraceQuery:
         request.seed,
         request.log_filter,
         request.columns,
+        request.skip_bad_lines,
     )
 
 

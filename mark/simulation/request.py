@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mark.domain.slo import Slo
+from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.tables import RECOGNISED, TableColumns
 
 
@@ -46,6 +47,7 @@ class RunRequest:
     spot_first_hour_free: bool = False
     log_filter: tuple[str, str] | None = None
     columns: TableColumns = RECOGNISED  # of a trace that is a table
+    skip_bad_lines: BadLines = DEFAULT
     sensitivity: Sensitivity = Sensitivity()
     with_bound: bool = True
     explain: bool = False  # keep what every decision was weighed against

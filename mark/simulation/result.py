@@ -22,6 +22,7 @@ class TraceInfo:
     name: str
     requests: int
     duration_s: float
+    read: str = ""  # what was read of the whole trace, in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,7 +365,7 @@ class Simulation:
             predictor="" if self._predictor is None else self._predictor.name,
             predictors=dict(sorted(self._controller.predictors.items())),
             seed=self._seed,
-            trace=TraceInfo(inputs.trace.name, requests.total, self._end_s),
+            trace=TraceInfo(inputs.trace.name, requests.total, self._end_s, inputs.trace.read),
             slo=inputs.service.slo,
             requests=requests,
             slo_result=slo_result,

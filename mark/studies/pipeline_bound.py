@@ -37,6 +37,7 @@ class BoundedPipeline:
     at_zero: PipelineBound
     within_slo: PipelineBound
     notes: tuple[str, ...]
+    read: str = ""  # what was read of the trace, in words
 
 
 def bound_pipeline(
@@ -67,6 +68,7 @@ def bound_pipeline(
         problem.shared,
         at_zero,
         within_slo,
+        read=opened.trace.read,
         notes=(
             f"prices of {opened.catalog.priced}",
             *seen,

@@ -52,6 +52,7 @@ class PlannedPipeline:
     skipped: Mapping[str, Mapping[str, str]]  # by stage: what it cannot run on, and why
     priced: str  # the catalogue, its region and the day of its prices
     notes: tuple[str, ...]
+    read: str = ""  # what was read of the trace, in words
 
 
 def plan_pipeline_once(
@@ -90,6 +91,7 @@ def plan_pipeline_once(
         bound=_bound(plan, stages_that_share(config, pipeline, resolved), window.duration_s, shares_instances(config)),
         lineage=law,
         trace=trace.name,
+        read=trace.read,
         at_s=part.start_s,
         until_s=part.end_s,
         busiest=busiest,

@@ -81,6 +81,7 @@ class PipelineRun:
     notes: tuple[str, ...]
     bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
     names_functions: bool = False  # does the file name one for a stage?
+    read: str = ""  # what was read of the trace, in words
 
     @property
     def attainment(self) -> float:
@@ -170,6 +171,7 @@ def pipeline_run(
         planned_on,
         notes=(*_limits(config, outcome), *_unanswered(outcome.latency_s), *notes),
         names_functions=any(stage.functions for stage in config.stages),
+        read=trace.read,
     )
 
 

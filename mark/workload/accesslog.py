@@ -1,17 +1,15 @@
-"""Access logs: Application Load Balancer, and Common or Combined Log Format; one file or a folder of them.
+"""Access logs as traces: one file, or many that are merged by time.
 
-ALB lines carry the time at which the request came (`request_creation_time`, microseconds) but stand in the order in
-which they were answered, and each node of a balancer writes its own file. So arrivals are sorted again within a
-window of 15 minutes; a line that is later than that is counted, reported and left out.
-Format: AWS, "Access logs for your Application Load Balancer", section "Access log entries".
+Lines stand in the order of the answers, each node of a balancer writes its own file, and files are rotated and
+concatenated. So the times of all lines are sorted (see `ordered`), and no request is left out for being late. A line
+that is no request of the format is counted and named; more of them than `BadLines` allows refuse the log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from fnmatch import translate
 from pathlib import Path
 
@@ -21,96 +19,141 @@ from numpy.typing import NDArray
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
-from mark.workload.blocks import blocks, is_folder, shown
+from mark.workload.bad_lines import DEFAULT, BadLines
+from mark.workload.blocks import BOM, blocks, shown, watched
+from mark.workload.log_json import from_container, from_messages, has_messages, in_container, json_log
+from mark.workload.log_text import (
+    ADDRESSES,
+    ALB,
+    CLASSIC,
+    CONNECTIONS,
+    FIELDS,
+    NOTICE,
+    REQUEST_LIKE,
+    UNTIMED,
+    LogLines,
+    W3cLog,
+    text_format,
+)
+from mark.workload.ordered import Ordered
+from mark.workload.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
+from mark.workload.times import AS_WRITTEN, TimeForm
 from mark.workload.trace import Trace
 
 Mask = NDArray[np.bool_]
-Micros = NDArray[np.int64]  # microseconds since 1970
 
-_WINDOW_US = 15 * 60 * 1_000_000
-_MOST_MALFORMED = 0.01
-_MOST_LATE = 0.5
-_PEEK_LINES = 20
-# Elastic Load Balancing leaves this file in the bucket when logging is switched on.
-_NOT_LOGS = frozenset({"ELBAccessLogTestFile"})
-_DELIVERED = re.compile(r"_(\d{8}T\d{4})Z_")
-
-_TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
-# type time elb client target, three times, two status codes, two sizes; "request" "user_agent"; cipher protocol group;
-# "trace_id" "domain_name" "chosen_cert_arn"; priority; request_creation_time; what follows grows with the years.
-_ALB = re.compile(
-    rb"^(?:https?|h2|grpcs?|wss?) (?:[^ \n\"]++ ){11}" + _TEXT + rb" " + _TEXT + rb" (?:[^ \n\"]++ ){3}"
-    + rb" ".join([_TEXT] * 3) + rb" [^ \n\"]++ (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?: |$)",
-    re.MULTILINE,
-)  # fmt: skip
-# host ident user [time] "request" status bytes, and for Combined "referer" "agent". A user may hold blanks.
-_COMMON = re.compile(
-    rb"^[^ \n]++ [^ \n]++ [^\[\n]*+\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
-    + _TEXT
-    + rb" (?:\d{3}|-) (?:\d++|-)",
-    re.MULTILINE,
-)
-_MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
+HEAD = 1 << 16  # bytes of a file by which its format is recognised
+_LEAST_SHARE = 0.1  # of a file's first lines that are requests, for the file to be a log
+_LEAST_BEFORE = 10
+_MOST_BEFORE = 100  # lines of start-up before a file's first request
+_MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
+_MOST_NAMED = 5
+_SECOND_US = 1_000_000
+# Kubernetes' node logs, and docker compose's.
+_PREFIX = re.compile(rb"^(?:\d{4}-\S+ std(?:out|err) [FP] |[\w.-]+ +\| ?)", re.MULTILINE)
 
 
-class LogFormat(Enum):
-    ALB = "ALB access log"
-    COMMON = "Common or Combined Log Format"
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """What a user says of a log.
+
+    `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are passed over, as if
+    they were not there. `time_field` names the field of a JSON log. `times` says how the time of a line is written
+    (only forms of `strptime` concern logs), and whose clock shows a time that names no zone (else UTC).
+    """
+
+    log_filter: tuple[str, str] | None = None
+    time_field: str | None = None
+    times: TimeForm = AS_WRITTEN
+    bad_lines: BadLines = DEFAULT
 
 
-_PATTERNS = {LogFormat.ALB: _ALB, LogFormat.COMMON: _COMMON}
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a log, its format, and how its lines are unwrapped from objects or prefixes."""
 
-# What finds a field in one line (without its line feed), as the only group that takes part.
-_WORD = rb"[^ ]++"
-_TO_QUOTE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
-_QUOTED = b'"' + _TO_QUOTE + b'"'
-_HELD = rb'(?:([^ "]++)|"(' + _TO_QUOTE + rb')")'
-_ALB_LINE = (
-    "type time elb client:port target:port request_processing_time target_processing_time response_processing_time "
-    'elb_status_code target_status_code received_bytes sent_bytes "request" "user_agent" ssl_cipher ssl_protocol '
-    'target_group_arn "trace_id" "domain_name" "chosen_cert_arn" matched_rule_priority request_creation_time '
-    '"actions_executed" "redirect_url" "error_reason" "target:port_list" "target_status_code_list" "classification" '
-    '"classification_reason" conn_trace_id "transformed_host" "transformed_uri" "request_transform_status"'
-)
-_ALB_WORDS = [_QUOTED if name.startswith('"') else _WORD for name in _ALB_LINE.split()]
-_ALB_REQUEST = rb'(?:[^ ]++ ){12}"'
-# A user may hold blanks, or be missing.
-_COMMON_TIME = rb"[^ ]++ [^ ]++ [^\[]*+\[[^\]]*+\] "
-_COMMON_SIZES = _COMMON_TIME + _QUOTED + rb" [^ ]++ [^ ]++ "
-# After the quote that opens a request: `GET https://host:443/path?query HTTP/1.1` or `GET /path?query HTTP/1.1`.
-_SITE = rb'(?:\[[^\] "]*+\]|[^:/? "]++)'
-_METHOD = rb'([^ "]++)'
-_HOST = rb'[^ "]*+ [a-z]++://(' + _SITE + rb")"
-_PATH = rb'[^ "]*+ (?:[a-z]++://' + _SITE + rb'(?::\d++)?+)?+([^? "\\]++(?:\\.[^? "\\]*+)*+)'
-_FIELDS: dict[LogFormat, dict[str, bytes]] = {
-    LogFormat.ALB: {
-        **{name.strip('"'): b" ".join([*_ALB_WORDS[:i], _HELD]) for i, name in enumerate(_ALB_LINE.split())},
-        "client": rb"(?:[^ ]++ ){3}([^ ]++)",
-        "target": rb"(?:[^ ]++ ){4}([^ ]++)",
-        "method": _ALB_REQUEST + _METHOD,
-        "host": _ALB_REQUEST + _HOST,
-        "path": _ALB_REQUEST + _PATH,
-    },
-    LogFormat.COMMON: {
-        "host": rb"([^ ]++)",
-        "user": rb"[^ ]++ [^ ]++ ([^\[]*?) ?\[",
-        "request": _COMMON_TIME + _HELD,
-        "method": _COMMON_TIME + b'"' + _METHOD,
-        "path": _COMMON_TIME + b'"' + _PATH,
-        "status": _COMMON_TIME + _QUOTED + rb" ([^ ]++)",
-        "referer": _COMMON_SIZES + _HELD,
-        "user_agent": _COMMON_SIZES + _QUOTED + b" " + _HELD,
-    },
-}
-_ADDRESSES = frozenset({"client", "target"})  # compared with the port and without it
+    path: Path
+    lines: LogLines
+    unwrap: Callable[[bytes], bytes] | None = None
 
 
-def log_format(block: bytes) -> LogFormat | None:
-    """The format of a log by its first lines: that of most of them that are of any, or None."""
-    head = b"\n".join(block.split(b"\n", _PEEK_LINES)[:_PEEK_LINES])
-    found = {form: len(pattern.findall(head)) for form, pattern in _PATTERNS.items()}
-    best = max(found, key=lambda form: found[form])
-    return best if found[best] else None
+def log_file(path: Path, reading: LogReading) -> LogFile | None:
+    """The file as an access log, by its first lines; None where it is none. Raises BadInput for an unreadable file."""
+    return _recognised(path, _head(path), reading)
+
+
+def is_log(head: bytes, reading: LogReading) -> bool:
+    """Do these bytes begin an access log?"""
+    return _recognised(Path(), head[: head.rfind(b"\n") + 1], reading) is not None
+
+
+def log_fault(path: Path) -> str | None:
+    """Why a file that looks like an access log is none; None where it does not even look so."""
+    head = _head(path)
+    if in_container(head):
+        return "a container's log, and its lines are no access log in a known format"
+    if CONNECTIONS.search(head):
+        return "its lines are connections, which hold any number of requests"
+    lines = [line for line in head.split(b"\n") if not NOTICE.match(line)]
+    if UNTIMED.search(head) or sum(map(bool, map(REQUEST_LIKE.search, lines))) > len(lines) / 2:
+        return "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
+    return None
+
+
+def read_logs(
+    name: str, files: Sequence[LogFile], reading: LogReading, left_out: Sequence[tuple[str, str]] = ()
+) -> Trace:
+    """The arrivals of the files of a log; second 0 is the first request.
+
+    `left_out` are names of other files and why they were not read, for the notes. Raises BadInput for a log with more
+    bad lines than allowed, for a filter's field that the format does not have, and for a filter that leaves nothing.
+    """
+    log = _Log(name, files, reading, left_out)
+    trace = trace_of(name, log.stream, notes=log.notes, most_kept=_MOST_KEPT)
+    return replace(trace, read_as=log.read_as, began_s=float(log.origin) / 1e6)
+
+
+def _head(path: Path) -> bytes:
+    head = b""
+    for _, block in blocks(path, HEAD, nuls=lambda _: None):
+        head += block if block.strip() else b""
+        if len(head) >= HEAD:
+            break
+    return head[: head.rfind(b"\n", 0, HEAD) + 1] or head
+
+
+def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
+    for is_wrapped, unwrap in ((in_container(head), from_container), (_is_prefixed(head), _without_prefix)):
+        if is_wrapped:
+            inner = _recognised(path, unwrap(head), reading)
+            return None if inner is None else LogFile(path, inner.lines, unwrap)
+    if FIELDS.search(head):
+        return LogFile(path, W3cLog())
+    form = reading.times.form
+    time_format = TimeFormat(form) if form is not None and "%" in form else None
+    parse = stamps_of if time_format is None else time_format.stamps
+    try:
+        found = json_log(head, parse, reading.time_field) or text_format(head, time_format)
+    except BadInput as error:
+        raise BadInput(error.what, str(path), error.value) from None
+    if found is None:
+        inner = _recognised(path, from_messages(head), reading) if has_messages(head) else None
+        return None if inner is None else LogFile(path, inner.lines, from_messages)
+    lines, requests = found
+    others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
+    return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
+
+
+def _is_prefixed(head: bytes) -> bool:
+    first = [line for line in head.split(b"\n", 20)[:20] if line.strip()]
+    return bool(first) and all(map(_PREFIX.match, first))
+
+
+def _without_prefix(block: bytes) -> bytes:
+    return _PREFIX.sub(b"", block)
+
+
+# -- lines left out ----------------------------------------------------------------------------------------------------
 
 
 class _Filter:
@@ -122,290 +165,267 @@ class _Filter:
         # Brackets are no pattern here: paths and IPv6 addresses hold them.
         self._pattern = re.compile(translate(value.replace("[", "[[]")))
 
-    def values(self, block: bytes, form: LogFormat) -> list[bytes]:
-        """What each line has in the field, `-` where it has none. Raises BadInput for a field unknown to the format."""
-        fields = _FIELDS[form]
-        if self.name not in fields:
-            raise BadInput(f"unknown field, {form.value} has {', '.join(fields)}", "log_filter", self.text)
-        match = re.compile(fields[self.name]).match
-        found = map(match, block.split(b"\n")[:-1])
-        return [m[m.lastindex or 0] if m else b"-" for m in found]
+    def values(self, block: bytes, lines: LogLines) -> list[bytes]:
+        """Raises BadInput for a field that the format does not have."""
+        try:
+            return lines.values(self.name, block)
+        except BadInput as error:
+            raise BadInput(error.what, "log_filter", self.text) from None
 
     def fits(self, value: bytes) -> bool:
         text = value.decode("utf-8", "surrogateescape")
         if self._pattern.match(text):
             return True
-        return self.name in _ADDRESSES and self._pattern.match(text.rpartition(":")[0]) is not None
+        return self.name in ADDRESSES and self._pattern.match(text.rpartition(":")[0]) is not None
+
+
+_Place = tuple[Path, int, str]  # a file, the number of a line, and the line
+_NOWHERE: _Place = (Path(), 0, "")
+
+
+def _named(place: _Place) -> tuple[str, str]:
+    """Where a line stands, without folders, and its beginning."""
+    path, number, line = place
+    return f"{path.name} line {number}", line[:80]
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What one reading of a log met with; begun anew with each reading."""
+    """What the reading of a log met with."""
 
-    lines: int = 0
-    malformed: int = 0
-    first_malformed: tuple[str, str] = ("", "")
-    late: int = 0
-    most_late_s: float = 0.0
-    formats: set[LogFormat] = field(default_factory=set)
-    filtered: int = 0  # well-formed lines that the filter left out
+    lines: int = 0  # blank lines aside
+    requests: int = 0  # before the filter
+    bad: int = 0
+    first_bad: _Place = _NOWHERE
+    cut: int = 0  # of the bad lines, those that end a file
+    before: int = 0  # unknown lines before the first request of a file
+    notices: int = 0  # these included
+    first_notice: _Place = _NOWHERE
+    filtered: int = 0
     first_filtered: str = ""
+    nul_bytes: int = 0
+    local: int = 0
+    formats: set[str] = field(default_factory=set)
+    whole_seconds: bool = True
 
-    def check(self, name: str) -> None:
-        if self.malformed > _MOST_MALFORMED * self.lines:
-            where, line = self.first_malformed
-            raise BadInput(f"{self.malformed} of {self.lines} lines are no access log lines, the first", where, line)
-        if self.late > _MOST_LATE * (self.lines - self.filtered):
-            raise BadInput(
-                "most lines are over 15 minutes out of order; is the log sorted by time?", name, f"{self.late} late"
-            )
+    def saw_nuls(self, count: int) -> None:
+        self.nul_bytes += count
 
-    def notes(self, log_filter: _Filter | None) -> tuple[str, ...]:
-        notes = [" and ".join(sorted(form.value for form in self.formats))]
-        if log_filter is not None:
-            read = self.lines - self.malformed
-            notes.append(f"{read - self.filtered} of {read} lines kept by --log-filter {log_filter.text}")
-        if self.malformed:
-            notes.append(f"{self.malformed} malformed lines left out, the first at {self.first_malformed[0]}")
-        if self.late:
-            notes.append(f"{self.late} lines over 15 minutes late left out, the latest by {self.most_late_s:g} s")
-        if LogFormat.COMMON in self.formats:
-            notes.append(
-                "whole-second stamps: requests of a second are spread evenly over it, in the order of the file"
-            )
-        return tuple(notes)
-
-
-def read_logs(path: Path, log_filter: tuple[str, str] | None = None) -> Trace:
-    """The arrivals of an access log or a folder of them, streamed; second 0 is the first request.
-
-    `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are passed over, as if
-    they were not there. Raises BadInput for a file in no known format, for a log of which more than 1 % of the lines
-    are malformed, for one of which most lines stand more than 15 minutes late, for a filter's field that the format
-    does not have, and for a filter that leaves nothing.
-    """
-    keep = None if log_filter is None else _Filter(*log_filter)
-    log = _Log(path.name or str(path), _in_order(path) if is_folder(path) else [path], keep)
-    trace = trace_of(log.name, log.stream, notes=lambda: log.tally.notes(keep))
-    return replace(trace, began_s=None if log.origin is None else float(log.origin) / 1e6)
+    def check(self, allowed: BadLines) -> None:
+        """A file may end with a cut line; other bad lines count."""
+        # Start-up is short; more lines before few requests are lines of another format.
+        bad, first = self.bad, self.first_bad
+        if self.before > max(_LEAST_BEFORE, self.requests):
+            bad, first = bad + self.before, self.first_notice
+        most = allowed.allowed(self.lines, least=1)  # a log of a few lines may have a bad one, too
+        if bad and (not self.requests or bad > most + (self.cut if most else 0)):
+            path, number, line = first
+            share = -(-10_000 * bad // self.lines) / 100
+            what = f"{bad} of {self.lines} lines are no requests of its format; `skip_bad_lines` {share:g}% leaves"
+            raise BadInput(f"{what} them out; the first", f"{path} line {number}", line)
 
 
 @dataclass(slots=True)
 class _Log:
-    """Files of one log in order; `tally` is that of the reading begun last, `origin` its first request."""
+    """The files of a log. They are read once; their sorted times are kept."""
 
     name: str
-    files: list[Path]
-    keep: _Filter | None
+    files: Sequence[LogFile]
+    reading: LogReading
+    left_out: Sequence[tuple[str, str]]
     tally: _Tally = field(default_factory=_Tally)
-    origin: np.int64 | None = None
+    clock: ZoneClock | None = None
+    ordered: Ordered | None = None
+    origin: int = 0
 
     def stream(self) -> Iterator[FloatArray]:
         """Ascending seconds from the first request."""
-        self.tally = tally = _Tally()
-        origin: np.int64 | None = None
-        for stamps in _sorted(_stamps(self.files, tally, self.keep), tally):
-            self.origin = origin = stamps[0] if origin is None else origin
-            yield (stamps - origin) / 1e6
-        tally.check(self.name)
-        if self.keep is not None and origin is None:
-            first = f"the first of {tally.filtered} in {self.name} has {tally.first_filtered!r}"
-            raise BadInput(f"no lines match; {first}", "log_filter", self.keep.text)
+        if self.ordered is None:
+            self.ordered = self._sorted()
+        stamps = self.ordered.blocks()
+        for block in _spread(stamps) if self.tally.whole_seconds else stamps:
+            self.origin = self.origin or int(block[0])
+            yield (block - self.origin) / 1e6
 
+    @property
+    def read_as(self) -> str:
+        """The format, and how many lines, files and requests were left out."""
+        tally = self.tally
+        parts = [" and ".join(sorted(tally.formats))]
+        parts += [f"{len(self.files)} files"] if len(self.files) > 1 else []
+        others = len(self.left_out)
+        parts += [f"{others} other file{'s' if others > 1 else ''} not read"] if others else []
+        left_out = tally.lines - tally.requests
+        parts += [f"{left_out} of {tally.lines} lines left out"] if left_out else []
+        parts += [f"{tally.filtered} requests filtered out"] if tally.filtered else []
+        return ", ".join(parts)
 
-def _in_order(folder: Path) -> list[Path]:
-    """The logs below a folder: by the time of delivery in their names, else by the time of their first line."""
-    found = sorted(
-        p
-        for p in folder.rglob("*")
-        if p.is_file() and not p.name.startswith(".") and p.name not in _NOT_LOGS and p.stat().st_size
-    )
-    if not found:
-        raise BadInput("no log files in this folder", str(folder))
-    delivered = [_DELIVERED.search(p.name) for p in found]
-    keys: list[str | int] = [match[1] if match else "" for match in delivered]
-    if not all(keys):
-        keys = [_first_stamp(p) for p in found]
-    return [p for _, p in sorted(zip(keys, found, strict=True))]
+    def notes(self) -> tuple[str, ...]:
+        tally, named = self.tally, " and ".join(sorted(self.tally.formats))
+        keep = self.reading.log_filter
+        if len(self.files) > 1 or tally.lines > tally.requests:
+            files = f" of {len(self.files)} files" if len(self.files) > 1 else ""
+            named = f"{named}: {tally.requests} requests in {tally.lines} lines{files}"
+        notes = [named]
+        if keep is not None:
+            text = _Filter(*keep).text
+            notes.append(f"{tally.requests - tally.filtered} of {tally.requests} lines kept by --log-filter {text}")
+        if tally.bad:
+            where, line = _named(tally.first_bad)
+            share = f"{100.0 * tally.bad / tally.lines:.2g} %"
+            cut = f", {tally.cut} of them cut at the end of a file" if tally.cut else ""
+            notes.append(f"{tally.bad} malformed lines left out ({share}{cut}), the first at {where}: {line}")
+        if tally.notices:
+            where, line = _named(tally.first_notice)
+            notes.append(f"{tally.notices} lines that are no requests left out, the first at {where}: {line}")
+        if tally.nul_bytes:
+            notes.append(f"{tally.nul_bytes} NUL bytes between lines passed over")
+        if self.left_out:
+            notes.append(f"{len(self.left_out)} other files not read: {_listed(self.left_out)}")
+        if tally.local and self.clock is None:
+            notes.append("times without a zone read as UTC (--time-zone names another)")
+        elif tally.local and self.clock is not None:
+            twice = f", {self.clock.twice} lines in an hour that it showed twice" if self.clock.twice else ""
+            notes.append(f"times without a zone read on the clock of {self.reading.times.zone}{twice}")
+        if tally.whole_seconds:
+            notes.append("whole-second stamps: requests of a second are spread evenly over it")
+        return tuple(notes)
 
+    def _sorted(self) -> Ordered:
+        self.tally = _Tally()
+        zone = self.reading.times.zone
+        self.clock = None if zone is None else ZoneClock(zone)
+        keep = None if self.reading.log_filter is None else _Filter(*self.reading.log_filter)
+        ordered = Ordered()
+        sizes = [file.path.stat().st_size for file in self.files]
+        teller = watched.get()
+        before = 0
+        for file, size in zip(self.files, sizes, strict=True):
+            told = None if teller is None else _part(teller, before, sum(sizes))
+            for stamps in self._stamps(file, keep, told):
+                ordered.add(stamps)
+                if self.tally.whole_seconds:
+                    self.tally.whole_seconds = not np.any(stamps % _SECOND_US)
+            before += size
+        self.tally.check(self.reading.bad_lines)
+        if keep is not None and not ordered.count:
+            first = f"the first of {self.tally.filtered} in {self.name} has {self.tally.first_filtered!r}"
+            raise BadInput(f"no lines match; {first}", "log_filter", keep.text)
+        return ordered
 
-def _first_stamp(path: Path) -> int:
-    for stamps in _stamps([path], _Tally(), size=1 << 16):
-        return int(stamps[0])
-    return 0
-
-
-def _stamps(files: list[Path], tally: _Tally, keep: _Filter | None = None, size: int = 8 << 20) -> Iterator[Micros]:
-    """Times of the requests that are kept in the order of the lines, never empty."""
-    for path in files:
-        form: LogFormat | None = None
-        for line, block in blocks(path, size):
-            form = form or log_format(block)
-            if form is None:
-                first = next((text for text in block.split(b"\n") if text.strip()), b"")
-                raise BadInput("not an access log in a known format", f"{path} line {line}", shown(first))
-            tally.formats.add(form)
-            stamps = _alb_stamps(block) if form is LogFormat.ALB else _common_stamps(block)
-            tally.lines += len(stamps)
-            wrong = np.flatnonzero(stamps < 0)
+    def _stamps(self, file: LogFile, keep: _Filter | None, told: Callable[[int, int], None] | None) -> Iterator[Micros]:
+        """Times of the requests that are kept, in the order of the lines, never empty."""
+        tally = self.tally
+        tally.formats.add(file.lines.name)
+        tally.whole_seconds = tally.whole_seconds and file.lines.name not in (ALB.name, CLASSIC.name)
+        if self.clock is not None:
+            self.clock.begin()
+        begun = ends_bad = False
+        for line, raw in blocks(file.path, nuls=tally.saw_nuls, told=told):
+            # Files that were joined may each have begun with a byte-order mark.
+            block = raw.replace(b"\n" + BOM, b"\n") if BOM in raw else raw
+            block = block if file.unwrap is None else file.unwrap(block)
+            try:
+                found = file.lines.stamps(block)
+            except BadInput as error:
+                raise BadInput(error.what, str(file.path), error.value) from None
+            micros = found.micros
+            wrong = np.flatnonzero(micros < 0)
+            tally.lines += len(micros)
             if len(wrong):
-                texts = block.split(b"\n")
-                for i in wrong.tolist():
-                    if texts[i].strip():
-                        tally.malformed += 1
-                        if tally.malformed == 1:
-                            tally.first_malformed = (f"{path} line {line + i}", shown(texts[i]))
-                    else:
-                        tally.lines -= 1
-            if keep is not None:
-                stamps = stamps[_kept(keep, block, form, stamps >= 0, tally)]
-            elif len(wrong):
-                stamps = stamps[stamps >= 0]
-            if len(stamps):
-                yield stamps
+                first = int(np.argmax(micros >= 0)) if len(wrong) < len(micros) else len(micros)
+                startup = 0 if begun else first
+                ends_bad = self._count_others(file, line, block, wrong, startup, ends_bad=ends_bad)
+            else:
+                ends_bad = False
+            begun = begun or len(wrong) < len(micros)
+            tally.requests += len(micros) - len(wrong)
+            kept = micros >= 0 if keep is None else self._kept(keep, block, file.lines, micros >= 0)
+            utc = self._in_utc(found, kept, (file.path, line))
+            if len(utc):
+                yield utc
+        tally.cut += ends_bad
+
+    def _count_others(
+        self, file: LogFile, line: int, block: bytes, wrong: Micros, startup: int, *, ends_bad: bool
+    ) -> bool:
+        """Count the lines of a block that are no requests. Returns whether the last line so far is a bad one."""
+        tally = self.tally
+        texts = block.split(b"\n")
+        for i in wrong.tolist():
+            text = texts[i]
+            if not text.strip():
+                tally.lines -= 1
+                continue
+            before = i < startup and i < _MOST_BEFORE and not REQUEST_LIKE.search(text)
+            place = (file.path, line + i, shown(text))
+            if before or NOTICE.match(text):
+                tally.notices += 1
+                tally.before += before
+                tally.first_notice = tally.first_notice if tally.notices > 1 else place
+                ends_bad = False
+            else:
+                tally.bad += 1
+                tally.first_bad = tally.first_bad if tally.bad > 1 else place
+                ends_bad = True
+        last = next((i for i in range(len(texts) - 1, -1, -1) if texts[i].strip()), -1)
+        if last >= 0 and not (len(wrong) and last in wrong[-50:]):
+            return False
+        return ends_bad
+
+    def _kept(self, keep: _Filter, block: bytes, lines: LogLines, valid: Mask) -> Mask:
+        """Which of the valid lines of a block a filter keeps; the others are counted."""
+        values = keep.values(block, lines)
+        verdicts = {value: keep.fits(value) for value in set(values)}  # most fields have few values
+        fits = np.fromiter(map(verdicts.__getitem__, values), dtype=np.bool_, count=len(values))
+        others = np.flatnonzero(valid & ~fits)
+        if len(others) and not self.tally.filtered:
+            self.tally.first_filtered = shown(values[others[0]])
+        self.tally.filtered += len(others)
+        return valid & fits
+
+    def _in_utc(self, found: Stamps, kept: Mask, place: tuple[Path, int]) -> Micros:
+        """Raises BadInput for a clock that was set, as long as its zone is unknown."""
+        micros, local = found.micros[kept], found.local[kept]
+        if local.any():
+            self.tally.local += int(local.sum())
+            if self.clock is not None:
+                micros[local] = self.clock.utc(micros[local])
+            elif (jump := changed_clock(micros[local])) is not None:
+                at, zone = jump
+                path, line = place
+                number = line + int(np.flatnonzero(kept & found.local)[at])
+                shown_at = str(np.datetime64(int(micros[local][at]), "us"))[:19].replace("T", " ")
+                what = f"times jump as where clocks are set (in {zone}, for instance): say `time_zone`,"
+                raise BadInput(f"{what} UTC if they are not", f"{path} line {number}", shown_at)
+        return micros
 
 
-def _kept(keep: _Filter, block: bytes, form: LogFormat, valid: Mask, tally: _Tally) -> Mask:
-    """Which of the valid lines of a block a filter keeps; the others are counted."""
-    values = keep.values(block, form)
-    verdicts = {value: keep.fits(value) for value in set(values)}  # most fields have few values
-    fits = np.fromiter(map(verdicts.__getitem__, values), dtype=np.bool_, count=len(values))
-    others = np.flatnonzero(valid & ~fits)
-    if len(others) and not tally.filtered:
-        tally.first_filtered = shown(values[others[0]])
-    tally.filtered += len(others)
-    return valid & fits
+def _part(teller: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: teller(before + done, total)
 
 
-def _alb_stamps(block: bytes) -> Micros:
-    """`request_creation_time` of each line, negative where the line is none of an ALB log.
-
-    The quotes give the usual line away: after twelve blank-separated words and five quoted ones, the eleventh quote
-    follows the time. Lines that do not fit (a quote inside quotes, a shorter fraction) are looked at one by one.
-    """
-    text = np.frombuffer(block + bytes(29), dtype=np.uint8)  # so that 29 bytes can always be looked at
-    ends = np.flatnonzero(text == 10)
-    begins = np.concatenate(([0], ends[:-1] + 1))
-    quotes = np.flatnonzero(text == 34)
-    blanks = np.flatnonzero(text == 32)
-    first = np.searchsorted(quotes, begins)
-    quotes = np.append(quotes, np.full(11, len(text)))
-    words = np.searchsorted(blanks, quotes[first]) - np.searchsorted(blanks, begins)
-    after = quotes[first + 10]
-    usual = (after < ends) & (words == 12) & (after - begins > 64)
-    # Where nothing usual stands the table shows the block's beginning, and is not used.
-    table = text[np.where(usual, after, 29)[:, None] + np.arange(-29, 0)]
-    usual &= (table[:, 0] == 32) & (table[:, 28] == 32) & np.isin(text[begins], np.frombuffer(b"ghw", np.uint8))
-    usual &= np.all(table[:, [5, 8, 11, 14, 17, 20, 27]] == np.frombuffer(b"--T::.Z", np.uint8), axis=1)
-    digits = table[:, _ALB_DIGITS].astype(np.int64) - 48
-    usual &= np.all((digits >= 0) & (digits <= 9), axis=1)
-    stamps = _civil_micros(digits)
-    for i in np.flatnonzero(~usual).tolist():
-        found = _ALB.match(block, begins[i], ends[i])
-        stamps[i] = _alb_micros(found[1]) if found else -1
-    return stamps
+def _listed(left_out: Sequence[tuple[str, str]]) -> str:
+    named = [f"{name} ({why})" for name, why in left_out[:_MOST_NAMED]]
+    more = len(left_out) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-# Columns of the digits in ` 2018-07-02T22:22:48.364000Z `, the blank before it included.
-_ALB_DIGITS = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 19, 21, 22, 23, 24, 25, 26]
-
-
-def _alb_micros(stamp: bytes) -> int:
-    """`2018-07-02T22:22:48.364Z`, with a fraction or without."""
-    seconds, _, fraction = stamp[:-1].partition(b".")
-    digits = [int(c) for c in re.sub(rb"\D", b"", seconds).decode() + fraction.decode().ljust(6, "0")]
-    return int(_civil_micros(np.array([digits], dtype=np.int64))[0])
-
-
-def _common_stamps(block: bytes) -> Micros:
-    """The time of each line, negative where the line is none of Common Log Format."""
-    found = _COMMON.findall(block)
-    lines = block.count(b"\n")
-    if len(found) == lines:
-        return _common_micros(found)
-    matches = [_COMMON.match(text) for text in block.split(b"\n")[:-1]]
-    stamps = np.full(lines, -1, dtype=np.int64)
-    if found:
-        stamps[[match is not None for match in matches]] = _common_micros(found)
-    return stamps
-
-
-def _common_micros(stamps: list[bytes]) -> Micros:
-    """`10/Oct/2000:13:55:36 -0700` to microseconds; an impossible date is negative."""
-    table = np.array(stamps, dtype="S26").view(np.uint8).reshape(len(stamps), 26)
-    digits = table.astype(np.int64) - 48
-    names = np.ascontiguousarray(table[:, 3:6]).view("S3")[:, 0]
-    month = np.zeros(len(stamps), dtype=np.int64)
-    for number, name in enumerate(_MONTHS, 1):
-        month[names == name] = number
-    date = np.column_stack(
-        (digits[:, 7:11], month // 10, month % 10, digits[:, 0:2], digits[:, [12, 13, 15, 16, 18, 19]])
-    )  # fmt: skip
-    local = _civil_micros(np.column_stack((date, np.zeros((len(stamps), 6), dtype=np.int64))))
-    two = np.array([10, 1])
-    offset_s = (digits[:, 22:24] @ two) * 3600 + (digits[:, 24:26] @ two) * 60
-    east = np.where(table[:, 21] == ord("-"), -1, 1)
-    return np.asarray(np.where(local < 0, local, local - east * offset_s * 1_000_000), dtype=np.int64)
-
-
-def _civil_micros(digits: Micros) -> Micros:
-    """Microseconds since 1970 of UTC dates, rows of 20 digits YYYYMMDDhhmmssuuuuuu; impossible ones are negative."""
-    two = np.array([10, 1])
-    year = digits[:, 0:4] @ np.array([1000, 100, 10, 1])
-    fields = (digits[:, i : i + 2] @ two for i in range(4, 14, 2))
-    micros = _micros(year, *fields)
-    return np.asarray(micros + digits[:, 14:20] @ np.array([100_000, 10_000, 1_000, 100, 10, 1]), dtype=np.int64)
-
-
-def _micros(year: Micros, month: Micros, day: Micros, hour: Micros, minute: Micros, second: Micros) -> Micros:
-    """Microseconds since 1970 of a date in UTC; below zero where a field is out of range.
-
-    Days by the civil calendar of 400-year eras that begin in March, so that the leap day ends a year.
-    """
-    y = np.where(month <= 2, year - 1, year)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    days = 365 * y + y // 4 - y // 100 + y // 400 + day_of_year - 719_468
-    wrong = (
-        (month < 1)
-        | (month > 12)
-        | (day < 1)
-        | (day > 31)
-        | (hour > 23)
-        | (minute > 59)
-        | (second > 60)
-        | (year < 1971)
-    )
-    micros = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000
-    return np.where(wrong, np.int64(-2_000_000), micros)
-
-
-def _sorted(stream: Iterator[Micros], tally: _Tally) -> Iterator[Micros]:
-    """Ascending stamps, late ones dropped; whole-second stamps spread over their second. Never empty arrays."""
-    waiting = np.empty(0, dtype=np.int64)
-    newest = np.int64(0)
-    for stamps in stream:
-        # Late by the newest line that stands before, so the size of a block changes nothing.
-        before = np.maximum.accumulate(np.concatenate(([newest], stamps)))
-        late = stamps < before[:-1] - _WINDOW_US
-        if late.any():
-            tally.late += int(late.sum())
-            tally.most_late_s = max(tally.most_late_s, float((before[:-1] - stamps)[late].max()) / 1e6)
-            stamps = stamps[~late]
-        newest = before[-1]
-        waiting = np.sort(np.concatenate((waiting, stamps)), kind="stable")
-        # Whole seconds, so that a second is never torn apart.
-        cut = int(np.searchsorted(waiting, (newest - _WINDOW_US) // 1_000_000 * 1_000_000))
+def _spread(stream: Iterator[Micros]) -> Iterator[Micros]:
+    """Whole-second stamps, ascending, spread evenly over their second. A second is never torn apart."""
+    held = np.empty(0, dtype=np.int64)
+    for block in stream:
+        stamps = np.concatenate((held, block))
+        cut = int(np.searchsorted(stamps, stamps[-1]))
         if cut:
-            yield _spread(waiting[:cut], tally)
-            waiting = waiting[cut:]
-    if len(waiting):
-        yield _spread(waiting, tally)
+            yield _over_seconds(stamps[:cut])
+        held = stamps[cut:]
+    if len(held):
+        yield _over_seconds(held)
 
 
-def _spread(stamps: Micros, tally: _Tally) -> Micros:
-    if tally.formats != {LogFormat.COMMON}:
-        return stamps
+def _over_seconds(stamps: Micros) -> Micros:
     begins = np.flatnonzero(np.diff(stamps, prepend=-1))
     counts = np.diff(begins, append=len(stamps))
     place = np.arange(len(stamps)) - np.repeat(begins, counts)
-    return np.asarray(stamps + place * 1_000_000 // np.repeat(counts, counts), dtype=np.int64)
+    return np.asarray(stamps + place * _SECOND_US // np.repeat(counts, counts), dtype=np.int64)

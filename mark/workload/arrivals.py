@@ -113,10 +113,11 @@ def trace_of(
     *,
     notes: Callable[[], tuple[str, ...]],
     duration_s: float | None = None,
+    most_kept: int = _MOST_KEPT,
 ) -> Trace:
     """A trace of the requests of `stream`, which is read once here for what must be known beforehand.
 
-    What is short enough to keep is kept; else every later use reads `stream` again.
+    Up to `most_kept` requests are kept in memory; of more, every later use reads `stream` again.
 
     `notes` is asked after that. Without `duration_s` the trace ends with the second of the last request, and is a
     minute at least. Raises BadInput for no requests and for a span above ten years.
@@ -134,7 +135,7 @@ def trace_of(
         squares += float(waits @ waits)
         last = float(times[-1])
         rows += len(times)
-        if rows <= _MOST_KEPT:
+        if rows <= most_kept:
             kept.append(times)
         else:
             kept.clear()

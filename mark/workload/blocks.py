@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
+import os
+import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,38 +27,63 @@ _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
 _XZ = b"\xfd7zXZ\0"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_NULS = re.compile(rb"\0+")
+_CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32), 127])
+_MOST_CONTROLS = 0.01  # of the bytes of a text
+
+Told = Callable[[int, int], None]
+"""Takes how many bytes of a file were read so far, and how many it has."""
+
+watched: ContextVar[Told | None] = ContextVar("watched", default=None)
+"""Takes how far the reading of files is, wherever it happens: the command line shows it."""
 
 
 def is_folder(path: Path) -> bool:
-    """Is it a folder? False is a regular file; raises BadInput for anything else: a pipe could not be read twice."""
+    """Is it a folder? False is a regular file; raises BadInput for anything else."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
         raise BadInput("cannot be opened", str(path), getattr(error, "strerror", None) or str(error)) from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise BadInput("not a regular file (a trace is read twice, so a pipe will not do)", str(path))
+        raise BadInput("neither a regular file nor a folder", str(path))
     return stat.S_ISDIR(mode)
 
 
-def blocks(path: Path, size: int = _BLOCK) -> Iterator[tuple[int, bytes]]:
+def blocks(
+    path: Path, size: int = _BLOCK, *, nuls: Callable[[int], None] | None = None, told: Told | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines each ended by a line feed) in blocks of about `size` bytes.
 
-    Lines count from 1. A byte-order mark and carriage returns before line feeds are dropped. Raises BadInput for
-    what cannot be read: missing, truncated or corrupt, binary data, a line above 1 MiB. Compressed is gzip, bzip2, xz
-    or zstd.
+    Lines count from 1. A byte-order mark and carriage returns before line feeds are dropped, UTF-16 becomes UTF-8.
+    Raises BadInput for what cannot be read: missing, truncated or corrupt, binary data, a line above 1 MiB. Compressed
+    is gzip, bzip2, xz or zstd.
+
+    With `nuls` a run of NUL bytes in a text ends a line, and `nuls` is told its length: logrotate's `copytruncate` and
+    a crash leave such runs. Without it they are binary data.
     """
     line = 1
     rest = b""
+    told = told or watched.get()
     try:
         with path.open("rb") as raw:
+            total = os.fstat(raw.fileno()).st_size
             stream = _unpacked(raw)
             while data := stream.read(size):
-                if b"\0" in data:
-                    raise BadInput("binary data, not text", _at(path, line, (rest + data).split(b"\0")[0]))
+                if told is not None:
+                    told(raw.tell(), total)
                 text = rest + data
-                if line == 1 and text.startswith(_BOM):
-                    text = text[len(_BOM) :]
+                if b"\0" in data:
+                    if nuls is None or not is_text(data):
+                        raise BadInput("binary data, not text", _at(path, line, text.split(b"\0")[0]))
+                    nuls(data.count(b"\0"))
+                if line == 1 and text.startswith(BOM):
+                    text = text[len(BOM) :]
+                *before, text = _NULS.split(text) if b"\0" in data else [text]
+                for piece in filter(None, before):
+                    yield line, _unix(piece if piece.endswith(b"\n") else piece + b"\n")
+                    line += piece.count(b"\n")
                 end = text.rfind(b"\n") + 1
                 block, rest = text[:end], text[end:]
                 if len(rest) > _LONGEST_LINE:
@@ -72,6 +101,17 @@ def blocks(path: Path, size: int = _BLOCK) -> Iterator[tuple[int, bytes]]:
         yield line, _unix(rest + b"\n")
 
 
+def is_text(data: bytes) -> bool:
+    """Do the bytes look like text, NUL bytes aside? Nothing but NUL bytes does."""
+    text = data.replace(b"\0", b"")
+    return len(text) - len(text.translate(None, _CONTROLS)) <= _MOST_CONTROLS * len(text)
+
+
+def is_packed(head: bytes) -> bool:
+    """Do these first bytes begin a compressed file?"""
+    return head.startswith((_GZIP, _BZIP2, _XZ, _ZSTD))
+
+
 def _unpacked(raw: io.BufferedReader) -> IO[bytes]:
     magic = raw.peek(6)
     if magic.startswith(_GZIP):
@@ -82,7 +122,20 @@ def _unpacked(raw: io.BufferedReader) -> IO[bytes]:
         return lzma.open(raw)
     if magic.startswith(_ZSTD):
         return cast(IO[bytes], io.BufferedReader(_Zstd(raw)))
+    if magic.startswith(_UTF16):
+        return cast(IO[bytes], _Utf16(raw))
     return raw
+
+
+class _Utf16:
+    """Text in UTF-16, as PowerShell writes it, in UTF-8."""
+
+    def __init__(self, raw: io.BufferedReader) -> None:
+        self._raw, self._decoder = raw, codecs.getincrementaldecoder("utf-16")("replace")
+
+    def read(self, size: int) -> bytes:
+        data = self._raw.read(size)
+        return self._decoder.decode(data, final=not data).encode("utf-8", "replace")
 
 
 class _Zstd(io.RawIOBase):

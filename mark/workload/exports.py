@@ -1,8 +1,7 @@
-"""Files of other tools as named columns: delimited text, JSON lines and documents, W3C and Envoy logs, Parquet.
+"""Files of other tools as named columns: delimited text, JSON lines and documents, Parquet.
 
-What the columns mean is none of this module's business (see `tables`). Formats: W3C, "Extended Log File Format" (IIS,
-CloudFront); Envoy, "Access logging", default format; Prometheus, HTTP API, range queries; CloudWatch,
-GetMetricStatistics and GetMetricData; Datadog, "Query timeseries data".
+What the columns mean is none of this module's business (see `tables`). Formats: Prometheus, HTTP API, range
+queries; CloudWatch, GetMetricStatistics and GetMetricData; Datadog, "Query timeseries data"; k6, "CSV output".
 """
 
 from __future__ import annotations
@@ -12,62 +11,81 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.workload.blocks import blocks, shown
-from mark.workload.times import as_numbers
+from mark.workload.cells import is_missing, plain_numbers
+from mark.workload.meanings import Kind, Meaning, meaning_of
+from mark.workload.times import as_times
 
 MOST_BYTES = 2 << 30  # a table is held in memory
+UNNAMED = "value"  # the column of a series without a name
+SERIES = "series"  # the column that names the series of each row, where a format has several
 _PARQUET = b"PAR1"
-_ENVOY = re.compile(r'\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)\] "')
-_DELIMITERS = (",", ";", "\t", "|")
+_DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
+_SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+# The line below psql's header, the border of MySQL's tables, and the number of rows below them.
+_FRAME = re.compile(r"[-+|=: ]*-[-+|=: ]*|\(\d[\d,. ]* \w+\)")
 
 Columns = Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Named columns of equal length. `unit`: what the format says that its counts are (see `tables.UNITS`)."""
+    """Named columns of equal length.
+
+    `unit`: what the format says that its counts are (see `tables.UNITS`). `meanings` are what the format says of
+    columns. `lines` are the numbers of the rows' lines in the file. `bad` are lines that have no row. `skipped` says
+    what was left out because it is known to be no row.
+    """
 
     columns: Columns
     form: str  # for the note that says what was assumed
     named: bool = True  # are the names the file's own?
     unit: str | None = None
+    meanings: Mapping[str, Meaning] = field(default_factory=dict)
+    lines: Sequence[int] | None = None
+    bad: Sequence[tuple[int, str]] = ()
+    skipped: Sequence[str] = ()
 
 
 def read_export(path: Path) -> Export | None:
     """The columns of a file; None where it has no form that is known. Raises BadInput for what breaks its own form."""
     if is_parquet(path):
         return _parquet(path)
-    parts, size = [], 0
-    for _, block in blocks(path):
-        size += len(block)
-        if size > MOST_BYTES:
-            raise BadInput("more than 2 GiB; files with the header t_seconds,count are streamed", str(path))
-        parts.append(block)
-    text = b"".join(parts).decode("utf-8", "replace").strip("\n")
+    text = _text(path).strip("\n")
     if not text.strip():
         raise BadInput("the file is empty", str(path))
     first = text.lstrip()[:1]
     if first in ("{", "["):
-        if (found := _envoy(text)) is not None:
-            return found
         return _json(text, path)
-    if text.startswith("#"):
-        return _w3c(text, path)
     return _delimited(text, path)
 
 
 def is_parquet(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(4) == _PARQUET
+            return file.read(len(_PARQUET)) == _PARQUET
     except OSError:
         return False  # what reads it says why
+
+
+def _text(path: Path) -> str:
+    parts, size = [], 0
+    for _, block in blocks(path):
+        size += len(block)
+        if size > MOST_BYTES:
+            raise BadInput("more than 2 GiB; files with the header t_seconds,count are streamed", str(path))
+        parts.append(block)
+    data = b"".join(parts)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")  # Excel's, west of the Oder
 
 
 def _parquet(path: Path) -> Export:
@@ -94,33 +112,6 @@ def columns_of(frame: Any) -> Columns:
     }
 
 
-def _envoy(text: str) -> Export | None:
-    lines = [line for line in text.split("\n") if line]
-    stamps = [match[1] for match in map(_ENVOY.match, lines) if match]
-    if len(stamps) < 0.99 * len(lines) or not stamps:
-        return None
-    return Export({"start_time": stamps}, "Envoy access log")
-
-
-def _w3c(text: str, path: Path) -> Export | None:
-    """IIS's and CloudFront's: `#Fields:` names the columns of the lines that follow, date and time apart, in UTC."""
-    names: list[str] = []
-    times: list[object] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.startswith("#Fields:"):
-            names = line.removeprefix("#Fields:").split()
-            if not {"date", "time"} <= set(names):
-                raise BadInput("a log of W3C's form needs the fields date and time", f"{path} line {number}", line[:80])
-        elif line and not line.startswith("#"):
-            cells = line.split("\t") if "\t" in line else line.split(" ")
-            if not names:
-                return None
-            if len(cells) != len(names):
-                raise BadInput(f"expected {len(names)} fields", f"{path} line {number}", shown(line.encode()))
-            times.append(f"{cells[names.index('date')]} {cells[names.index('time')]}")
-    return Export({"date time": times}, "W3C log") if names and times else None
-
-
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
@@ -132,15 +123,38 @@ def _json(text: str, path: Path) -> Export | None:
     except ValueError:
         return _json_lines(text, path)
     if isinstance(whole, dict):
+        _refuse_part(whole, path)
         for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _datadog):
             if (found := read(whole, path)) is not None:
                 return found
-        return _rows([whole], path)
+        lists = [value for value in whole.values() if isinstance(value, list) and value]
+        inner = [rows for rows in lists if all(isinstance(row, dict) for row in rows)]
+        return _rows(inner[0] if len(inner) == 1 else [whole], path)
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
         return _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
         return _pairs(whole, "JSON pairs", "column 2", path, named=False)
     return None
+
+
+_NEXT = re.compile(
+    r"_?(next|has_?more|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated)", re.IGNORECASE
+)
+
+
+def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
+    """An answer in pages says that more follows; its first page alone would be too few requests."""
+    nested = [value for value in whole.values() if isinstance(value, dict)]
+    for answer in (whole, *nested):
+        for key, value in answer.items():
+            if _NEXT.fullmatch(key) and value not in (None, "", False, [], {}):
+                what = "is one page of several: fetch the other pages, too, and join their rows"
+                raise BadInput(what, f"{path} {key}", shown(str(value).encode()[:60]))
+    results = whole.get("MetricDataResults")
+    for result in results if isinstance(results, list) else ():
+        if isinstance(result, dict) and str(result.get("StatusCode", "Complete")) != "Complete":
+            what = "CloudWatch has more data points than it gave: ask for the other pages, or for a shorter time"
+            raise BadInput(what, f"{path} StatusCode", str(result["StatusCode"]))
 
 
 def _json_lines(text: str, path: Path) -> Export | None:
@@ -161,13 +175,15 @@ def _json_lines(text: str, path: Path) -> Export | None:
 
 
 def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
-    """Objects of plain values; what only some have, and what holds more than a value, is left out."""
+    """Objects of plain values; what less than half of them have, and what holds more than a value, is left out."""
     if not rows:
         return None
-    names = [name for name in rows[0] if all(name in row and not isinstance(row[name], dict | list) for row in rows)]
+    held = Counter(name for row in rows for name in row)
+    nested = {name for row in rows for name, value in row.items() if isinstance(value, dict | list)}
+    names = [name for name, times in held.items() if times >= 0.5 * len(rows) and name not in nested]
     if not names:
         raise BadInput("the objects have no plain value in common", str(path))
-    return Export({name: [row[name] for row in rows] for name in names}, "JSON")
+    return Export({name: [row.get(name) for row in rows] for name in names}, "JSON")
 
 
 def _pairs(
@@ -181,110 +197,186 @@ def _pairs(
     return Export(columns, form, named, unit)
 
 
-def _one(series: Sequence[object], form: str, path: Path) -> Mapping[str, object]:
-    if len(series) != 1 or not isinstance(series[0], dict):
-        raise BadInput(f"one series is needed, sum them in the query; {form} gave", str(path), f"{len(series)} series")
-    return series[0]
+def _several(series: Sequence[tuple[str, Sequence[Any], str | None]], form: str, path: Path) -> Export:
+    """Series of (name, points, unit) as one table, with a column that names the series where there are several."""
+    full = [one for one in series if one[1]]
+    if not full:
+        raise BadInput(f"points of time and value are needed ({form})", str(path), f"{len(series)} series")
+    if len(full) == 1:
+        name, points, unit = full[0]
+        return _pairs(points, form, name, path, unit=unit)
+    tables = [_pairs(points, form, UNNAMED, path) for _, points, _ in full]
+    names = [name for name, points, _ in full for _ in points]
+    columns = {name: [value for table in tables for value in table.columns[name]] for name in ("time", UNNAMED)}
+    units = {unit for _, _, unit in full}
+    return Export({SERIES: names, **columns}, form, unit=units.pop() if len(units) == 1 else None)
+
+
+def _objects(value: object, form: str, path: Path) -> list[Mapping[str, object]]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise BadInput(f"series are needed ({form})", str(path))
+    return value
 
 
 def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
     """A counter keeps its name; what `rate` and `increase` make of it has none, and must be told apart by the user."""
     data = whole.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "matrix":
+        if whole.get("status") == "error" and "error" in whole:
+            raise BadInput("Prometheus answered with an error", str(path), shown(str(whole["error"]).encode()))
         return None
-    series = _one(data.get("result") or [], "Prometheus", path)
-    metric, values = series.get("metric"), series.get("values")
-    name = str(metric.get("__name__", "value")) if isinstance(metric, dict) else "value"
-    pairs = values if isinstance(values, list) else []
-    return _pairs(pairs, "Prometheus range query", name, path, unit="counter" if name.endswith("_total") else None)
+    found = _objects(data.get("result") or [], "Prometheus", path)
+    labels = [metric if isinstance(metric := one.get("metric"), dict) else {} for one in found]
+    alike = (
+        {key for key in labels[0] if len({str(each.get(key)) for each in labels}) == 1} if len(labels) > 1 else set()
+    )
+    series = []
+    for one, own in zip(found, labels, strict=True):
+        name = str(own.get("__name__", UNNAMED))
+        rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
+        values = one.get("values")
+        series.append(
+            (f"{name}{{{rest}}}" if len(found) > 1 and rest else name, values if isinstance(values, list) else [], None)
+        )
+    return _several(series, "Prometheus range query", path)
+
+
+_STATISTICS = ("Average", "Minimum", "Maximum")
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:
+    """Of a number of requests `Sum` is the count; of a time that was measured `SampleCount` is."""
     points = whole.get("Datapoints")
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         return None
     found = _rows(sorted(points, key=lambda point: str(point.get("Timestamp"))), path)
     if found is None:
         raise BadInput("the metric has no data points", str(path))
-    return Export(found.columns, "CloudWatch statistics")
+    label = str(whole.get("Label", ""))
+    said = meaning_of(label)
+    units = {str(unit) for unit in found.columns.get("Unit", ("None",))}
+    of_counts = units <= {"Count", "None"} and said.kind not in (Kind.MEASURE, Kind.STATISTIC)
+    counted = Meaning(said.kind if said.counts or said.kind in (Kind.PART, Kind.ERRORS) else Kind.COUNT)
+    no_sum = Meaning(Kind.MEASURE)
+    meanings = {name: Meaning(Kind.STATISTIC) for name in found.columns if name in _STATISTICS}
+    meanings["Sum"] = counted if of_counts else no_sum
+    of_times = units <= {"Seconds", "Milliseconds", "Microseconds"}
+    meanings["SampleCount"] = Meaning(Kind.REQUESTS) if of_times else no_sum
+    return Export(
+        found.columns, f"CloudWatch statistics of {label}" if label else "CloudWatch statistics", meanings=meanings
+    )
 
 
 def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
     results = whole.get("MetricDataResults")
     if not isinstance(results, list):
         return None
-    series = _one(results, "CloudWatch", path)
-    times, values = series.get("Timestamps"), series.get("Values")
-    if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
-        raise BadInput("as many timestamps as values are needed", str(path))
-    pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
-    return _pairs(pairs, "CloudWatch metric data", str(series.get("Label", "value")), path)
+    series = []
+    for one in _objects(results, "CloudWatch", path):
+        times, values = one.get("Timestamps"), one.get("Values")
+        if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
+            raise BadInput("as many timestamps as values are needed", str(path))
+        pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
+        series.append((str(one.get("Label", one.get("Id", UNNAMED))), pairs, None))
+    return _several(series, "CloudWatch metric data", path)
 
 
 def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
     if not isinstance(whole.get("series"), list):
         return None
-    series = _one(whole["series"], "Datadog", path)  # type: ignore[arg-type]
-    points = series.get("pointlist")
-    if not isinstance(points, list):
-        return None
-    units = series.get("unit")
-    per = units[1] if isinstance(units, list) and len(units) == 2 else None
-    unit = f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute") else None
-    return _pairs(points, "Datadog series", str(series.get("metric", "value")), path, unit=unit)
+    series = []
+    found = _objects(whole["series"], "Datadog", path)
+    for one in found:
+        points = one.get("pointlist")
+        if not isinstance(points, list):
+            return None
+        units = one.get("unit")
+        per = units[1] if isinstance(units, list) and len(units) == 2 else None
+        unit = (
+            f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
+        )
+        name = one.get("expression" if len(found) > 1 else "metric") or one.get("metric") or UNNAMED
+        series.append((str(name), points, unit))
+    return _several(series, "Datadog series", path)
 
 
 # -- delimited text ----------------------------------------------------------------------------------------------------
 
 
 def _delimited(text: str, path: Path) -> Export | None:
-    """Lines of equally many cells. The first one names the columns where none of its cells is a number or a date."""
-    lines = text.split("\n")
-    head = [line for line in lines[:_PEEK_LINES] if line.strip()]
+    """Lines of equally many cells. The first one names the columns where none of its cells is a time."""
+    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    sep = _SEP.fullmatch(numbered[0][1].strip())
+    if sep is not None:
+        del numbered[0]
+    comments = [line for _, line in numbered if line.lstrip().startswith("#")]
+    kept = [
+        (n, line) for n, line in numbered if not line.lstrip().startswith("#") and not _FRAME.fullmatch(line.strip())
+    ]
+    if not kept:
+        return None
+    lines = [line for _, line in kept]
     try:
-        delimiter = _delimiter(head)
+        delimiter = sep[1] if sep is not None else _delimiter(lines[: 2 * _PEEK_LINES])
         reader = csv.reader(lines, delimiter=delimiter)
-        numbered = [(reader.line_num, row) for row in reader if row]
+        rows = [(kept[reader.line_num - 1][0], row) for row in reader if row]
     except csv.Error as error:  # a cell of more than 128 KiB: a quote that nothing closes
         raise BadInput(f"no table: {error}", str(path)) from None
-    rows = [row for _, row in numbered]
-    width = Counter(map(len, rows[:_PEEK_LINES])).most_common(1)[0][0]
-    for number, row in numbered:
-        if len(row) != width:
-            if row is rows[0] and len(rows) > 1:
-                return None
-            raise BadInput(f"expected {width} columns", f"{path} line {number}", shown(delimiter.join(row).encode()))
-    names = [cell.strip() for cell in rows[0]]
-    named = not any(cell[:1].isdigit() or as_numbers([cell]) is not None for cell in names)
+    width = Counter(len(row) for _, row in rows[: _PEEK_LINES * 10]).most_common(1)[0][0]
+    first = next(i for i, (_, row) in enumerate(rows) if len(row) == width)
+    skipped = [f"{first} lines above the header"] if first and first <= _PEEK_LINES else []
+    head = [cell.strip() for cell in rows[first][1]]
+    named = not any(map(_is_time, head)) and plain_numbers(head) is None
+    if (
+        not named
+        and comments
+        and len(above := [c.strip() for c in comments[-1].lstrip("# ").split(delimiter)]) == width
+    ):
+        head, named = above, not any(map(_is_time, above))
+        first -= named
+    names = [name or f"column {i}" for i, name in enumerate(head, 1)]
     if named and len(set(names)) < len(names):
-        raise BadInput("a column's name stands twice", f"{path} line 1", delimiter.join(names))
-    body = rows[1:] if named else rows
-    if not body:
-        raise BadInput("no rows below the header", str(path))
+        raise BadInput("a column's name stands twice", f"{path} line {rows[first][0]}", delimiter.join(names))
     if not named:
         names = [f"column {i}" for i in range(1, width + 1)]
-    said = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[delimiter] if width > 1 else "one column"
-    cells = list(zip(*body, strict=True))
-    decimal = delimiter == ";"  # where a comma is the decimal sign, semicolons stand between columns
-    columns = {
-        name: _with_points(column) if decimal else [cell.strip() for cell in column]
-        for name, column in zip(names, cells, strict=True)
-    }
-    return Export(columns, f"text with {said}" if width > 1 else "text of one column", named)
+        skipped = []
+        first = -1
+    body, bad, again = [], [], 0
+    again_head = rows[first][1] if first >= 0 else head
+    for number, row in rows[first + 1 :]:
+        if len(row) != width:
+            bad.append((number, f"expected {width} columns: {shown(delimiter.join(row).encode())!r}"))
+        elif named and row == again_head:
+            again += 1
+        else:
+            body.append((number, row))
+    if not body and bad:
+        raise BadInput(bad[0][1], f"{path} line {bad[0][0]}")
+    if not body:
+        raise BadInput("no rows below the header", str(path))
+    skipped += [f"{again} headers in between"] if again else []
+    skipped += [f"{len(comments)} comments"] if comments else []
+    said = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(delimiter, f"{delimiter!r}")
+    cells = zip(*(row for _, row in body), strict=True)
+    columns = {name: [cell.strip() for cell in column] for name, column in zip(names, cells, strict=True)}
+    columns = {name: cells for name, cells in columns.items() if not all(map(is_missing, cells))} or columns
+    form = f"text with {said}" if width > 1 else "text of one column"
+    return Export(columns, form, named, lines=[number for number, _ in body], bad=bad, skipped=skipped)
+
+
+def _is_time(cell: str) -> bool:
+    try:
+        return as_times("", [cell]) is not None
+    except BadInput:
+        return True  # a time of which day and month, or the zone, are not clear
 
 
 def _delimiter(head: Sequence[str]) -> str:
-    """The one that cuts all lines into equally many cells, and into most."""
+    """The one that cuts most lines into equally many cells, and into most."""
 
-    def cells(delimiter: str) -> int:
-        widths = {len(row) for row in csv.reader(head, delimiter=delimiter)}
-        return widths.pop() if len(widths) == 1 else 1
+    def cells(delimiter: str) -> tuple[int, int]:
+        widths = Counter(len(row) for row in csv.reader(head, delimiter=delimiter) if len(row) > 1)
+        width, times = widths.most_common(1)[0] if widths else (1, 0)
+        return times, width
 
     return max(_DELIMITERS, key=cells)
-
-
-_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
-
-
-def _with_points(column: Sequence[str]) -> list[object]:
-    return [re.sub(",", ".", c.strip()) if _DECIMAL_COMMA.fullmatch(c.strip()) else c.strip() for c in column]

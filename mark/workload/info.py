@@ -27,6 +27,7 @@ def trace_info(trace: Trace) -> dict[str, Any]:
     seen_s = trace.duration_s - sum(end - begin for begin, end in trace.gaps)
     requests = trace.total_counts(0.0, trace.duration_s)
     return {
+        "read": trace.read,
         "name": trace.name,
         "kind": trace.kind,
         "rows": trace.rows,

@@ -8,11 +8,15 @@ from pathlib import Path
 from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
-from mark.workload.accesslog import log_format, read_logs
+from mark.workload.accesslog import LogReading, is_log, log_fault, log_file, read_logs
 from mark.workload.arrivals import read_arrivals
+from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
 from mark.workload.exports import is_parquet
+from mark.workload.files import below, is_pattern, matching
+from mark.workload.many import read_many
+from mark.workload.pipes import PipeLimits, from_pipe
 from mark.workload.synthetic import PREFIX, read_synthetic
 from mark.workload.tables import RECOGNISED, TableColumns, read_table
 from mark.workload.trace import Trace, check_times
@@ -29,13 +33,16 @@ def open_trace(
     seed: int = 0,
     log_filter: tuple[str, str] | None = None,
     columns: TableColumns = RECOGNISED,
+    skip_bad_lines: BadLines = DEFAULT,
 ) -> Trace:
-    """A trace by name: a file, a folder of access logs, `synthetic:NAME?...` or `cloudwatch:NAMESPACE/METRIC?...`.
+    """A trace by name: a file, a folder or a pattern of files, a pipe (`-`), `synthetic:NAME?...` or
+    `cloudwatch:NAMESPACE/METRIC?...`.
 
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
     generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
     (see `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`),
-    and make a table of any file. Raises BadInput, one line naming file, line and value, for what cannot be used.
+    and its times logs, too: other columns make a table of any file. No more lines of logs and tables are left out than
+    `skip_bad_lines` allows. Raises BadInput, one line naming file, line and value, for what cannot be used.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
@@ -50,33 +57,59 @@ def open_trace(
         return trace
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
+    how = LogReading(log_filter, columns.time, columns.times, skip_bad_lines)
     path = Path(spec)
+    if is_pattern(spec):
+        return read_many(spec, *matching(spec), how, columns, gaps, mixed=True)
+    if (piped := kept_pipe(spec, log_filter, columns)) is not None:
+        return _read_pipe(spec, piped, how, columns, gaps)
     if is_folder(path):
-        return read_logs(path, log_filter)
-    if columns.said or is_parquet(path):
-        return _table(path, columns, gaps, log_filter)
-    block = next((block for _, block in blocks(path, 1 << 16)), None)
+        return read_many(path.name or spec, *below(path), how, columns, gaps, mixed=False)
+    return _read_file(path, how, columns, gaps)
+
+
+def kept_pipe(spec: str, log_filter: tuple[str, str] | None = None, columns: TableColumns = RECOGNISED) -> Path | None:
+    """The temporary file with what comes through a pipe of this name; None where it is no pipe. Raises BadInput."""
+    how = LogReading(log_filter, columns.time, columns.times)
+    return from_pipe(spec, PipeLimits(lambda head: head.startswith(b"t_seconds") or is_log(head, how)))
+
+
+def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
+    """Errors name the pipe, not its temporary file."""
+    try:
+        return _read_file(path, how, columns, gaps)
+    except BadInput as error:
+        raise BadInput(error.what, error.where.replace(str(path), spec), error.value) from None
+
+
+def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
+    if is_parquet(path) or columns.asks_for_table:
+        return _table(path, columns, gaps, how)
+    block = next((block for _, block in blocks(path, 1 << 16, nuls=lambda _: None)), None)
     if block is None or not block.strip():
-        raise BadInput("the file is empty", spec)
+        raise BadInput("the file is empty", str(path))
     header = shown(block.split(b"\n", 1)[0]).strip()
     named = tuple(column.strip() for column in header.split(","))
-    if log_filter is not None and named[0] == "t_seconds":
-        raise _no_log(spec)
+    if named[0] == "t_seconds" and (how.log_filter is not None or columns.said):
+        return _table(path, columns, gaps, how)
     if named == COLUMNS:
         return read_counts(path, gaps)
     if named[0] == "t_seconds" and "count" not in named:
         return read_arrivals(path, header)
     if named[0] == "t_seconds":
-        raise BadInput(f"a file of counts has exactly the columns {','.join(COLUMNS)}", f"{spec} line 1", header)
-    if log_format(block) is not None:
-        return read_logs(path, log_filter)
-    return _table(path, columns, gaps, log_filter)
+        raise BadInput(f"a file of counts has exactly the columns {','.join(COLUMNS)}", f"{path} line 1", header)
+    log = log_file(path, how)
+    if log is not None:
+        return read_logs(path.name, [log], how)
+    if (fault := log_fault(path)) is not None:
+        raise BadInput(fault, str(path))
+    return _table(path, columns, gaps, how)
 
 
-def _table(path: Path, columns: TableColumns, gaps: str, log_filter: tuple[str, str] | None) -> Trace:
-    if log_filter is not None:
+def _table(path: Path, columns: TableColumns, gaps: str, how: LogReading) -> Trace:
+    if how.log_filter is not None:
         raise _no_log(str(path))
-    table = read_table(path, columns, gaps)
+    table = read_table(path, columns, gaps, how.bad_lines)
     if table is None:
         what = "neither a trace, an access log nor a table with a column of times that is known (see docs/traces.md)"
         raise BadInput(what, str(path))

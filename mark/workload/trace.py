@@ -50,7 +50,8 @@ class Trace:
 
     `duration_s` reaches from the first row to the end of the last bin. `gaps` are (start_s, end_s) without
     observation; `notes` say in words what was bridged, filled, dropped or late. `gap_cv` is the coefficient of
-    variation of the times between requests where they are known (NaN elsewhere). `began_s` is when second 0 was, in
+    variation of the times between requests where they are known (NaN elsewhere). `read_as` says which column was taken
+    for what, where a file leaves it open. `began_s` is when second 0 was, in
     Unix seconds, where the trace knows (access logs do).
     """
 
@@ -64,11 +65,25 @@ class Trace:
     gaps: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
     gap_cv: float = math.nan
+    read_as: str = ""
     began_s: float | None = None
 
     @property
     def first_s(self) -> float:
         return 0.0
+
+    @property
+    def read(self) -> str:
+        """What was read, in one line: it stands first in every answer that rests on it. Nothing is of a generator."""
+        if self.name.startswith("synthetic:"):
+            return ""
+        requests = self.total_counts(0.0, self.duration_s)
+        seen_s = self.duration_s - sum(end - begin for begin, end in self.gaps)
+        bins = f", every {self.bin_s:g} s" if self.kind == "counts" else ""
+        return (
+            f"read {_number(requests)} requests in {_span(self.duration_s)}, {_number(requests / seen_s)}/s{bins}"
+            + (f"; {self.read_as}" if self.read_as else "")
+        )
 
     @property
     def step_s(self) -> float:
@@ -122,6 +137,17 @@ class Trace:
         at scale 1 and else repeat requests. What a part holds does not depend on where it was cut.
         """
         return self.source.chunks(start_s, end_s, scale, seed)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000.0 or value == int(value) else f"{value:.3g}"
+
+
+def _span(seconds: float) -> str:
+    for unit_s, name in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2.0 * unit_s:
+            return f"{seconds / unit_s:.3g} {name}"
+    return f"{seconds:.3g} s"
 
 
 def drawn_load(trace: Trace, start_s: float, end_s: float, scale: float = 1.0, seed: int = 0) -> Load:

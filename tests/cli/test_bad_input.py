@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
     """The result of a run that must succeed, with every sum checked."""
     assert main([*argv, "--json", "-"]) == 0
     captured = capsys.readouterr()
-    assert captured.err == ""
+    # A run of more than ten seconds says how far it is.
+    assert [line for line in captured.err.splitlines() if not re.fullmatch(r"\w+: \d+%", line)] == []
 
     def never(constant: str) -> float:
         raise AssertionError(f"{constant} is no JSON")
@@ -68,7 +70,7 @@ def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
         (b"when;count\n0;1\n", "no column holds times that are known, name it by --time-column"),
         (b"t_seconds\n5\n3\n", "line 3: t_seconds must not go back"),
         (bytes(range(256)), "binary"),
-        ("t_seconds,count\n0,5\n".encode("utf-16"), "binary"),
+        ("t_seconds,count\n0,5\n".encode("utf-16-le"), "binary"),
         (gzip.compress(COUNTS.encode() + b"0,1\n60,2\n" * 99, mtime=0)[:-9], "truncated"),
     ],
 )

@@ -9,9 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mark.cli.output import cores, deliver, json_text, progress, write_file
+from mark.cli.output import ReadingShown, cores, deliver, json_text, progress, write_file
 from mark.domain.errors import BadInput
 from mark.reporting.layout import columns, text
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
 
 
 def test_undefined_numbers_become_null_and_numpys_become_plain() -> None:
@@ -42,20 +52,42 @@ def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
         write_file(str(tmp_path), "x", "--json")
 
 
-def test_without_a_terminal_progress_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 4.0, 9.9, 10.0, 15.0, 19.9, 20.5])
-    with progress("comparing", clock=lambda: next(times)) as tell:
-        for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6):
-            tell(share)
-    assert capsys.readouterr() == ("", "mark: comparing, 30% done\nmark: comparing, 60% done\n")
-
-
 def test_a_log_that_is_gone_does_not_end_the_work() -> None:
     closed = io.StringIO()
     closed.close()
-    times = iter([0.0, 10.0])
-    with progress("x", clock=lambda: next(times)) as tell, redirect_stderr(closed):
+    now = Clock()
+    with progress("x", now) as tell, redirect_stderr(closed):
+        now.s = 11.0
         tell(0.5)
+
+
+def test_progress_into_a_pipe_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = Clock()
+    with progress("simulating", now) as tell:
+        for share in (0.1, 0.2, 0.3, 0.4, 0.5):
+            tell(share)
+            now.s += 6.0
+    assert capsys.readouterr() == ("", "simulating: 30%\nsimulating: 50%\n")
+
+
+def test_reading_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = Clock()
+    shown = ReadingShown(now)
+    for megabytes in (0, 100, 200, 300, 400):
+        shown(megabytes * 1_000_000, 1_000_000_000)
+        now.s += 6.0
+    shown(7_000_000, 0)  # another file begins its ten seconds anew
+    now.s += 11.0
+    shown(77_000_000, 0)
+    assert capsys.readouterr() == (
+        "",
+        "reading 200 of 1,000 MB, 17 MB/s\nreading 400 of 1,000 MB, 17 MB/s\nreading 77 MB, 7 MB/s\n",
+    )
+
+
+def test_a_short_reading_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    ReadingShown(Clock())(1000, 1000)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("asked", "processes"), [("3", 3), ("0", None), ("many", None), ("", None)])

@@ -39,7 +39,8 @@ def test_counts_are_the_frame_s(frame: object, tmp_path: Path) -> None:
 
 
 def test_a_frame_of_times_alone_is_a_row_a_request(tmp_path: Path) -> None:
-    trace = read(pd.DataFrame({"timestamp": MINUTES}), tmp_path)
+    at_any_time = MINUTES + pd.to_timedelta(np.arange(30) ** 2 % 53, unit="s")
+    trace = read(pd.DataFrame({"timestamp": at_any_time}), tmp_path)
     assert (trace.kind, trace.total_counts(0.0, trace.duration_s)) == ("arrivals", 30)
 
 

@@ -166,8 +166,11 @@ def test_the_notes_count_the_lines_kept(tmp_path: Path) -> None:
     path = written(tmp_path, "".join([*good[:50], "cut off\n", "\n", *good[50:]]))
     trace = open_trace(path, log_filter=("user_agent", "b"))
     assert trace.rows == 100
-    assert trace.notes[:2] == ("ALB access log", "100 of 300 lines kept by --log-filter user_agent=b")
-    assert trace.notes[2].startswith("1 malformed lines left out, the first at")
+    assert trace.notes[:2] == (
+        "ALB access log: 300 requests in 301 lines",
+        "100 of 300 lines kept by --log-filter user_agent=b",
+    )
+    assert trace.notes[2].startswith("1 malformed lines left out (0.33 %), the first at")
     assert open_trace(path).notes[1:] == trace.notes[2:]
 
 
@@ -186,7 +189,7 @@ def test_a_filter_reaches_every_file_of_a_folder(tmp_path: Path) -> None:
     np.testing.assert_allclose(arrivals(trace, 0.0, trace.duration_s), [0.0, 5001.0])
     written(tmp_path, COMMON, "c.log")
     with pytest.raises(BadInput, match="unknown field, Common or Combined Log Format has host, user"):
-        open_trace(str(tmp_path), log_filter=("type", "h2"))
+        open_trace(str(tmp_path / "*.log*"), log_filter=("type", "h2"))
 
 
 @settings(max_examples=30)

@@ -1,0 +1,392 @@
+"""Random traffic in the files of common tools, with the requests in it: locales, units, gaps, zones and dirt."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+from zoneinfo import ZoneInfo
+
+NAMES = ("requests", "Value", "http_requests", "hits", "count", "Anfragen", "RequestCount", "credit", "Total requests")
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Sydney")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    tool: str
+    data: bytes
+    requests: float  # in the rows that hold a number
+    said: str  # what is special about the file
+    seconds: float | None = None  # from the first row to the end of the last, where no counter is read
+
+
+@dataclass(frozen=True, slots=True)
+class Minutes:
+    """A row each: when it begins, its length, and its requests; None where the tool has no number."""
+
+    at: list[datetime]
+    step_s: int
+    counts: list[int | None]
+
+    @property
+    def requests(self) -> int:
+        return sum(n for n in self.counts if n is not None)
+
+    @property
+    def seconds(self) -> float:
+        known = [at for at, n in zip(self.at, self.counts, strict=True) if n is not None]
+        return (known[-1] - known[0]).total_seconds() + self.step_s
+
+
+def made(seed: int) -> Made:
+    random = Random(seed)
+    tool = random.choice(list(TOOLS))
+    return TOOLS[tool](random)
+
+
+def _minutes(random: Random, *, whole_days: bool = False) -> Minutes:
+    step_s = random.choice([10, 60, 60, 60, 300, 900, 3600])
+    rows = random.randint(25, 300)
+    level = 10 ** random.uniform(0.5, 5.5)
+    day = datetime(2026, random.randint(1, 12), random.randint(1, 28), tzinfo=UTC)
+    if random.random() < 0.1:  # over a change of the clocks
+        day = datetime(2026, *random.choice([(3, 29), (10, 25), (3, 8), (11, 1)]), tzinfo=UTC) - timedelta(hours=12)
+    begin = day + timedelta(seconds=0 if whole_days else random.randrange(24) * 3600)
+    at = [begin + timedelta(seconds=step_s * i) for i in range(rows)]
+    shape = random.choice(["noise", "noise", "ramp", "flat"])
+    counts: list[int | None] = []
+    for i in range(rows):
+        mean = level * (0.2 + i / rows if shape == "ramp" else 1.0)
+        counts.append(max(0, round(random.gauss(mean, 0.0 if shape == "flat" else mean**0.5))))
+    if random.random() < 0.15:  # rows that are not there
+        first, length = random.randrange(rows // 2), random.randint(1, 10)
+        del at[first : first + length], counts[first : first + length]
+    if random.random() < 0.15:
+        for _ in range(random.randint(1, 3)):
+            counts[random.randrange(len(counts))] = None
+    if not any(counts):
+        counts[0] = 7
+    return Minutes(at, step_s, counts)
+
+
+# -- numbers and times as people write them ----------------------------------------------------------------------------
+
+LOCALES: dict[str, Callable[[float, int], str]] = {
+    "plain": lambda value, digits: f"{value:.{digits}f}",
+    "English": lambda value, digits: f"{value:,.{digits}f}",
+    "German": lambda value, digits: f"{value:,.{digits}f}".translate(str.maketrans(",.", ".,")),
+    "German without groups": lambda value, digits: f"{value:.{digits}f}".replace(".", ","),
+    "French": lambda value, digits: f"{value:,.{digits}f}".translate(str.maketrans(",.", "\u202f,")),
+    "Swiss": lambda value, digits: f"{value:,.{digits}f}".replace(",", "'"),
+    "Swedish": lambda value, digits: f"{value:,.{digits}f}".translate(str.maketrans(",.", "\u00a0,")),
+}
+
+
+def _number(random: Random, locale: str) -> Callable[[float], str]:
+    digits = random.choice([0, 0, 0, 2])
+    return lambda value: LOCALES[locale](value, digits)
+
+
+TIMES = {
+    "ISO": "%Y-%m-%d %H:%M:%S",
+    "ISO, T": "%Y-%m-%dT%H:%M:%S",
+    "minutes": "%Y-%m-%d %H:%M",
+    "German": "%d.%m.%Y %H:%M:%S",
+    "American": "%m/%d/%Y %I:%M:%S %p",
+    "British": "%d/%m/%Y %H:%M:%S",
+    "Kibana": "%b %d, %Y @ %H:%M:%S.000",
+    "RFC 2822": "%a, %d %b %Y %H:%M:%S +0000",
+    "compact": "%Y%m%dT%H%M%S",
+    "slashes": "%Y/%m/%d %H:%M:%S",
+}
+
+
+def _table(rows: list[list[str]], delimiter: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _dirty(random: Random, rows: list[list[str]], delimiter: str, total: str, said: list[str]) -> str:
+    """The table's text with some of the lines that tools and people add."""
+    rows = list(rows)
+    dirt = random.choice([None] * 6 + ["total", "header", "comment", "cut", "sep", "blank", "words"])
+    if dirt is not None:
+        said.append(dirt)
+    if dirt == "total":
+        rows.append([random.choice(["Total", "Summe", "", "Grand Total"]), *[""] * (len(rows[0]) - 2), total])
+    if dirt == "header":
+        rows.insert(len(rows) // 2, rows[0])
+    text = _table(rows, delimiter)
+    if dirt == "cut":  # within the time of a further row
+        text += text.rstrip("\n").rpartition("\n")[2][:6]
+    if dirt == "comment":
+        text = "# exported on Monday\n" + text
+    if dirt == "sep":
+        text = f"sep={delimiter}\n{text}"
+    if dirt == "blank":
+        text = text.replace("\n", "\n\n", 3)
+    if dirt == "words":
+        text += "End of report\n"
+    return text
+
+
+def _encoded(random: Random, text: str, said: list[str]) -> bytes:
+    encoding = random.choice(["utf-8"] * 6 + ["utf-8-sig", "utf-16", "cp1252"])
+    if encoding != "utf-8":
+        said.append(encoding)
+    if random.random() < 0.2:
+        text = text.replace("\n", "\r\n")
+    return text.encode(encoding, "replace")
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+def _spreadsheet(random: Random) -> Made:
+    """Excel's and LibreOffice's: any locale, any date, sometimes columns that are no counts."""
+    minutes = _minutes(random)
+    locale, form = random.choice(list(LOCALES)), random.choice(list(TIMES))
+    delimiter = ";" if "German" in locale or locale in ("French", "Swedish") else random.choice([",", ",", "\t", ";"])
+    if form == "minutes" and minutes.step_s < 60:
+        form = "ISO"
+    number, name = _number(random, locale), random.choice(NAMES)
+    said = [locale, form, name]
+    others: dict[str, Callable[[int], str]] = {}
+    if random.random() < 0.3:
+        others["avg latency ms"] = lambda i: number(30.0 + i % 7)
+        others["p99"] = lambda i: number(90.0 + i % 11)
+    if random.random() < 0.1:
+        others["errors"] = lambda i: number(float(i % 3))
+    zone = ZoneInfo(random.choice(ZONES)) if random.random() < 0.3 and form != "RFC 2822" else UTC
+    rows = [["Time", name, *others]]
+    for i, (at, n) in enumerate(zip(minutes.at, minutes.counts, strict=True)):
+        cell = random.choice(["", "-", "n/a"]) if n is None else number(float(n))
+        rows.append([at.astimezone(zone).strftime(TIMES[form]), cell, *(make(i) for make in others.values())])
+    if str(zone) != "UTC":
+        said.append(str(zone))
+    text = _dirty(random, rows, delimiter, number(float(minutes.requests)), said)
+    return Made("spreadsheet", _encoded(random, text, said), minutes.requests, ", ".join(said), minutes.seconds)
+
+
+def _grafana(random: Random) -> Made:
+    """Inspect, Data, Download CSV: the legend is the query; formatted data have units."""
+    minutes = _minutes(random)
+    kind = random.choice(["rate", "increase", "formatted", "formatted K", "legend", "latency", "counter", "wide"])
+    said = [kind]
+    rates = [None if n is None else n / minutes.step_s for n in minutes.counts]
+    requests = float(minutes.requests)
+    if kind == "rate":
+        query = random.choice(["rate", "irate"])
+        name = f'sum by (job) ({query}(http_requests_total{{job="credit"}}[5m]))'
+        cells = ["" if rate is None else repr(rate) for rate in rates]
+    elif kind == "increase":
+        window = random.choice([minutes.step_s, 300])
+        name = f"sum(increase(http_requests_total[{window}s]))"
+        cells = ["" if n is None else repr(n * window / minutes.step_s) for n in minutes.counts]
+    elif kind == "formatted":
+        unit = random.choice(["req/s", "reqps", "rps", "requests/sec"])
+        name = random.choice(["credit", "Value", "requests"])
+        cells = ["undefined" if rate is None else f"{rate:.4f} {unit}" for rate in rates]
+        requests = sum(float(cell.split()[0]) * minutes.step_s for cell in cells if cell != "undefined")
+    elif kind == "formatted K":
+        name = random.choice(["requests", "Value"])
+        cells = ["" if n is None else f"{n / 1e3:.2f}K" if n >= 1000 else str(n) for n in minutes.counts]
+        requests = sum(float(c[:-1]) * 1e3 if c.endswith("K") else float(c or 0.0) for c in cells)
+    elif kind == "latency":
+        name = random.choice(["p99 latency", "avg", "CPU %", "response time"])
+        cells = [str(20 + i % 9) for i in range(len(minutes.at))]
+        requests = 0.0  # there are none in the file
+    elif kind == "counter":
+        name = random.choice(["http_requests_total", "Value", "requests", "http_request_duration_seconds_count"])
+        start = random.choice([0, 10 ** random.randint(5, 8)])
+        sums = [start + sum(n or 0 for n in minutes.counts[: i + 1]) for i in range(len(minutes.at))]
+        cells = list(map(str, sums))
+        # Rows that are not there are gaps, and their increase is not counted.
+        step = timedelta(seconds=minutes.step_s)
+        requests = float(
+            sum(sums[i + 1] - sums[i] for i in range(len(sums) - 1) if minutes.at[i + 1] - minutes.at[i] == step)
+        )
+    else:
+        name = random.choice(NAMES)
+        cells = ["" if n is None else str(n) for n in minutes.counts]
+    stamp = random.choice(["ISO", "epoch"])
+    times = [
+        at.strftime("%Y-%m-%d %H:%M:%S") if stamp == "ISO" else str(round(at.timestamp() * 1e3)) for at in minutes.at
+    ]
+    rows = [["Time", name], *(list(row) for row in zip(times, cells, strict=True))]
+    if kind == "wide":
+        rows = [[*rows[0], f"{name} of another service"], *([*row, row[1]] for row in rows[1:])]
+        requests = -1.0  # may only be refused
+    text = _table(rows, ",") if kind == "counter" else _dirty(random, rows, ",", str(requests), said)
+    return Made("Grafana", _encoded(random, text, [*said]), requests, ", ".join([*said, name]))
+
+
+def _prometheus(random: Random) -> Made:
+    minutes = _minutes(random)
+    kind = random.choice(["counter", "counter", "rate", "several", "histogram"])
+    times = [at.timestamp() for at in minutes.at]
+    sums, total = [], random.choice([0, 10**6])
+    for n in minutes.counts:
+        total += n or 0
+        sums.append(total)
+    requests = float(
+        sum(b - a for a, b, s, t in zip(sums, sums[1:], times, times[1:], strict=False) if t - s == minutes.step_s)
+    )
+    if random.random() < 0.2 and kind in ("counter", "histogram"):  # a restart
+        half = len(sums) // 2
+        before = sums[half - 1]
+        sums = [n if i < half else n - before for i, n in enumerate(sums)]
+    name = {
+        "counter": random.choice(["http_requests_total", "nv_inference_request_success", "served"]),
+        "histogram": "request_duration_seconds_count",
+    }.get(kind)
+    values: list[float] = list(map(float, sums))
+    if kind == "rate":
+        values = [(n or 0) / minutes.step_s for n in minutes.counts]
+        requests = -1.0
+    metric = {"__name__": name} if name else {}
+    series = [{"metric": metric, "values": [[at, repr(value)] for at, value in zip(times, values, strict=True)]}]
+    if kind == "several":
+        series = [dict(series[0], metric={"pod": pod}) for pod in ("a", "b")]
+        requests = -1.0
+    text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}})
+    return Made("Prometheus", text.encode(), requests, f"{kind}, {name}")
+
+
+def _cloudwatch(random: Random) -> Made:
+    minutes = _minutes(random)
+    form = random.choice(["statistics", "data", "several", "page"])
+    label = random.choice(["RequestCount", "Invocations", "TargetResponseTime", "CPUUtilization"])
+    known = [(at, n) for at, n in zip(minutes.at, minutes.counts, strict=True) if n is not None]
+    requests = float(sum(n for _, n in known)) if label in ("RequestCount", "Invocations") else -1.0
+    if form == "statistics":
+        wanted = random.sample(["Sum", "Average", "SampleCount", "Maximum"], random.randint(1, 3))
+        units = {"TargetResponseTime": "Seconds", "CPUUtilization": "Percent"}
+        points = [
+            {"Timestamp": at.strftime("%Y-%m-%dT%H:%M:%S+00:00"), "Unit": units.get(label, "Count")}
+            | {
+                stat: {"Sum": float(n), "Average": 1.0, "SampleCount": float(n), "Maximum": 1.0}[stat]
+                for stat in wanted
+            }
+            for at, n in known
+        ]
+        if "SampleCount" in wanted and label == "TargetResponseTime":
+            requests = float(sum(n for _, n in known))
+        random.shuffle(points)
+        return Made(
+            "CloudWatch", json.dumps({"Label": label, "Datapoints": points}).encode(), requests, f"{wanted} {label}"
+        )
+    series = {
+        "Id": "m1",
+        "Label": label,
+        "StatusCode": "Complete",
+        "Timestamps": [at.isoformat() for at, _ in known][::-1],
+        "Values": [float(n) for _, n in known][::-1],
+    }
+    if form == "page":
+        requests = -1.0
+        token = random.choice([True, False])
+        answer = {"MetricDataResults": [series | ({} if token else {"StatusCode": "PartialData"})]} | (
+            {"NextToken": "x"} if token else {}
+        )
+        return Made("CloudWatch", json.dumps(answer).encode(), requests, form)
+    found = [series] if form == "data" else [series, series | {"Id": "m2", "Label": "HTTPCode_Target_2XX_Count"}]
+    return Made("CloudWatch", json.dumps({"MetricDataResults": found}).encode(), requests, f"{form} {label}")
+
+
+def _datadog(random: Random) -> Made:
+    minutes = _minutes(random)
+    per = random.choice([None, "second", "minute"])
+    size = {None: 1.0, "second": 1.0 / minutes.step_s, "minute": 60.0 / minutes.step_s}[per]
+    unit = [{"name": "request"}, None if per is None else {"name": per}]
+    points = [
+        [at.timestamp() * 1e3, None if n is None else n * size]
+        for at, n in zip(minutes.at, minutes.counts, strict=True)
+    ]
+    one = {
+        "metric": random.choice(["trace.web.request.hits", "aws.applicationelb.request_count"]),
+        "unit": unit,
+        "pointlist": points,
+    }
+    return Made(
+        "Datadog",
+        json.dumps({"status": "ok", "series": [one]}).encode(),
+        minutes.requests,
+        f"per {per}",
+        minutes.seconds,
+    )
+
+
+def _k6(random: Random) -> Made:
+    at, rows, requests = 1_777_629_600.0, [], 0
+    for _ in range(random.randint(50, 2000)):
+        at += random.expovariate(random.choice([0.5, 3.0, 30.0]))
+        stamp = str(int(at))
+        requests += 1
+        rows += [
+            ["http_reqs", stamp, "1.000000", "200"],
+            ["http_req_duration", stamp, f"{random.uniform(20, 90):.6f}", "200"],
+        ]
+        if random.random() < 0.1:
+            rows.append(["vus", stamp, "10.000000", ""])
+    return Made(
+        "k6", _table([["metric_name", "timestamp", "metric_value", "status"], *rows], ",").encode(), requests, ""
+    )
+
+
+def _postgres(random: Random) -> Made:
+    minutes = _minutes(random)
+    name = random.choice(["requests", "count", "n", "sum"])
+    offset = random.choice(["+00", "+00:00", "", "+02", "+05:30"])
+    hours = {"+02": 2.0, "+05:30": 5.5}.get(offset, 0.0)
+    rows = [["bucket", name]]
+    for at, n in zip(minutes.at, minutes.counts, strict=True):
+        rows.append([(at + timedelta(hours=hours)).strftime("%Y-%m-%d %H:%M:%S") + offset, "" if n is None else str(n)])
+    said = [name, offset]
+    if random.random() < 0.3:
+        text = "\n".join(
+            [" bucket | " + name, "--------+-------", *(f" {a} | {b}" for a, b in rows[1:]), f"({len(rows) - 1} rows)"]
+        )
+    else:
+        text = _dirty(random, rows, ",", str(minutes.requests), said)
+    return Made("PostgreSQL", text.encode(), minutes.requests, ", ".join(said), minutes.seconds)
+
+
+def _kibana(random: Random) -> Made:
+    minutes = _minutes(random)
+    locale = random.choice(["plain", "English"])
+    said = [locale]
+    rows = [[f"@timestamp per {minutes.step_s} seconds", "Count of records"]]
+    for at, n in zip(minutes.at, minutes.counts, strict=True):
+        rows.append([at.strftime("%b %-d, %Y @ %H:%M:%S.000"), "-" if n is None else LOCALES[locale](n, 0)])
+    if random.random() < 0.3:  # the default of Lens splits by a field
+        said.append("split")
+        rows = [
+            [rows[0][0], "status", rows[0][1]],
+            *([row[0], code, row[1]] for row in rows[1:] for code in ("200", "404")),
+        ]
+        return Made("Kibana", _table(rows, ",").encode(), -1.0, ", ".join(said))
+    return Made(
+        "Kibana",
+        _dirty(random, rows, ",", str(minutes.requests), said).encode(),
+        minutes.requests,
+        ", ".join(said),
+        minutes.seconds,
+    )
+
+
+TOOLS: dict[str, Callable[[Random], Made]] = {
+    "spreadsheet": _spreadsheet,
+    "Grafana": _grafana,
+    "Prometheus": _prometheus,
+    "CloudWatch": _cloudwatch,
+    "Datadog": _datadog,
+    "k6": _k6,
+    "PostgreSQL": _postgres,
+    "Kibana": _kibana,
+}
