@@ -223,7 +223,7 @@ class ResolvedService:
 
     @property
     def tail_note(self) -> str:
-        """Says how many types have a tail that `[service] tail` states and nobody measured; empty where none has."""
+        """Says how many types have a tail that `[service] tail` states; empty where no type has such a tail."""
         rows = {found.profile.instance: found.profile.rows for found in self.candidates}
         types = sum(any(row.tail_derived for row in of_type) for of_type in rows.values())
         whose = "the tail of 1 type is" if types == 1 else f"tails of {types} types are"
