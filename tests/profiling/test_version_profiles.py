@@ -160,7 +160,7 @@ def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> 
     assert planned[0.0] < planned[0.2] < planned[1.0]
 
 
-def test_a_stated_tail_is_of_each_version_before_they_are_mixed(tmp_path: Path) -> None:
+def test_a_stated_tail_is_of_each_mixed_version(tmp_path: Path) -> None:
     """Mixed first, the little by which the versions differ would pass for a measured tail."""
     rows = "fast,c5.large,1,100\nslow,c5.large,1,101\n"
     (tmp_path / "p.csv").write_text(HEAD + rows)

@@ -24,7 +24,7 @@ REQUEST = RunRequest(
 )
 
 
-def test_shipped_types_have_no_tail_unless_one_is_stated() -> None:
+def test_shipped_types_have_no_tail_by_default() -> None:
     resolved = open_service(REQUEST)
     assert {found.sigma for found in resolved.candidates} == {0.0}
     assert all(found.late_shares is None for found in resolved.candidates)
@@ -51,7 +51,7 @@ def test_the_option_takes_the_place_of_the_setting() -> None:
 
 
 @pytest.mark.parametrize("policy", ["mark", "best-fixed"])
-def test_a_fleet_planned_with_a_stated_tail_keeps_the_promise(policy: str) -> None:
+def test_fleets_planned_with_a_stated_tail_keep_the_promise(policy: str) -> None:
     inputs = open_inputs(replace(REQUEST, tail=1.5))
     types = len({found.profile.instance for found in inputs.resolved.candidates})
     assert inputs.resolved.tail_note == f"tails of {types} types are derived: p99 = 1.5 x mean"
