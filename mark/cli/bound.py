@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import names_pipeline
+from mark.domain.errors import BadInput
 from mark.reporting.bound import bound_json, bound_table
 from mark.reporting.pipeline_bound import pipeline_bound_json, pipeline_bound_table
 from mark.simulation.bounding import bound
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
+    if args.tail is not None:
+        raise BadInput("a pipeline is bounded without this option", "--tail")
     # What a driver and its models print is none of the result.
     with progress("bounding") as bar, redirect_stdout(sys.stderr):
         found = bound_pipeline(request_from(args), lineage=args.lineage, queries=args.queries, progress=bar)

@@ -40,6 +40,12 @@ def add_run_options(
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument(
+        "--tail",
+        type=above_zero,
+        metavar="X",
+        help="p99 over mean for profile rows without p99_ms (default: as the service says)",
+    )
+    what.add_argument(
         "--markets", action=Listed, parse=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}"
     )
     part = parser.add_argument_group("which traffic")
@@ -91,7 +97,7 @@ def add_no_bound(parser: argparse.ArgumentParser) -> None:
 
 def refuse_service_options(args: argparse.Namespace) -> None:
     """For a run of a pipeline. Raises BadInput where one of these options is given."""
-    for option in ("faults", "hedge_after_ms", "attribute", "report"):
+    for option in ("tail", "faults", "hedge_after_ms", "attribute", "report"):
         if getattr(args, option, None):
             raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
 
@@ -112,6 +118,7 @@ def request_from(args: argparse.Namespace, progress: Callable[[float], None] | N
         predictor=args.predictor,
         catalog=args.catalog,
         profile=args.profile,
+        tail=args.tail,
         markets=args.markets,
         scale=args.scale,
         start_s=args.start,

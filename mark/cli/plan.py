@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
-    for option in ("policy", "predictor", "running", "advise_commitment"):
+    for option in ("policy", "predictor", "running", "advise_commitment", "tail"):
         if getattr(args, option):
             flag = f"--{option.replace('_', '-')}"
             raise BadInput("a pipeline is planned for a fixed load, without this option", flag)

@@ -25,6 +25,7 @@ from mark.domain.service import (
     ServiceConfig,
     SloMonitorSettings,
     Version,
+    checked_tail,
     hedge_after_s,
 )
 
@@ -35,7 +36,7 @@ SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 _KEYS = {
     "service": {
         "name", "model", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "batching", "routing",
-        "hedge_after_ms", "request_kb", "response_kb", "profile", "versions",
+        "hedge_after_ms", "request_kb", "response_kb", "profile", "tail", "versions",
     },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "late", "max_usd_per_hour"},
@@ -108,6 +109,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         request_kb=service.number("request_kb", 0.0),
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
+        tail=checked_tail(service.number("tail"), service.where("tail")) if "tail" in service.table else None,
         as_is=_as_is(Section(path, "policy", tables["policy"])) if "policy" in tables else None,
         committed=fleet.committed,
         control=_control(Section(path, "control", tables.get("control", {}))),

@@ -44,6 +44,7 @@ class ProfileRow:
     cold_ms: float | None = None
     workers: int = 1
     basis: Basis = Basis.MEASURED
+    tail_derived: bool = False  # `p99_ms` is a multiple of the mean that the service states, not a measurement
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= MOST_BATCH:

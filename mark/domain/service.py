@@ -115,6 +115,7 @@ class ServiceConfig:
     request_kb: float = 0.0
     response_kb: float = 0.0
     profile_file: str | None = None
+    tail: float | None = None  # p99 over mean of profile rows without a p99; None: such rows do not scatter
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
     min_instances: int = 1  # 0: functions alone may answer
@@ -139,6 +140,9 @@ class ServiceConfig:
         )
 
 
+MOST_TAIL = 14.96  # a lognormal's p99 is at most exp(2.3263^2 / 2) = 14.968 times its mean
+
+
 def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
     """Seconds after which a second copy of a request is sent; BadInput, of `where`, if that can never be."""
     if not hedge_after_ms > 0.0:
@@ -146,6 +150,13 @@ def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
     if routing == "alb":
         raise BadInput("an ALB sends no second copies: another `routing` does", where, hedge_after_ms)
     return hedge_after_ms / 1e3
+
+
+def checked_tail(tail: float, where: str) -> float:
+    """A ratio of p99 to mean that a lognormal can have; BadInput, of `where`, for any other."""
+    if not 1.0 < tail <= MOST_TAIL:
+        raise BadInput(f"p99 over mean must be above 1 and at most {MOST_TAIL:g}", where, tail)
+    return tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +220,14 @@ class ResolvedService:
     def in_time_usd(self) -> float:
         """Price of a request that a warm function answers in time; infinite where none does."""
         return self.function.usd_per_request if self.function is not None and self.functions_in_time else math.inf
+
+    @property
+    def tail_note(self) -> str:
+        """Says how many types have a tail that `[service] tail` states; empty where no type has such a tail."""
+        rows = {found.profile.instance: found.profile.rows for found in self.candidates}
+        types = sum(any(row.tail_derived for row in of_type) for of_type in rows.values())
+        whose = "the tail of 1 type is" if types == 1 else f"tails of {types} types are"
+        return f"{whose} derived: p99 = {self.service.tail:g} x mean" if types else ""
 
     def index(self, offer_name: str) -> int:
         """Position of an offer by name; raises KeyError."""

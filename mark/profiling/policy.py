@@ -14,10 +14,12 @@ more than T_1 <= RT.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import is_function
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.slo import Slo
 
@@ -99,6 +101,17 @@ def sigma_of(row: ProfileRow) -> float:
     if under_root < 0.0:
         raise BadInput("no lognormal has a p99 of more than 14.97 x its mean", "p99_ms", row.p99_ms)
     return _Z99 - math.sqrt(under_root)
+
+
+def with_tail(profile: Profile, tail: float | None) -> Profile:
+    """The profile with p99 = `tail` x mean in the rows without a p99; a function's is returned as it is."""
+    if tail is None or is_function(profile.instance):
+        return profile
+    rows = (
+        row if row.p99_ms is not None else replace(row, p99_ms=tail * row.latency_ms, tail_derived=True)
+        for row in profile.rows
+    )
+    return replace(profile, rows=tuple(rows))
 
 
 def p99_of(mean: float, sigma: float) -> float:

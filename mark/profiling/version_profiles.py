@@ -26,7 +26,7 @@ from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.models.registry_unpacked import PREFIX, profile_in
-from mark.profiling.policy import candidate, p99_of, sigma_of
+from mark.profiling.policy import candidate, p99_of, sigma_of, with_tail
 from mark.profiling.table import load_profiles, measured_profiles
 
 Profiles = Mapping[str, Profile]  # by instance
@@ -39,6 +39,7 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
 
     A version has the profile that it was registered with, else the rows of its own reference in the file, else the
     rows of the service's model, which all versions without one share. A version without requests counts for nothing.
+    Rows without a p99 get the one that the service's `tail` states, those of each version before they are mixed.
     Raises BadInput.
     """
     profiles = measured_profiles(service.profile_file, service.source)
@@ -46,8 +47,8 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
     served = [version for version in service.versions if version.weight > 0.0]
     own = [version_profiles(version.model, service, profiles, shared) for version in served]
     if all(each is shared for each in own):
-        return profiles
-    weighted = [(version.weight, each) for version, each in zip(served, own, strict=True)]
+        return profiles | {service.model: _with_tails(shared, service)} if shared else profiles
+    weighted = [(version.weight, _with_tails(each, service)) for version, each in zip(served, own, strict=True)]
     mixed: dict[str, Profile] = {}
     for instance in sorted(set.intersection(*(set(each) for _, each in weighted))):
         parts = [(weight, each[instance]) for weight, each in weighted]
@@ -56,6 +57,10 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
         else:
             mixed[instance] = mix(service.model, parts, service.slo)
     return profiles | {service.model: mixed}
+
+
+def _with_tails(profiles: Profiles, service: ServiceConfig) -> dict[str, Profile]:
+    return {instance: with_tail(profile, service.tail) for instance, profile in profiles.items()}
 
 
 def version_profiles(
@@ -108,6 +113,7 @@ def _row(
         overhead_ms=overhead_ms,
         workers=workers,
         basis=basis,
+        tail_derived=any(row.tail_derived for _, part in parts for row in part.rows),
     )
 
 

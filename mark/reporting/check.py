@@ -55,6 +55,8 @@ def _service(name: str) -> str:
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
         parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")
+    if resolved.tail_note:
+        parts.append(resolved.tail_note)
     if faults := _faults(resolved.service.faults):
         parts.append(f"simulator and testbed play {faults}")
     reasons: dict[str, list[str]] = {}

@@ -70,6 +70,7 @@ class RunOptions(TypedDict, total=False):
     predictor: str | None
     catalog: str | Path
     profile: str | Path
+    tail: float
     markets: Sequence[str]
     scale: float
     start_s: float
@@ -97,7 +98,7 @@ class RunOptions(TypedDict, total=False):
 
 
 # Those that a pipeline does not take.
-_OF_SERVICES = ("spot_traces", "cold_start", "spot_first_hour_free", "hedge_after_ms")
+_OF_SERVICES = ("tail", "spot_traces", "cold_start", "spot_first_hour_free", "hedge_after_ms")
 
 
 class ProfileOptions(TypedDict, total=False):

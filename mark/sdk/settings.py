@@ -38,6 +38,7 @@ class ServiceOptions(TypedDict, total=False):
     request_kb: float
     response_kb: float
     profile: str | Path
+    tail: float
     versions: Mapping[str, Mapping[str, Any]]
     catalog: str | Path
     markets: Sequence[str]

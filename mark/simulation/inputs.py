@@ -13,7 +13,7 @@ from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
-from mark.domain.service import ResolvedService, ServiceConfig, hedge_after_s
+from mark.domain.service import ResolvedService, ServiceConfig, checked_tail, hedge_after_s
 from mark.ec2.spot_series import SpotSeries, load_spot_series
 from mark.models.registry_place import pinned
 from mark.planning.resolve import resolve
@@ -81,6 +81,8 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
         service = replace(service, catalog=request.catalog)
     if request.profile is not None:
         service = replace(service, profile_file=request.profile)
+    if request.tail is not None:
+        service = replace(service, tail=checked_tail(request.tail, "tail"))
     if request.markets is not None:
         service = replace(service, markets=markets_of(request.markets, "markets"))
     if request.faults is not None:

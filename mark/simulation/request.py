@@ -31,6 +31,7 @@ class RunRequest:
     predictor: str | None = None  # None: what the policy brings
     catalog: str | None = None
     profile: str | None = None
+    tail: float | None = None  # p99 over mean of profile rows without a p99; None: as the service file says
     markets: tuple[str, ...] | None = None
     slo: Slo | None = None  # None: what the service file promises
     scale: float = 1.0

@@ -455,6 +455,7 @@ class Simulation:
         notes = list(self._inputs.trace.notes)
         reasons = dict.fromkeys(why for _, why in resolved.skipped)
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
+        notes += [resolved.tail_note] if resolved.tail_note else []
         notes += plan.notes
         notes += self._cloud.notes
         notes += [self._pool_note] if self._pool_note else []

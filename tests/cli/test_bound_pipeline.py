@@ -100,6 +100,7 @@ def test_too_little_time_is_said_with_the_number_of_queries(place: Path, capsys:
     [
         (TRACED, "traced.toml [service] pipeline: the driver two_of_test:respond is traced for this: give --q"),
         ([*BOUND, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
+        ([*BOUND, "--tail", "1.5"], "--tail: a pipeline is bounded without this option"),
         ([*BOUND, "--lineage", "two.csv"], "two.csv:1: missing column: queries"),
         ([*BOUND, "--scale", "1e6"], "t.csv: at most 20,000,000 queries of a pipeline are bounded at a time"),
         (["bound", "t.csv", "--service", "inception-v3", "--lineage", "lineage.csv"], "--lineage: inception-v3 is no"),

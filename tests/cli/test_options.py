@@ -19,7 +19,7 @@ def test_every_option_reaches_the_request() -> None:
         "simulate t.log --service s.toml --policy reactive --predictor arima --catalog c.csv --profile p.csv "
         "--markets spot,on-demand --scale 2.5 --start 60 --duration 600 --train 3600 --gaps zero --seed 7 "
         "--spot-trace a.csv --spot-trace b.csv --cold-start --log-filter target_group=a=b --spot-first-hour-free "
-        "--faults f.toml --hedge-after-ms 250"
+        "--faults f.toml --hedge-after-ms 250 --tail 1.5"
     )
     assert request_from(parser("simulate").parse_args(line.split())) == RunRequest(
         trace="t.log",
@@ -41,6 +41,7 @@ def test_every_option_reaches_the_request() -> None:
         spot_first_hour_free=True,
         faults="f.toml",
         hedge_after_ms=250.0,
+        tail=1.5,
     )
 
 

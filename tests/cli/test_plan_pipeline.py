@@ -167,6 +167,7 @@ def test_an_impossible_promise_says_what_came_closest(
         ([*PLAN, "--lineage", "two.csv"], "two.csv:1: missing column: queries"),
         ([*PLAN, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far: spot"),
         ([*PLAN, "--policy", "reactive"], "--policy: a pipeline is planned for a fixed load, without this option"),
+        ([*PLAN, "--tail", "1.5"], "--tail: a pipeline is planned for a fixed load"),
         ([*PLAN, "--running", "c7i.large=1"], "--running: a pipeline is planned for a fixed load"),
         ([*PLAN, "--advise-commitment"], "--advise-commitment: a pipeline is planned for a fixed load"),
         ([*PLAN, "--at", "1h"], "--at: beyond the end of t.csv at"),

@@ -183,6 +183,7 @@ def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
         ),
         ([*COMPARE, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far"),
         ([*SIMULATE, "--hedge-after-ms", "50"], "--hedge-after-ms: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--tail", "1.5"], "--tail: a pipeline is simulated without this option"),
         ([*SIMULATE, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
         ([*SIMULATE, "--start", "1h"], "--start: beyond the end of t.csv"),
         ([*SIMULATE, "--scale", "1e5"], "t.csv: at most 10,000,000 queries of a pipeline are simulated at a time"),

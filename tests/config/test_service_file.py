@@ -84,7 +84,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         tmp_path,
         HEAD
         + 'batching = "paper"\nrouting = "power-of-two-choices"\nhedge_after_ms = 250\n'
-        + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
+        + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\ntail = 1.5\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
         + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\nlate = "refuse"\n'
         + "max_usd_per_hour = 0.5\n"
@@ -92,7 +92,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         + "scale_in_cooldown_s = 0\n",
     )
     assert (full.batching, full.routing, full.hedge_after_s) == ("paper", "power-of-two-choices", 0.25)
-    assert (full.request_kb, full.response_kb) == (100.0, 0.5)
+    assert (full.request_kb, full.response_kb, full.tail) == (100.0, 0.5, 1.5)
     assert full.markets == (Market.SPOT, Market.ON_DEMAND)
     assert full.min_instances == 2
     assert (full.max_instances, full.max_usd_per_hour, full.functions) == (7, 2.5, ("lambda:1769",))
@@ -172,6 +172,9 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + 'routing = "random"\n', "[service] routing: must be one of"),
         (HEAD + "hedge_after_ms = 50\n", "[service] hedge_after_ms: an ALB sends no second copies"),
         (HEAD + "hedge_after_ms = 0\n", "[service] hedge_after_ms: must be above zero: 0"),
+        (HEAD + "tail = 1.0\n", "[service] tail: p99 over mean must be above 1 and at most 14.96: 1"),
+        (HEAD + "tail = 15\n", "[service] tail: p99 over mean must be above 1 and at most 14.96: 15"),
+        (HEAD + 'tail = "1.5"\n', "[service] tail: must be a number: 1.5"),
         (HEAD + "[fleet]\nmarkets = []\n", "[fleet] markets: must be a list of texts that is not empty: []"),
         (HEAD + '[fleet]\nmarkets = "spot"\n', "[fleet] markets: must be a list of texts"),
         (HEAD + '[fleet]\nmarkets = ["sport"]\n', "[fleet] markets: must be one of on-demand, spot"),

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate, Profile, ProfileRow
+from mark.domain.service import MOST_TAIL
 from mark.domain.slo import Slo
-from mark.profiling.policy import candidate, paper_window_s, sigma_of, unbatched
+from mark.profiling.policy import candidate, paper_window_s, sigma_of, unbatched, with_tail
 from mark.profiling.table import load_profiles
 
 
@@ -161,3 +162,20 @@ def test_every_candidate_keeps_the_conditions_it_is_derived_from(
     assert found.ceiling_rps >= found.capacity_rps * (1.0 - 1e-9)
     assert found.service_s.shape == (n + 1,)
     assert np.all(found.service_s[1:] > 0.0)
+
+
+def test_a_stated_tail_spares_rows_with_a_p99() -> None:
+    stated = with_tail(Profile("m", "c5.large", (ProfileRow(1, 100.0), ProfileRow(2, 150.0, p99_ms=180.0))), 1.5)
+    assert [(row.p99_ms, row.tail_derived) for row in stated.rows] == [(150.0, True), (180.0, False)]
+    assert [row.latency_ms for row in stated.rows] == [100.0, 150.0]
+
+
+def test_a_stated_tail_leaves_functions_as_they_are() -> None:
+    function = Profile("m", "lambda:3008", (ProfileRow(1, 100.0),))
+    assert with_tail(function, 1.5) is function
+
+
+@pytest.mark.parametrize("ratio", [1.0 + 1e-9, 1.5, MOST_TAIL])
+def test_every_allowed_tail_is_one_of_a_lognormal(ratio: float) -> None:
+    found = able(candidate(with_tail(profile((1, 100.0)), ratio), slo(10_000.0)))
+    assert math.exp(2.3263478740408408 * found.sigma - found.sigma**2 / 2.0) == pytest.approx(ratio)

@@ -158,3 +158,19 @@ def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> 
         (found,) = {round(each.capacity_rps, 3) for each in made.context.resolved.candidates}
         assert found == pytest.approx(4 / ((1 - share) * 0.160 + share * 0.300), abs=1e-3)
     assert planned[0.0] < planned[0.2] < planned[1.0]
+
+
+def test_a_stated_tail_is_of_each_mixed_version(tmp_path: Path) -> None:
+    """Mixed first, the little by which the versions differ would pass for a measured tail."""
+    rows = "fast,c5.large,1,100\nslow,c5.large,1,101\n"
+    (tmp_path / "p.csv").write_text(HEAD + rows)
+    service = replace(
+        load_service("inception-v3"),
+        model="fast",
+        profile_file=str(tmp_path / "p.csv"),
+        versions=(Version("1", "fast", 0.5), Version("2", "slow", 0.5)),
+        tail=1.5,
+    )
+    (row,) = service_profiles(service)["fast"]["c5.large"].rows
+    assert row.p99_ms == pytest.approx(1.5 * row.latency_ms, rel=1e-3)
+    assert row.tail_derived

@@ -129,6 +129,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
         request_kb=1,
         response_kb=2.5,
         profile="p.csv",
+        tail=1.5,
         versions={"1": {"model": models.Echo, "weight": 0.25}, "2": {"model": "m:B", "weight": 0.75}},
         catalog="aws-2019",
         markets=["on-demand", "spot"],
@@ -152,7 +153,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
         1,
         2.5,
     )
-    assert found.profile_file == str(folder / "p.csv")
+    assert (found.profile_file, found.tail) == (str(folder / "p.csv"), 1.5)
     assert [(v.name, v.model, v.weight) for v in found.versions] == [
         ("1", "tests.sdk.models:Echo", 0.25),
         ("2", "m:B", 0.75),
