@@ -35,7 +35,7 @@ class LateShares:
     calls_without: float = 0.0
 
     def late_at(self, load_rps: FloatArray | float, instances: FloatArray | float) -> FloatArray:
-        """Share of a load (requests/s of the whole fleet) that is late on so many instances. Arguments broadcast.
+        """Share of a load (requests/s of the whole fleet) that is late on a number of instances. Arguments broadcast.
 
         Between rows it is linear in the logarithms. Load beyond the last column, and below one instance the share that
         it lacks, fare as without instances.
@@ -47,7 +47,7 @@ class LateShares:
         return self._at(self.calls, load_rps, instances, self.calls_without)
 
     def carries_rps(self, instances: float, share: float) -> float:
-        """The load (requests/s) up to which so many instances answer at most `share` late; 0 without one."""
+        """The load (requests/s) up to which a number of instances answers at most `share` late; 0 without one."""
         loads = np.geomspace(self.load_rps[0], self.load_rps[-1], 400) * instances
         missed = np.flatnonzero(self.late_at(loads, instances) > share)
         first = int(missed[0]) if len(missed) else len(loads)
@@ -68,7 +68,7 @@ class LateShares:
 
     @cached_property
     def least_late(self) -> float:
-        """The share that is late even where nobody waits."""
+        """The share that is late even where no request waits."""
         return float(self.late[-1, 0])
 
     def _at(

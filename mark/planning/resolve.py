@@ -12,8 +12,7 @@ from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, Fun
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
-from mark.planning.demand.late_counting import counted, late_alone
-from mark.profiling.policy import candidate
+from mark.profiling.policy import candidate, late_alone
 
 _EVERY = (EVERY_FUNCTION, EVERY_ARM64_FUNCTION)
 
@@ -84,7 +83,7 @@ def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
     """The same offers with batches closed another way; which offers can keep the SLO does not depend on it."""
     service = replace(resolved.service, batching=batching)
     found = [candidate(each.profile, service.slo, batching) for each in resolved.candidates]
-    kept = [counted(each, service, resolved.function) for each in found if isinstance(each, Candidate)]
+    kept = [_counted(each, service, resolved.function) for each in found if isinstance(each, Candidate)]
     return replace(resolved, service=service, candidates=tuple(kept))
 
 
@@ -129,6 +128,15 @@ def _candidate(
     allowed, alone = 1.0 - service.slo.attainment, late_alone(found, service.slo.rt_max_s)
     if alone > allowed:
         return f"{alone:.2%} of the requests take longer than RT_max even where none waits, {allowed:.2%} may"
+    return _counted(found, service, function)
+
+
+def _counted(found: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:
+    """The candidate with its late shares, where its service times scatter."""
+    if found.sigma <= 0.0:
+        return found
+    from mark.planning.demand.late_counting import counted  # here: a bouncer has no compiler, and counts nothing
+
     return counted(found, service, function)
 
 

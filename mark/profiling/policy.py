@@ -22,6 +22,7 @@ from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.slo import Slo
+from mark.rules.admission import TOLERANCE_S
 
 # Quantile 0.99 of the standard normal distribution.
 _Z99 = 2.3263478740408408
@@ -118,3 +119,14 @@ def p99_of(mean: float, sigma: float) -> float:
     """The 99th percentile by which `sigma_of` tells this lognormal; of a wider one than it can tell, the widest."""
     sigma = min(sigma, _WIDEST)
     return mean * math.exp(_Z99 * sigma - sigma * sigma / 2.0)
+
+
+def late_alone(candidate: Candidate, rt_max_s: float) -> float:
+    """Share of the requests that are late even where each is served alone and at once: a lognormal's tail."""
+    if candidate.sigma <= 0.0:
+        return 0.0
+    room_s = rt_max_s + TOLERANCE_S - candidate.overhead_s
+    if room_s <= 0.0:
+        return 1.0
+    deviations = math.log(room_s / float(candidate.service_s[1])) / candidate.sigma + 0.5 * candidate.sigma
+    return 0.5 * math.erfc(deviations / math.sqrt(2.0))

@@ -156,7 +156,9 @@ def test_a_slower_version_with_a_share_makes_the_plan_larger(tmp_path: Path) -> 
         made = plan_service_once(request, 1800.0)
         planned[share] = sum(target.count for target in made.plan.targets)
         (found,) = {round(each.capacity_rps, 3) for each in made.context.resolved.candidates}
-        assert found == pytest.approx(4 / ((1 - share) * 0.160 + share * 0.300), abs=1e-3)
+        of_means = 4 / ((1 - share) * 0.160 + share * 0.300)
+        # A mix has a tail, so that less of its capacity keeps the promise.
+        assert found == pytest.approx(of_means, abs=1e-3) if share in (0.0, 1.0) else 0.7 * of_means < found < of_means
     assert planned[0.0] < planned[0.2] < planned[1.0]
 
 

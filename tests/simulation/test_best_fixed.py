@@ -18,7 +18,7 @@ from tests.simulation.laws import check_laws
 
 # A c7i.large has a third of a c7i.xlarge's capacity for half its price; the GPU is for ten times the load.
 PROFILE = """model,instance,batch,latency_ms,p99_ms,cold_ms,basis
-slow,c7i.large,1,60,{p99},,assumed
+slow,c7i.large,1,60,,,assumed
 slow,c7i.xlarge,1,20,,,assumed
 slow,g4dn.xlarge,1,5,,,assumed
 slow,t3.large,1,60,,,assumed
@@ -44,9 +44,8 @@ def request(
     trace: str,
     instances: str = '"c7i.large", "c7i.xlarge", "g4dn.xlarge"',
     markets: str = '"on-demand"',
-    p99: str = "",
 ) -> RunRequest:
-    (folder / "profile.csv").write_text(PROFILE.format(p99=p99))
+    (folder / "profile.csv").write_text(PROFILE)
     (folder / "one.toml").write_text(SERVICE.format(instances=instances, markets=markets))
     return RunRequest(
         trace=trace, service=str(folder / "one.toml"), duration_s=900.0, policy="best-fixed", with_bound=False
@@ -112,7 +111,10 @@ def test_functions_and_spot_are_no_fixed_fleet(tmp_path: Path) -> None:
 
 
 def test_a_promise_no_fixed_fleet_can_keep_is_reported(tmp_path: Path) -> None:
-    """Service times that scatter beyond RT_max: more instances do not help, and the search ends."""
-    result = simulate(request(tmp_path, "synthetic:poisson?rate=2", instances='"c7i.large"', p99="600"))
+    """One instance may be bought, for more than it can serve: the search ends."""
+    asked = request(tmp_path, "synthetic:poisson?rate=40", instances='"c7i.large"')
+    service = tmp_path / "one.toml"
+    service.write_text(service.read_text().replace("[fleet]\n", "[fleet]\nmax_instances = 1\n"))
+    result = simulate(asked)
     assert not kept(result)
     assert any("no fixed fleet keeps the promise" in note for note in result.notes)

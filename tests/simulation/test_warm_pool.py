@@ -53,7 +53,7 @@ def run(inputs: Inputs, most: int, policy: str = "mark") -> SimulationResult:
 
 def test_starts_are_resumes_and_more_is_in_time(bursts: Inputs) -> None:
     """A resume takes half of a boot: what comes before it is ready is half as much."""
-    without, pooled = run(bursts, 0), run(bursts, 200)
+    without, pooled = run(bursts, 0), run(bursts, 400)
     assert without.fleet.launched > 10
     assert pooled.fleet.launched == 0
     assert pooled.requests.total == without.requests.total

@@ -97,6 +97,7 @@ CALL = re.compile(
 )
 SERVICES = {"quotas": "servicequotas", "tagging": "tag", "service-quotas": "servicequotas"}
 OTHERWISE = {
+    "s3:HeadBucket": "s3:ListBucket",
     "s3:ListObjectsV2": "s3:ListBucket",
     "servicequotas:GetAwsDefaultServiceQuota": "servicequotas:GetAWSDefaultServiceQuota",
 }

@@ -9,7 +9,6 @@ depends on the arguments only, and is kept beside the compiled kernel, whose sou
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import tempfile
 from contextlib import suppress
@@ -160,17 +159,6 @@ def _keep(key: str, found: FloatArray) -> None:
         np.save(file, found)
         file.close()
         os.replace(file.name, Path(CACHE_DIR) / f"late-{key}.npy")
-
-
-def late_alone(candidate: Candidate, rt_max_s: float) -> float:
-    """Share of the requests that are late even where each is served alone and at once: a lognormal's tail."""
-    if candidate.sigma <= 0.0:
-        return 0.0
-    room_s = rt_max_s + TOLERANCE_S - candidate.overhead_s
-    if room_s <= 0.0:
-        return 1.0
-    deviations = math.log(room_s / float(candidate.service_s[1])) / candidate.sigma + 0.5 * candidate.sigma
-    return 0.5 * math.erfc(deviations / math.sqrt(2.0))
 
 
 def counted(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:

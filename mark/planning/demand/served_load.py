@@ -398,7 +398,7 @@ def _sums(demand: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _row_of(shares: LateShares, table: FloatArray, instances: float) -> FloatArray:
-    """The table's row of so many instances, between two rows: (U,)."""
+    """The table's row of a number of instances, between two rows: (U,)."""
     there = min(instances, float(shares.instances[-1]))
     row = min(int(np.searchsorted(shares.instances, there, side="right")) - 1, len(shares.instances) - 2)
     low, high = np.log(shares.instances[row : row + 2])

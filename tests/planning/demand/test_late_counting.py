@@ -13,8 +13,8 @@ from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import Slo
 from mark.kernel.stage import StageSimulation
-from mark.planning.demand.late_counting import TYPICAL, count_late_shares, counted, late_alone
-from mark.profiling.policy import candidate
+from mark.planning.demand.late_counting import TYPICAL, count_late_shares, counted
+from mark.profiling.policy import candidate, late_alone
 from tests.planning.build import resolved, sold
 
 SLO = Slo(0.1, 0.99)
@@ -59,7 +59,7 @@ def test_shares_agree_with_another_simulation_within_0_3_points(shares: LateShar
     assert float(shares.late_at(rps, instances)) == pytest.approx(simulated_late(instances, rps, 99), abs=0.003)
 
 
-def test_a_service_time_that_is_late_alone_is_a_lognormal_tail() -> None:
+def test_late_alone_is_the_tail_of_a_lognormal() -> None:
     draws = np.random.default_rng(1).lognormal(-0.5 * usual().sigma ** 2, usual().sigma, 400_000) * 0.031
     assert late_alone(usual(), 0.1) == pytest.approx((draws > 0.1).mean(), abs=4e-4)
     assert late_alone(usual(p99_ms=None), 0.1) == 0.0
@@ -72,7 +72,7 @@ def test_a_fleet_carries_more_than_its_instances_alone(shares: LateShares) -> No
     assert carried[2] * 4 < carried[3]
 
 
-def test_the_least_fleet_keeps_the_share_and_one_instance_less_does_not(shares: LateShares) -> None:
+def test_one_instance_less_than_the_least_fleet_misses(shares: LateShares) -> None:
     for rps in (1.0, 10.0, 40.0, 200.0, 3000.0):
         least = shares.least_instances(rps, 0.01)
         assert least is not None
@@ -88,7 +88,7 @@ def test_without_instances_everything_is_late(shares: LateShares) -> None:
     assert 0.99 < beyond <= 1.0
 
 
-def test_what_a_function_answers_in_time_is_a_call_and_no_miss() -> None:
+def test_answers_of_a_function_in_time_are_calls() -> None:
     services = service(Slo(0.5, 0.99))
     function = a_function()
     found = count_late_shares(usual(slo=Slo(0.5, 0.99)), services, function)

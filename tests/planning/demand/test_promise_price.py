@@ -75,7 +75,7 @@ def test_a_quiet_morning_is_no_licence_for_the_evening() -> None:
     assert price(small(), kept, learned(shares)) == pytest.approx(asks.prices_usd[10])
 
 
-def test_a_promise_that_no_price_keeps_does_not_buy_the_world() -> None:
+def test_promise_that_no_price_keeps_buys_nothing() -> None:
     """All prices leave 5 % late: the least of them is as good as any."""
     asks = PromisePrice(small(), (0,))
     law = learned(np.full(len(GRID), 0.05))
@@ -98,7 +98,7 @@ def test_the_probability_of_a_kept_window_is_said() -> None:
     assert plans[1].notes == ("this window keeps the promise with a probability of 0% at best, 95% are asked",)
 
 
-def test_what_prices_would_have_done_is_counted_with_the_load_that_came() -> None:
+def test_prices_are_counted_with_the_load_that_came() -> None:
     """The fleet that a price asks for one boot ahead meets the load of that minute."""
     of, believed = small(), forecast(100.0, 0.4)
     asks = PromisePrice(of, (0,))

@@ -42,7 +42,7 @@ def test_windows_of_the_promise_follow_each_other() -> None:
     assert (found.window_requests, found.window_late) == (20, 2)
 
 
-def test_the_burnt_share_of_a_budget_counts_the_rest_of_the_window_as_alike() -> None:
+def test_burnt_share_takes_the_rest_of_the_window_as_alike() -> None:
     half = Answered(WINDOW_S / 2.0, 10_000, 100, WINDOW_S / 2.0, 10_000, 100)
     assert half.burnt(SLO) == pytest.approx(0.25)
     assert Answered().burnt(SLO) == 0.0
