@@ -20,6 +20,7 @@ class LateShares:
     `instances` (N,) ascend from 1; `load_rps` (U,) are requests/s *per instance*, in geometric steps. `late` (N, U) is
     the share of the requests that is late or refused, `calls` (N, U) the share that goes to a function, and
     `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses).
+    `requests` is how many a cell near the promise was counted with.
     `late_without` and `calls_without` are the shares where there is no instance.
     `rt_max_s` is the promise that the requests were counted for.
     More load does not always mean more late requests: full batches serve more.
@@ -31,6 +32,7 @@ class LateShares:
     calls: FloatArray
     dispersion: FloatArray
     rt_max_s: float
+    requests: int
     late_without: float = 1.0
     calls_without: float = 0.0
 
@@ -65,6 +67,10 @@ class LateShares:
         crossed = np.maximum.accumulate(self.late > _NEAR[1] * share, axis=1)
         near = (self.late > _NEAR[0] * share) & ~crossed
         return max(1.0, float(np.median(self.dispersion[near]))) if near.any() else 1.0
+
+    def error(self, share: float) -> float:
+        """Standard error of a counted share near `share`."""
+        return math.sqrt(self.clustering(share) * share / self.requests)
 
     @cached_property
     def least_late(self) -> float:

@@ -94,7 +94,9 @@ def _counted(question: _Question) -> LateShares:
     late, calls, dispersion = found
     rt_max_s, passes_on = question.service.slo.rt_max_s, question.passes_on
     answers = passes_on and in_time(question.function_s or 0.0, rt_max_s)
-    return LateShares(INSTANCES, load_rps, late, calls, dispersion, rt_max_s, float(not answers), float(passes_on))
+    return LateShares(
+        INSTANCES, load_rps, late, calls, dispersion, rt_max_s, CLOSE_REQUESTS, float(not answers), float(passes_on)
+    )
 
 
 def _throughput_rps(candidate: Candidate) -> float:

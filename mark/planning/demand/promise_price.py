@@ -13,11 +13,11 @@ the rest of a window, N requests in H hours, the late ones then have
 
     mean m(p) = (bias r(p) + e q / p) N          variance v(p) = H s(p)^2
 
-s(p) being the spread of the hours, the excess spread as much as its mean. The price is the least one with m + z sqrt(v)
-within what is left of the budget of this window, 1 - SL_min of its requests, and within the whole budget of a window
-that begins now: a quiet morning is no licence for the evening. z is the normal quantile of the confidence. Where no
-price does, the window cannot be kept at that confidence, and the least of those that come nearest is taken: a budget
-that is gone buys nothing back.
+s(p) being the spread of the hours, the excess spread as much as its mean; the error of the counted shares, which is the
+same in all hours, comes on top. The price is the least one with m + z sqrt(v) within what is left of the budget of this
+window, 1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no
+licence for the evening. z is the normal quantile of the confidence. Where no price does, the window cannot be kept at
+that confidence, and the least of those that come nearest is taken: a budget that is gone buys nothing back.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class PromisePrice:
         self._allowed = 1.0 - resolved.slo.attainment
         shares = self.lateness.shares
         self._clustering = 1.0 if shares is None else shares.clustering(self._allowed)
+        self._error = 0.0 if shares is None else shares.error(self._allowed)
         self.prices_usd = GRID * offer.usd_per_s / candidate.capacity_rps / self._allowed
         self._call_usd, self._capped_rps = call_usd(resolved), 0.0
         if self.lateness.shares is None:
@@ -200,8 +201,9 @@ class PromisePrice:
         window_hours = self._slo.window_s / HOUR_S
         hours = window_hours - answered.window_s / HOUR_S
         left = self._allowed * (answered.window_requests + hourly * hours) - answered.window_late
-        fresh = _deviations(self._allowed * hourly * window_hours, mean, variance, window_hours)
-        this = _deviations(left, mean, variance, hours)
+        error = self._error * bias * hourly
+        fresh = _deviations(self._allowed * hourly * window_hours, mean, variance, error, window_hours)
+        this = _deviations(left, mean, variance, error, hours)
         z = NormalDist().inv_cdf(self._slo.confidence)
         # Where no price reaches the confidence, the least of those that come nearest.
         keeps = fresh >= min(z, float(fresh.max()) - NEAR)
@@ -258,6 +260,10 @@ def at_price(
     return overflow_price(resolved, usd_per_miss), saved
 
 
-def _deviations(left: float, mean: FloatArray, variance: FloatArray, hours: float) -> FloatArray:
-    """By how many standard deviations the late requests of `hours` stay below what is left; both are of an hour."""
-    return np.asarray((left - mean * hours) / np.sqrt(variance * max(hours, 1e-3) + 1e-12))
+def _deviations(left: float, mean: FloatArray, variance: FloatArray, error: float, hours: float) -> FloatArray:
+    """By how many standard deviations the late requests of `hours` stay below what is left of the budget.
+
+    `mean`, `variance` and `error` are of an hour. The error is that of the counted shares, the same in all hours.
+    """
+    spread = np.sqrt(variance * max(hours, 1e-3) + (error * hours) ** 2 + 1e-12)
+    return np.asarray((left - mean * hours) / spread)
