@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from mark.models.trial import opened_files, try_model
 from mark.profiling.table import load_profiles
 from mark.sdk.reference import reference_of
 
-_COLUMNS = tuple(ProfileRow.__dataclass_fields__)
+# `tail_derived` is no column: a tail that a service states is of no version.
+_COLUMNS = tuple(name for name in ProfileRow.__dataclass_fields__ if name != "tail_derived")
 
 
 def register(
@@ -87,7 +87,7 @@ def _rows_of(file: Path, names: Sequence[str]) -> tuple[str, bytes]:
     lines = [",".join(("model", "instance", *_COLUMNS))]
     for instance, one in sorted(profiles[model].items()):
         for row in one.rows:
-            cells = ("" if value is None else str(value) for value in asdict(row).values())
+            cells = ("" if value is None else str(value) for value in (getattr(row, name) for name in _COLUMNS))
             lines.append(",".join((_quoted(model), _quoted(instance), *cells)))
     return model, ("\n".join(lines) + "\n").encode()
 

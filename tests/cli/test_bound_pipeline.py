@@ -34,7 +34,7 @@ def test_both_rows_and_the_stages_are_printed(place: Path, capsys: Captured) -> 
 def test_json_is_that_of_a_service_with_stages(place: Path, capsys: Captured) -> None:
     found = bounded(BOUND, capsys)
     strict, late = found["bounds"]
-    assert found["trace"] == {"name": "t.csv", "requests": 1200}
+    assert found["trace"] == {"name": "t.csv", "requests": 1200, "read": "read 1,200 requests in 2 minutes, 10/s"}
     assert 0.0 < late["usd"] < strict["usd"] == found["bound_usd"]
     assert (strict["late_allowed"], late["late_allowed"]) == (0.0, pytest.approx(60.0))
     first, second = strict["stages"]

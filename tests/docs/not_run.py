@@ -63,6 +63,7 @@ NOT_RUN = {
     ("reproduce.md", "mark reproduce inferline-fig6 --report f"): "takes a minute; make test-slow runs it",
     ("reproduce.md", "mark reproduce inferline-activation"): "takes minutes",
     ("results.md", "mark reproduce table5"): "takes minutes",
+    ("results.md", "mark compare traces/diurnal_day_5s.csv.g"): "takes minutes",
     ("results.md", "python benchmarks/boot.py  # as root"): "takes minutes, and root",
     ("results.md", "mark compare $D/traces/twitter_stream_20"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/regret.py families"): "takes minutes, and data that is not in the repository",
