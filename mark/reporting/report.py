@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 MOST_DECISIONS = 1000
 MOST_CHOICES = 6  # alternatives shown beside a decision
 
+_MOST_IN_A_ROW = 7  # cards; of more each row has half
+
 
 def render_report(
     results: Mapping[str, SimulationResult],
@@ -72,6 +74,8 @@ def render_report(
         ],
     }
     sentences = takeaway(results)
+    half = -(-len(results) // 2)
+    in_a_row = len(results) if len(results) <= _MOST_IN_A_ROW else half
     return "\n".join(
         [
             "<!doctype html>",
@@ -90,7 +94,7 @@ def render_report(
             f"{f' · prices of {_html(first.priced)}' if first.priced else ''} · seed {first.seed}</p>",
             "</header>",
             _at_a_glance(results),
-            f"<section class=cards style='--half:{-(-len(results) // 2)};--all:{len(results)}'>",
+            f"<section class=cards style='--half:{half};--all:{in_a_row}'>",
             *(_card(name, results) for name in results),
             "</section>",
             _section("Policies side by side", _outcomes(results)),
