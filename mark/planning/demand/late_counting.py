@@ -2,7 +2,7 @@
 
 A formula of capacity promises 1,258 requests/s of an instance that keeps its promise at 3/s, because it knows the mean
 of a service time and not its tail. So fleets of 1 to 64 instances are simulated at loads from next to nothing to more
-than they can serve, with the routing, the batches and the admission of the service: two seconds a type. The answer
+than they can serve, with the routing, the batches and the admission of the service: three seconds a type. The answer
 depends on the arguments only, and is kept beside the compiled kernel, whose sources name the folder.
 """
 

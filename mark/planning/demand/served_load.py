@@ -99,13 +99,6 @@ class Lateness:
             return overflow_rps(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64), self.patience_s)
         return load_rps * self.shares.late_at(load_rps, np.asarray(capacity_rps, np.float64) / self.unit_rps)
 
-    def capacity_for(self, load_rps: float, share: float) -> float | None:
-        """Requests/s of capacity that leave at most `share` of a load above zero late; None where none does."""
-        if self.shares is None:
-            return capacity_for(load_rps, share, self.patience_s)
-        instances = self.shares.least_instances(load_rps, share)
-        return None if instances is None else instances * self.unit_rps
-
     def holds_rps(self, capacity_rps: float, share: float) -> float:
         """The load of which a capacity leaves at most `share` late; the capacity itself where nothing was counted."""
         return capacity_rps if self.shares is None else self.shares.carries_rps(capacity_rps / self.unit_rps, share)
