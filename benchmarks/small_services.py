@@ -93,8 +93,10 @@ def flags(policy: str, traffic: str, results: Mapping[str, SimulationResult]) ->
     run, fixed = results[policy], results[BEST_FIXED]
     attained, promised = run.slo_result.attainment, run.slo.attainment
     found = []
-    if run.bill.total > DEARER * fixed.bill.total:
-        found.append(f"{run.bill.total / fixed.bill.total - 1.0:.0%} dearer")
+    # Without the balancer and the controller, which services share.
+    run_usd, fixed_usd = (bill.total - bill.other for bill in (run.bill, fixed.bill))
+    if run_usd > DEARER * fixed_usd:
+        found.append(f"{run_usd / fixed_usd - 1.0:.0%} dearer")
     if attained is not None and attained < promised:
         found.append(f"missed: {attained:.2%}")
     if run.requests.rejected > fixed.requests.rejected:

@@ -88,7 +88,8 @@ def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, obj
     kept, fixed_kept = run.slo_result.attainment, fixed.slo_result.attainment
     assert kept is not None
     assert fixed_kept is not None
-    ratio = run.bill.total / fixed.bill.total
+    # Without the balancer and the controller, which services share.
+    ratio = (run.bill.total - run.bill.other) / (fixed.bill.total - fixed.bill.other)
     verdict = "not asked"
     if fixed_kept >= ATTAINMENT + MARGIN:
         verdict = "kept" if kept >= ATTAINMENT else "missed"
