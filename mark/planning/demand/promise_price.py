@@ -51,6 +51,7 @@ LEAST_BIAS = 0.2
 SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside what was seen
 KEPT_HOURS = 24
 NEAR = 0.1  # deviations that are no difference
+_LEAST_RPS = 1.0 / STEP_S  # for less than a request a minute nothing need be held
 _CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
 
 
@@ -145,16 +146,20 @@ class PromisePrice:
         `saved` is of `forecast`, which begins now; `first`: a first fleet is there at once.
         """
         lead = 0 if first else min(self._boot_steps, saved.steps - 1)
-        capacity_rps = self._asked(saved, lead)
+        load_rps = float(np.diff(saved.load).mean())
+        # An instance that is never full costs more a request: else no price would be worth one to a small load.
+        idle = max(1.0, self._unit_rps / load_rps) if load_rps >= _LEAST_RPS else 1.0
+        prices_usd = self.prices_usd * idle
+        capacity_rps = self._asked(saved, lead, prices_usd)
         demand, weights = believed_demand(forecast, lead + 1)
         late = np.maximum(0.0, self.lateness.late_rps(demand[lead][:, None], capacity_rps) - self._capped_rps)
         mean = weights @ late
         foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
-        place, confidence = self._place(answered, law, foreseen, float(np.diff(saved.load).mean()))
+        place, confidence = self._place(answered, law, foreseen, load_rps)
         law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
-        return MissPrice(float(self.prices_usd[place]), confidence), law
+        return MissPrice(float(prices_usd[place]), confidence), law
 
-    def _asked(self, saved: ServedLoad, step: int) -> FloatArray:
+    def _asked(self, saved: ServedLoad, step: int, prices_usd: FloatArray) -> FloatArray:
         """The capacity that each price asks for in a step, in whole instances: (prices,)."""
         levels = np.arange(len(saved.served)) * saved.spacing_rps
         capacity_rps = np.arange(0.0, levels[-1] + self._unit_rps, self._unit_rps)
@@ -169,7 +174,7 @@ class PromisePrice:
         else:
             called_rps = np.minimum(left_rps, self._capped_rps) if self._capped_rps > 0.0 else left_rps
         usd = capacity_rps / self._unit_rps * self._unit_usd + self._call_usd * STEP_S * called_rps
-        best = (usd + self.prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)
+        best = (usd + prices_usd[:, None] * STEP_S * late_rps).argmin(axis=1)
         return np.asarray(capacity_rps[best])
 
     def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> tuple[int, float]:

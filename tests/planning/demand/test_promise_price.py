@@ -67,6 +67,11 @@ def test_the_least_price_that_keeps_the_promise_is_taken() -> None:
     assert price(small(), half_a_day(40_000), learned(shares)) == pytest.approx(asks.prices_usd[10])
 
 
+def test_small_load_makes_an_instance_worth_its_price() -> None:
+    """One request/s on an instance for ten: at the price of a late request the instance costs less than its misses."""
+    assert price(small(), Answered(), rps=1.0) * 3600.0 * 1.0 > 0.2
+
+
 def test_a_quiet_morning_is_no_licence_for_the_evening() -> None:
     """Nothing was late for half a day; still a window that begins now must be kept."""
     shares = np.where(np.arange(len(GRID)) < 10, 0.05, 0.005)
