@@ -11,7 +11,7 @@ from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Catalog, Market
-from mark.domain.profile import Profile
+from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import Commitment, ResolvedService, ServiceConfig, SloMonitorSettings
 from mark.domain.slo import Slo
 from mark.planning.resolve import choose_function, function_size, profile_of, resolve
@@ -210,3 +210,15 @@ def test_a_commitment_that_cannot_serve_is_paid_and_named() -> None:
 def test_a_commitment_to_what_is_not_sold_is_bad_input() -> None:
     with pytest.raises(BadInput, match=r"\[fleet.committed\]: aws-2019 sells no such type on demand: c5.huge"):
         committing(Commitment("c5.huge", 1))
+
+
+def test_promise_that_a_tail_breaks_alone_names_the_highest_share() -> None:
+    """24 ms on average and 75 at p99 are within 80 ms for 99.27 % of the requests: 99.5 % is out of reach."""
+    profiles = {"m": {"c5.large": Profile("m", "c5.large", (ProfileRow(1, 24.0, 75.0),))}}
+    asked = replace(
+        load_service("inception-v3"), model="m", functions=(), instances=("c5.large",), slo=Slo(0.08, 0.995)
+    )
+    with pytest.raises(Infeasible, match=r"closest is c5.large, where at most 99.27% take less than RT_max"):
+        resolve(asked, load_catalog("aws-2019"), profiles)
+    kept = resolve(replace(asked, slo=Slo(0.08, 0.98)), load_catalog("aws-2019"), profiles)
+    assert kept.candidates[0].late_shares is not None
