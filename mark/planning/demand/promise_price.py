@@ -44,7 +44,8 @@ from mark.planning.demand.served_load import (
 from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 
 # Multiples of usd_per_request / (1 - SL_min): what a miss costs where misses cost as much as all instances.
-GRID = np.geomspace(0.1, 30.0, 21)
+# Beyond 5 the rarest load that is believed is worth its instances, and a price only keeps for longer what was bought.
+GRID = np.geomspace(0.1, 5.0, 21)
 PRIOR_HOURS = 1.0  # for which the forecast's own word counts
 BIAS_HOURS = 1.0  # of a budget spent as promised that count for a bias of 1
 LEAST_BIAS = 0.2

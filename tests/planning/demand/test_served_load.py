@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -83,20 +83,20 @@ def test_the_compiled_formula_is_the_printed_one(patience_s: float) -> None:
 @settings(max_examples=25)
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_the_expectation_of_the_formula(rate: float, spread: float, peak: float) -> None:
-    """Point by point: quantiles for a tenth each, and three points within a step."""
+    """Point by point: nine quantiles for a tenth each, four for the highest tenth, and three points within a step."""
     believed = forecast(rate, spread, peak)
     saved = served_load(believed, Lateness(0.4), steps=3)
-    normal = NormalDist()
     middle = float(believed.mean_at(0.5)[0])
     unrest = max(0.0, ((float(believed.peak_at(0.5)[0]) - middle) / 1.63) ** 2 - middle / 5.0)
     capacity = np.asarray(saved.spacing_rps * np.arange(len(saved.served)), np.float64)
     expected = np.zeros(len(capacity))
-    for point in np.arange(0.05, 1.0, 0.1):
+    tenths = [(point, 0.1) for point in np.arange(0.05, 0.9, 0.1)]
+    for point, likely in (*tenths, (0.925, 0.05), (0.965, 0.03), (0.9875, 0.015), (0.9975, 0.005)):
         mean = float(believed.mean_at(point)[0])
-        mean += (mean - middle) * (max(1.0, normal.inv_cdf(point) / normal.inv_cdf(believed.levels[-1])) - 1.0)
+        mean += (mean - middle) * (max(1.0, math.log(2.0 - 2.0 * point) / math.log(2.0 - 2.0 * 0.95)) - 1.0)
         for deviation, share in ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0)):
             load = np.array(max(1e-9, mean * (1.0 + deviation * unrest**0.5 / middle)))
-            expected += 0.1 * share * (load - plain_overflow(load, capacity, 0.4))
+            expected += likely * share * (load - plain_overflow(load, capacity, 0.4))
     assert saved.served[:, 1] == pytest.approx(expected, rel=1e-6, abs=1e-6 * rate)
     assert saved.served[:, 3] == pytest.approx(3.0 * expected, rel=1e-6, abs=1e-6 * rate)
 
@@ -131,16 +131,32 @@ def test_unrest_beside_a_small_median_is_none_of_the_whole(median: float) -> Non
     mean = np.concatenate([np.full(12, median), np.linspace(median, 400.0, 7)])[:, None]
     peak = np.maximum(mean, median + 13.0)
     demand, _ = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
-    assert 400.0 <= demand.max() <= 3.0 * 400.0
+    assert 400.0 <= demand.max() <= 4.0 * 400.0
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
-    """Points with weights that sum to 1."""
+    """Points with weights that sum to 1; what goes on beyond the highest level adds a little."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
     demand, weights = believed_demand(of, 5)
     assert demand.shape == (5, len(weights))
     assert weights.sum() == pytest.approx(1.0)
-    assert demand @ weights == pytest.approx(of.mean_at(0.5)[:5], rel=1e-6)
+    middle = of.mean_at(0.5)[:5]
+    assert (middle <= demand @ weights).all()
+    assert (demand @ weights <= 1.01 * middle).all()
+
+
+def test_believed_demand_goes_on_beyond_the_forecasts_highest_level_as_an_exponential_does() -> None:
+    """Rates whose excess over 30 is exponential: told up to their p95, they are believed as they are."""
+
+    def at(level: FloatArray | float) -> FloatArray:
+        return np.asarray(30.0 - 10.0 * np.log2(2.0 - 2.0 * level))
+
+    levels = np.append(LEVELS[LEVELS < 0.9], np.linspace(0.9, 0.95, 6))
+    mean = np.maximum(30.0, at(levels))[:, None]
+    demand, weights = believed_demand(Forecast(0.0, 60.0, levels, mean, mean, "test"), 1)
+    for level in (0.95, 0.98, 0.995):
+        assert weights[demand[0] > at(level)].sum() == pytest.approx(1.0 - level)
+    assert demand[0].max() == pytest.approx(at(0.9975))
 
 
 def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
