@@ -32,8 +32,9 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, learns_price
-from mark.planning.demand.served_load import HORIZON, ServedLoad, lateness_of, served_load
+from mark.planning.demand.served_load import HORIZON, ServedLoad, cheapest_lasting, lateness_of, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
+from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
@@ -83,6 +84,12 @@ class ExpectedCostPolicy:
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
+        self._weights: TypeWeights | None = None
+        if self._lateness.shares is not None:
+            reference = cheapest_lasting(resolved, self._steady)
+            first = [resolved.candidates[chosen[i]] for i in self._pools.first]
+            self._weights = TypeWeights(resolved.candidates[reference], first, 1.0 - resolved.slo.attainment)
+            self._reference_steps = math.ceil(resolved.offers[reference].boot.mean_s / STEP_S)
         self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
@@ -147,14 +154,15 @@ class ExpectedCostPolicy:
             notes = self._confidence_notes(miss.confidence)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory)
+        usable_rps = self._usable_at(saved, context)
+        counts, stay, solver = self._wanted(saved, usable_rps, running, terms, context, price, those, memory)
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
             if memory.past is not None and self._fixed.best(memory.past) is not None:
                 # What is held is not theirs: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
-                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory)
+                own, _, _ = self._wanted(saved, usable_rps, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(
                 memory.past,
                 context.now_s,
@@ -180,7 +188,7 @@ class ExpectedCostPolicy:
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
             kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
-        capacity_rps = float(counts @ self._usable_rps)
+        capacity_rps = float(counts @ usable_rps)
         plan = Plan(
             at_s=context.now_s,
             targets=self._targets(kept, spare, running, live, terms, forecast, context, usd_per_overflow),
@@ -194,6 +202,13 @@ class ExpectedCostPolicy:
             leaving=leaving,
         )
         return plan, memory
+
+    def _usable_at(self, saved: ServedLoad, context: PlanningContext) -> FloatArray:
+        """Requests/s of an instance of each pool, at the load that is expected when a launch serves: (pools,)."""
+        if self._weights is None:
+            return self._usable_rps
+        lead = 0 if context.first else min(self._reference_steps, saved.steps - 1)
+        return self._weights.at(float(saved.load[lead + 1] - saved.load[lead]))
 
     def _ready(self, fleet: Fleet) -> IntArray:
         """What serves and will: (pools,)."""
@@ -235,6 +250,7 @@ class ExpectedCostPolicy:
     def _wanted(
         self,
         saved: ServedLoad,
+        usable_rps: FloatArray,
         running: IntArray,
         terms: SpotTerms,
         context: PlanningContext,
@@ -243,7 +259,7 @@ class ExpectedCostPolicy:
         memory: ExpectedCostMemory,
     ) -> tuple[IntArray, int, str]:
         """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
-        pool, program, law = self._program(saved, running, terms, context, price, memory)
+        pool, program, law = self._program(saved, usable_rps, running, terms, context, price, memory)
         stay = 0
         if self._burst is not None:
             program, stay = self._burst.revised(program, those, memory.burstables, context.now_s)
@@ -256,6 +272,7 @@ class ExpectedCostPolicy:
     def _program(
         self,
         saved: ServedLoad,
+        usable_rps: FloatArray,
         running: IntArray,
         terms: SpotTerms,
         context: PlanningContext,
@@ -275,7 +292,7 @@ class ExpectedCostPolicy:
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
         overflow = price.priced(overflow_usd(saved.served, None, price.usd, STEP_S))
-        late_rps = self._late_rps(context, saved.steps, memory)
+        late_rps = self._late_rps(context, usable_rps, saved.steps, memory)
         stopped = self._pools.count(Counter(i.offer for i in context.fleet.pooled()))
         resumed = np.minimum(most, running - committed + stopped)
         beyond = np.flatnonzero((stopped > 0) & (resumed < most))
@@ -294,7 +311,7 @@ class ExpectedCostPolicy:
                         self._launch_usd[beyond],
                     ]
                 ),
-                capacity_rps=self._usable_rps[pool],
+                capacity_rps=usable_rps[pool],
                 boot_steps=np.concatenate(
                     [
                         np.where(stopped > 0, self._resume_steps, self._boot_steps),
@@ -315,7 +332,9 @@ class ExpectedCostPolicy:
             law,
         )
 
-    def _late_rps(self, context: PlanningContext, steps: int, memory: ExpectedCostMemory) -> FloatArray:
+    def _late_rps(
+        self, context: PlanningContext, usable_rps: FloatArray, steps: int, memory: ExpectedCostMemory
+    ) -> FloatArray:
         """Capacity of what boots, times the probability that it does not serve by a step: (steps,)."""
         late_rps = np.zeros(steps)
         pools = self._pools
@@ -328,7 +347,7 @@ class ExpectedCostPolicy:
                 if i.ready_s is not None:
                     expected_s = (i.ready_s - i.launched_s) * (own.scale if boot.sigma else 1.0)
                     missing = absent(boot, expected_s, context.now_s - i.launched_s, steps)
-                late_rps += self._usable_rps[k] * missing
+                late_rps += usable_rps[k] * missing
         return late_rps
 
     def _allowed(self, counts: IntArray) -> bool:

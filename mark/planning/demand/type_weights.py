@@ -1,0 +1,55 @@
+"""The capacity of an instance of each type beside the others, at the load that comes.
+
+To the program a fleet's capacity is one number, and its late shares are those of the reference type (`Lateness`). But
+an instance carries the more within the promise, the more of its kind there are, and at next to no load one of any type
+is enough. So at load L an instance of type i has the capacity
+
+    C_ref n_ref(L) / n_i(L)
+
+n_i(L) being how many of type i alone carry L within the promise, by its own table: at least one, and between the rows
+of the table linear in the logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.late_shares import LateShares
+from mark.domain.profile import Candidate
+
+
+class TypeWeights:
+    """Capacities of `candidates` in units of the reference's, by load; `late_share` is what may be late."""
+
+    def __init__(self, reference: Candidate, candidates: Sequence[Candidate], late_share: float) -> None:
+        self._unit_rps = reference.capacity_rps
+        self._usual_rps = np.array([c.capacity_rps for c in candidates])
+        shares = [c.late_shares for c in candidates]
+        self._known = reference.late_shares is not None and None not in shares
+        if self._known:
+            self._reference = _carried(reference.late_shares, late_share)
+            self._types = [_carried(each, late_share) for each in shares]
+
+    def at(self, load_rps: float) -> FloatArray:
+        """Requests/s of an instance of each candidate: (candidates,). As usual where nothing was counted."""
+        if not self._known or load_rps <= 0.0:
+            return self._usual_rps
+        needed = np.array([_needed(load_rps, *each) for each in self._types])
+        return np.asarray(self._unit_rps * _needed(load_rps, *self._reference) / needed)
+
+
+def _carried(shares: LateShares | None, late_share: float) -> tuple[FloatArray, FloatArray]:
+    """Logarithms of what fleets carry, ascending, and of their sizes; the load of the first column at least."""
+    assert shares is not None
+    least_rps = float(shares.load_rps[0])
+    carried = [max(shares.carries_rps(float(n), late_share), least_rps) for n in shares.instances]
+    return np.log(np.maximum.accumulate(carried)), np.log(shares.instances)
+
+
+def _needed(load_rps: float, carried: FloatArray, sizes: FloatArray) -> float:
+    """How many instances carry a load; beyond the largest fleet in proportion."""
+    log_load = float(np.log(load_rps))
+    return float(np.exp(np.interp(log_load, carried, sizes) + max(0.0, log_load - carried[-1])))

@@ -1,0 +1,60 @@
+"""The capacity of an instance of each type beside the others, at the load that comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mark.domain.late_shares import LateShares
+from mark.domain.profile import Candidate
+from mark.planning.demand.late_counting import INSTANCES
+from mark.planning.demand.type_weights import TypeWeights
+from tests.planning.build import resolved, sold
+
+LOADS_RPS = np.geomspace(0.1, 100.0, 32)
+
+
+def carrying(capacity_rps: float, of_each: float, alone: float) -> Candidate:
+    """An instance of a fleet carries from `alone` requests/s, by itself, up to `of_each` among many."""
+    candidate = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}).candidates[0]
+    most = of_each - (of_each - alone) / np.sqrt(INSTANCES)
+    late = np.where(LOADS_RPS[None, :] > most[:, None], 0.5, 0.0)
+    shares = LateShares(INSTANCES, LOADS_RPS, late, np.zeros_like(late), np.ones_like(late), 0.6, 80_000)
+    return replace(candidate, capacity_rps=capacity_rps, late_shares=shares)
+
+
+LARGE, SMALL = carrying(40.0, 50.0, 30.0), carrying(10.0, 15.0, 5.0)
+
+
+def test_types_of_one_table_have_one_capacity_at_every_load() -> None:
+    weights = TypeWeights(LARGE, [LARGE, replace(LARGE)], 0.02)
+    for load_rps in (0.01, 1.0, 33.0, 170.0, 4_000.0, 40_000.0):
+        assert weights.at(load_rps) == pytest.approx(40.0)
+
+
+def test_one_instance_of_any_type_is_enough_for_next_to_no_load() -> None:
+    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(0.5) == pytest.approx(40.0)
+
+
+def test_as_many_as_carry_the_load_alone_have_the_capacity_of_the_reference_types_fleet() -> None:
+    weights = TypeWeights(LARGE, [LARGE, SMALL], 0.02)
+    assert SMALL.late_shares is not None
+    assert LARGE.late_shares is not None
+    for large, small in ((2, 6), (4, 16), (16, 64)):
+        load_rps = LARGE.late_shares.carries_rps(large, 0.02)
+        same_rps = SMALL.late_shares.carries_rps(small, 0.02)
+        worth = weights.at(load_rps)[1] * small
+        assert (worth >= 40.0 * large) == (same_rps >= load_rps), "enough small ones are worth the large ones"
+
+
+def test_a_load_beyond_the_largest_fleet_takes_more_in_proportion() -> None:
+    weights = TypeWeights(LARGE, [SMALL], 0.02)
+    assert weights.at(1e4) == pytest.approx(weights.at(1e5))
+
+
+def test_types_that_were_not_counted_keep_their_capacity() -> None:
+    certain = replace(SMALL, late_shares=None)
+    assert TypeWeights(LARGE, [LARGE, certain], 0.02).at(3.0).tolist() == [40.0, 10.0]
+    assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(0.0).tolist() == [40.0, 10.0]
