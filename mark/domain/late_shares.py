@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class LateShares:
     def least_instances(self, load_rps: float, share: float) -> int | None:
         """The fewest instances that answer at most `share` of the load late; None where no fleet does."""
         most = max(int(self.instances[-1]), math.ceil(load_rps / self.load_rps[0]))
-        counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
+        counts = _counts_to(most)
         kept = np.flatnonzero(self.late_at(load_rps, counts) <= share)
         return int(counts[kept[0]]) if len(kept) else None
 
@@ -96,3 +96,11 @@ class LateShares:
         beyond = np.clip(1.0 - np.maximum(count, 1.0) * self.load_rps[-1] / np.maximum(load, 1e-300), 0.0, 1.0)
         share = share * (1.0 - beyond) + without * beyond
         return np.asarray(np.where(count < 1.0, without - count * (without - share), share))
+
+
+@lru_cache(maxsize=64)
+def _counts_to(most: int) -> FloatArray:
+    """Numbers of instances from 1 on, in steps that grow where there are many."""
+    counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
+    counts.flags.writeable = False
+    return counts

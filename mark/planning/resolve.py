@@ -11,7 +11,9 @@ from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, FunctionOffer, sizes_among
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
+from mark.domain.promise_help import PromiseHelp
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
+from mark.planning.demand.tails import tail_helps
 from mark.profiling.policy import candidate, late_alone
 
 _EVERY = (EVERY_FUNCTION, EVERY_ARM64_FUNCTION)
@@ -75,7 +77,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     )
     if not offers and not resolved.functions_in_time:
         sizes = [*passed_over, *([function.offer.name] if function is not None else [])]
-        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]))
+        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]), _helps(service, catalog, of_model))
     return resolved
 
 
@@ -195,6 +197,22 @@ def _use(offer: FunctionOffer, profile: Profile) -> FunctionUse:
         cold_s=(first.cold_ms or 0.0) / 1e3,
         basis=first.basis,
     )
+
+
+def _helps(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> tuple[PromiseHelp, ...]:
+    own: dict[str, tuple[float, Profile]] = {}
+    others: dict[str, tuple[float, Profile]] = {}
+    for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type comes last
+        profile = profile_of(of_model, offer.instance)
+        if profile is None or offer.retired:
+            continue
+        if service.wants(offer):
+            own[offer.instance] = offer.usd_per_hour, profile
+        elif offer.market is Market.ON_DEMAND:
+            others[offer.instance] = offer.usd_per_hour, profile
+    others = {name: one for name, one in others.items() if name not in own}
+    function, _ = choose_function(replace(service, functions=(EVERY_FUNCTION,)), catalog, of_model)
+    return tail_helps(service, own, others, function)
 
 
 def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: list[str]) -> str:
