@@ -31,6 +31,7 @@ from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.promise_outlook import outlook_of_run
 from mark.studies.with_spot import with_spot
 
 _MANAGED = ("target-tracking-best", "target-tracking")
@@ -73,14 +74,17 @@ def run(args: argparse.Namespace) -> int:
         results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
     # Where no policy is named one run more shows what is off: spot.
     spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
+    with progress("judging the promise") as bar:
+        outlook = outlook_of_run(request_from(args), results, bar)
     data = {
         "schema": 1,
         "policies": {name: result.as_json() for name, result in results.items()},
         "savings": savings_json(results),
         "with_spot": None if spot is None else spot.as_json(),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
+        "promise": None if outlook is None else outlook.as_json(),
     }
-    deliver(data, args.json, lambda: compare_table(results, attribution, spot))
+    deliver(data, args.json, lambda: compare_table(results, attribution, spot, outlook))
     if args.report:
         report(args, results, attribution, executor=executor)
     return slo_code(args, results)

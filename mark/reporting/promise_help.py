@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mark.domain.promise_help import HelpKind, PromiseHelp, PromiseOutlook
+from mark.domain.promise_help import SAME_CONFIDENCE, HelpKind, PromiseHelp, PromiseOutlook
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.reporting.layout import columns, sentences, text
@@ -14,12 +14,39 @@ from mark.reporting.words import duration, percent, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from mark.simulation.result import SimulationResult
+
 _NONE = "No change that was tried helps: more instances, other types, functions, up to 4 x RT_max."
 
 
-def outlook_parts(outlook: PromiseOutlook) -> list[RenderableType]:
-    """A sentence, and where the promise cannot be had at its confidence a table of what would help."""
-    said = sentences([outlook_words(outlook)])
+def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
+    """How likely plans said that they keep the promise, of the first policy that says so, and how its windows went.
+
+    Nothing where all windows were kept as stated.
+    """
+    for name, result in results.items():
+        run, slo = result.promise, result.slo
+        if run.confidence_at_start is None or run.least_confidence is None or run.least_at_s is None:
+            continue
+        if run.least_confidence >= slo.confidence - SAME_CONFIDENCE and run.kept(slo) == len(run.windows):
+            return []
+        kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept the promise"
+        if len(run.windows) == 1:
+            kept = f"the {window(slo)} {'kept' if run.kept(slo) else 'missed'} the promise"
+        return [
+            f"At the start {name} could keep the promise of a {window(slo)} with a probability of "
+            f"{percent(run.confidence_at_start, 0)}; the least that it stated was {percent(run.least_confidence, 0)}, "
+            f"after {duration(run.least_at_s)} ({percent(slo.confidence, 0)} asked). In the simulation {kept}."
+        ]
+    return []
+
+
+def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[RenderableType]:
+    """A sentence, and where the promise cannot be had at its confidence a table of what would help.
+
+    `by` is the time by which it is judged, where that is not the one before now.
+    """
+    said = sentences([outlook_words(outlook, by)])
     if outlook.can_be_had:
         return said
     if not outlook.helps:
@@ -31,11 +58,11 @@ def outlook_parts(outlook: PromiseOutlook) -> list[RenderableType]:
     return [*said, table]
 
 
-def outlook_words(outlook: PromiseOutlook) -> str:
+def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     """Whether the promise can be had at its confidence, and for which dollars."""
     slo = outlook.slo
     promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
-    by = f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone"
+    by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
     usd_per_hour = f"about {usd(outlook.usd_per_hour)}/h, judged by {by}."
     if outlook.can_be_had:
         return (

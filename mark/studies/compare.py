@@ -57,9 +57,12 @@ def run_one(request: RunRequest, progress: Callable[[float], None] | None = None
 
     Raises BadInput, Infeasible.
     """
-    trace = _last_trace(trace_query(request))
-    inputs = open_inputs(replace(request, progress=progress), trace)
-    return simulate_inputs(inputs, request.policy, request.predictor)
+    return simulate_inputs(open_named(replace(request, progress=progress)), request.policy, request.predictor)
+
+
+def open_named(request: RunRequest) -> Inputs:
+    """What a run needs, with the trace that is open already, if it is the same. Raises BadInput, Infeasible."""
+    return open_inputs(request, _last_trace(trace_query(request)))
 
 
 @lru_cache(maxsize=1)

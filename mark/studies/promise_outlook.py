@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from mark.domain.load import Forecast, Load
-from mark.domain.promise_help import PromiseOutlook
+from mark.domain.promise_help import SAME_CONFIDENCE, PromiseOutlook
 from mark.domain.time import STEP_S
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised
+from mark.planning.policies.names import split_policy
 from mark.planning.policies.registry import predictor_of, wants_perfect_forecast
 from mark.planning.promise_help import MINUTES, PastMinute, promise_outlook
 from mark.simulation.inputs import Inputs, history_of
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.studies.compare import open_named
 from mark.studies.decision import PlannedService
 
 _STEPS = 20  # minutes ahead that are forecast: longer than boots
@@ -39,11 +44,39 @@ def outlook_of(planned: PlannedService, progress: Progress = lambda share: None)
     return _outlook(inputs, from_s, inputs.start_s, coming, progress)
 
 
-def outlook_within(inputs: Inputs, from_s: float, progress: Progress = lambda share: None) -> PromiseOutlook | None:
-    """By the day of the part that begins `from_s` after its start."""
-    from_s += inputs.start_s
-    until_s = min(inputs.end_s, from_s + MINUTES * STEP_S)
-    return _outlook(inputs, from_s, until_s, None, progress)
+def outlook_of_run(
+    request: RunRequest, results: Mapping[str, SimulationResult], progress: Progress = lambda share: None
+) -> RunOutlook | None:
+    """Of the first policy that states a confidence, where it was below what is asked or a window was missed.
+
+    By the first day of its worst window, the load that came and the forecasts made then. None where all was well.
+    """
+    for named, result in results.items():
+        policy, predictor = split_policy(named, request.predictor)
+        run, slo = result.promise, result.slo
+        if run.least_confidence is None or wants_perfect_forecast(policy):
+            continue
+        if run.least_confidence >= slo.confidence - SAME_CONFIDENCE and run.kept(slo) == len(run.windows):
+            return None
+        shares = [math.inf if share is None else share for share in run.windows]
+        inputs = open_named(replace(request, policy=policy, predictor=predictor))
+        from_s = inputs.start_s + slo.window_s * shares.index(min(shares))
+        until_s = min(inputs.end_s, from_s + MINUTES * STEP_S)
+        outlook = _outlook(inputs, from_s, until_s, None, progress)
+        return None if outlook is None else RunOutlook(named, from_s - inputs.start_s, outlook)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutlook:
+    """What could have been had on the day of a run that begins at `from_s` of its part, with the policy named."""
+
+    policy: str
+    from_s: float
+    outlook: PromiseOutlook
+
+    def as_json(self) -> dict[str, Any]:
+        return {"policy": self.policy, "from_s": self.from_s, **self.outlook.as_json()}
 
 
 def _outlook(
