@@ -20,7 +20,7 @@ class LateShares:
     `instances` (N,) ascend from 1; `load_rps` (U,) are requests/s *per instance*, in geometric steps. `late` (N, U) is
     the share of the requests that is late or refused, `calls` (N, U) the share that goes to a function, and
     `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses).
-    `requests` is how many a cell near the promise was counted with.
+    A cell near the promise is as exact as if `requests` had been counted.
     `late_without` and `calls_without` are the shares where there is no instance.
     `rt_max_s` is the promise that the requests were counted for.
     More load does not always mean more late requests: full batches serve more.

@@ -36,7 +36,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     # One answer per type: its zones and markets differ in price, not in speed.
     function, passed_over = choose_function(service, catalog, of_model)
     by_type: dict[str, Candidate | str] = {}
-    offers: list[tuple[Offer, Candidate]] = []
+    wanted_offers: list[Offer] = []
     skipped: dict[str, str] = {}
     for offer in sorted(catalog.offers, key=lambda offer: offer.name):
         if offer.retired and service.wants(replace(offer, retired=False)):
@@ -44,12 +44,15 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
         if not service.wants(offer):
             continue
         if offer.instance not in by_type:
-            by_type[offer.instance] = _candidate(service, of_model, offer.instance, function)
+            by_type[offer.instance] = _candidate(service, of_model, offer.instance)
         found = by_type[offer.instance]
         if isinstance(found, str):
             skipped[offer.instance] = found
         else:
-            offers.append((offer, found))
+            wanted_offers.append(offer)
+    able = {name: found for name, found in by_type.items() if isinstance(found, Candidate)}
+    able = _counted(able, service, function)
+    offers = [(offer, able[offer.instance]) for offer in wanted_offers]
     for pattern in service.instances:
         if not any(fnmatchcase(offer.instance, pattern) for offer in catalog.offers):
             skipped[pattern] = f"matches nothing in {catalog.name}"
@@ -84,9 +87,10 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
 def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
     """The same offers with batches closed another way; which offers can keep the SLO does not depend on it."""
     service = replace(resolved.service, batching=batching)
-    found = [candidate(each.profile, service.slo, batching) for each in resolved.candidates]
-    kept = [_counted(each, service, resolved.function) for each in found if isinstance(each, Candidate)]
-    return replace(resolved, service=service, candidates=tuple(kept))
+    found = {each.profile.instance: candidate(each.profile, service.slo, batching) for each in resolved.candidates}
+    able = _counted({k: one for k, one in found.items() if isinstance(one, Candidate)}, service, resolved.function)
+    kept = tuple(able[each.profile.instance] for each in resolved.candidates if each.profile.instance in able)
+    return replace(resolved, service=service, candidates=kept)
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
@@ -117,9 +121,8 @@ def profile_of(profiles: Mapping[str, Profile], instance: str) -> Profile | None
     return profiles.get(instance) or profiles.get(instance.removeprefix("ml."))
 
 
-def _candidate(
-    service: ServiceConfig, of_model: Mapping[str, Profile], instance: str, function: FunctionUse | None
-) -> Candidate | str:
+def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance: str) -> Candidate | str:
+    """The model on a type, its late shares not counted yet; or why it cannot keep the promise."""
     profile = profile_of(of_model, instance)
     if profile is None:
         return f"no profile of {service.model}"
@@ -130,16 +133,18 @@ def _candidate(
     allowed, alone = 1.0 - service.slo.attainment, late_alone(found, service.slo.rt_max_s)
     if alone > allowed:
         return f"{alone:.2%} of the requests take longer than RT_max even where none waits, {allowed:.2%} may"
-    return _counted(found, service, function)
+    return found
 
 
-def _counted(found: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:
-    """The candidate with its late shares, where its service times scatter."""
-    if found.sigma <= 0.0:
-        return found
-    from mark.planning.demand.late_counting import counted  # here: a bouncer has no compiler, and counts nothing
+def _counted(
+    found: Mapping[str, Candidate], service: ServiceConfig, function: FunctionUse | None
+) -> dict[str, Candidate]:
+    """The candidates by type, each with its late shares where its service times scatter."""
+    if all(one.sigma <= 0.0 for one in found.values()):
+        return dict(found)
+    from mark.planning.demand.late_counting import counted_types  # here: a bouncer has no compiler, and counts nothing
 
-    return counted(found, service, function)
+    return counted_types(found, service, function)
 
 
 def choose_function(
