@@ -80,7 +80,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     )
     if not offers and not resolved.functions_in_time:
         sizes = [*passed_over, *([function.offer.name] if function is not None else [])]
-        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]), _helps(service, catalog, of_model))
+        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]), tail_advice(service, catalog, of_model))
     return resolved
 
 
@@ -204,7 +204,8 @@ def _use(offer: FunctionOffer, profile: Profile) -> FunctionUse:
     )
 
 
-def _helps(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> tuple[PromiseHelp, ...]:
+def tail_advice(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> tuple[PromiseHelp, ...]:
+    """Changes with which service times alone leave room for the promise; dollars are of one instance."""
     own: dict[str, tuple[float, Profile]] = {}
     others: dict[str, tuple[float, Profile]] = {}
     for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type comes last
