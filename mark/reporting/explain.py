@@ -161,9 +161,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         *([] if explained.promise is None else outlook_parts(explained.promise)),
         *others,
         *_prices(explained),
-        *small_print(
-            [*_while_held(explained), *_plan_notes(explained), *([f"solved by {plan.solver}"] if plan.solver else [])]
-        ),
+        *small_print([*_while_held(explained), *_plan_notes(explained)]),
     )
 
 

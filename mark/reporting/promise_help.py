@@ -32,7 +32,8 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
             return []
         kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept the promise"
         if len(run.windows) == 1:
-            kept = f"the {window(slo)} {'kept' if run.kept(slo) else 'missed'} the promise"
+            length = duration(min(slo.window_s, result.trace.duration_s))
+            kept = f"these {length} {'kept' if run.kept(slo) else 'missed'} the promise"
         return [
             f"At the start {name} could keep the promise of a {window(slo)} with a probability of "
             f"{percent(run.confidence_at_start, 0)}; the least that it stated was {percent(run.least_confidence, 0)}, "

@@ -61,10 +61,14 @@ def compare_table(
         _markets(results),
         *attribution_table(attribution or {}),
         *sentences(stated_words(results)),
-        *([] if outlook is None else outlook_parts(outlook.outlook, f"the day from {duration(outlook.from_s)} on")),
+        *([] if outlook is None else outlook_parts(outlook.outlook, _judged_by(outlook.from_s))),
         *sentences([*takeaway(results), *([] if spot is None else [spot_words(spot, results)])]),
         *small_print(notes(results)),
     )
+
+
+def _judged_by(from_s: float) -> str:
+    return f"the day from {duration(from_s)} on" if from_s > 0.0 else "the day from the start on"
 
 
 def simulate_table(result: SimulationResult) -> RenderableType:
