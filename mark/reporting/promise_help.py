@@ -20,16 +20,11 @@ _NONE = "No change that was tried helps: more instances, other types, functions,
 
 
 def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
-    """How likely plans said that they keep the promise, of the first policy that says so, and how its windows went.
-
-    Nothing where all windows were kept as stated.
-    """
+    """How likely plans said that they keep the promise, of the first policy that says so, and how its windows went."""
     for name, result in results.items():
         run, slo = result.promise, result.slo
         if run.confidence_at_start is None or run.least_confidence is None or run.least_at_s is None:
             continue
-        if run.least_confidence >= slo.confidence - SAME_CONFIDENCE and run.kept(slo) == len(run.windows):
-            return []
         kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept the promise"
         if len(run.windows) == 1:
             length = duration(min(slo.window_s, result.trace.duration_s))
