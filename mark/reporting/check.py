@@ -25,7 +25,7 @@ from mark.workload.info import trace_info
 from mark.workload.reader import open_trace
 
 _FLEETS = (1, 2, 4, 8)  # instances of which it is said what they carry
-_FEW = 100.0  # requests a window that nobody need be told of
+_FEW = 100.0  # requests a window: nearly every service has more
 
 
 def check_file(name: str) -> str:

@@ -54,7 +54,7 @@ class Explanation:
     price_list: PriceList = _UNKNOWN
     other_slos: Sequence[SloPrice] = ()
     read: str = ""  # what was read of the trace, in words
-    promise: PromiseOutlook | None = None  # None: no late request is priced, or nobody asked
+    promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mark.domain.promise_help import SAME_CONFIDENCE, HelpKind, PromiseHelp, PromiseOutlook
+from mark.domain.promise_help import HelpKind, PromiseHelp, PromiseOutlook
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.reporting.layout import columns, sentences, text
@@ -25,6 +25,11 @@ def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
         run, slo = result.promise, result.slo
         if run.confidence_at_start is None or run.least_confidence is None or run.least_at_s is None:
             continue
+        if run.least_confidence >= slo.confidence - SAME_CONFIDENCE and run.kept(slo) == len(run.windows):
+            return [
+                f"{name} stated a probability of {percent(run.least_confidence, 0)} or more to keep the promise of a "
+                f"{window(slo)} ({percent(slo.confidence, 0)} asked), and kept it."
+            ]
         kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept the promise"
         if len(run.windows) == 1:
             length = duration(min(slo.window_s, result.trace.duration_s))

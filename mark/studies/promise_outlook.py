@@ -38,9 +38,11 @@ def outlook_of(planned: PlannedService, progress: Progress = lambda share: None)
     inputs, coming = planned.inputs, planned.context.forecast
     if planned.plan.confidence is None or coming is None:
         return None
-    perfect = wants_perfect_forecast(inputs.request.policy)
+    # Functions in time bridge what forecasts miss, so that no past need be replayed where the plan is sure of it.
+    sure = inputs.resolved.functions_in_time and planned.plan.confidence >= inputs.resolved.slo.confidence
+    replayed = not (sure or wants_perfect_forecast(inputs.request.policy))
     known_s = inputs.history.step_s * len(inputs.history)
-    from_s = inputs.start_s - (0.0 if perfect else min(MINUTES * STEP_S, known_s / 2.0))
+    from_s = inputs.start_s - (min(MINUTES * STEP_S, known_s / 2.0) if replayed else 0.0)
     return _outlook(inputs, from_s, inputs.start_s, coming, progress)
 
 

@@ -59,7 +59,7 @@ def help_of(found: PromiseOutlook, kind: HelpKind) -> PromiseHelp:
     return next(one for one in found.helps if one.kind is kind)
 
 
-def test_one_type_one_request_a_second_and_no_history_can_be_had_for_one_instance() -> None:
+def test_one_request_a_second_without_history_takes_one_instance() -> None:
     found = outlook(small(), [], 1.0)
     assert found.can_be_had
     assert found.helps == ()
@@ -75,7 +75,7 @@ def test_steady_load_costs_what_its_fleet_costs() -> None:
     assert found.usd_per_hour == pytest.approx(2.0)
 
 
-def test_limits_that_are_too_low_are_named_with_what_the_promise_takes() -> None:
+def test_limits_that_are_too_low_are_named() -> None:
     found = outlook(small(max_instances=5), steady(100.0), 100.0)
     assert found.confidence < 0.01
     one = help_of(found, HelpKind.LIMITS)
@@ -85,7 +85,7 @@ def test_limits_that_are_too_low_are_named_with_what_the_promise_takes() -> None
     assert one.instances == 10
 
 
-def test_surges_that_boots_miss_are_met_by_a_warm_pool_or_by_more_instances() -> None:
+def test_a_warm_pool_or_more_instances_meet_surges() -> None:
     """Every two hours 100 requests/s more: late for three minutes of boot, 2.5 %, or for one of a resume, 0.8 %."""
     of = small(resume_s=60.0)
     found = outlook(of, surges(50.0, 150.0, every=120), 50.0)
@@ -114,7 +114,7 @@ def test_more_instances_are_the_fewest_that_are_enough() -> None:
     assert found.enough(more.confidence)
 
 
-def test_a_lower_share_that_can_be_had_is_told_and_can_be_had() -> None:
+def test_a_lower_share_that_is_told_can_be_had() -> None:
     of, past = small(), surges(50.0, 150.0, every=120)
     one = help_of(outlook(of, past, 50.0), HelpKind.ATTAINMENT)
     assert one.attainment is not None
@@ -123,7 +123,7 @@ def test_a_lower_share_that_can_be_had_is_told_and_can_be_had() -> None:
     assert outlook(lower, past, 50.0).can_be_had
 
 
-def test_a_function_in_time_is_named_where_the_service_has_none() -> None:
+def test_a_function_in_time_is_named() -> None:
     of = small()
     function = Profile("some-model", "lambda:3008", (ProfileRow(1, 380.0),))
     of = replace(of, profiles={**of.profiles, "lambda:3008": function})
@@ -162,7 +162,7 @@ def test_equal_arguments_have_equal_answers_and_progress_never_falls() -> None:
     assert 0.0 <= shares[0] < shares[-1] < 1.0
 
 
-def test_a_tail_is_helped_by_a_quicker_type_or_a_longer_rt_max() -> None:
+def test_a_quicker_type_or_more_time_helps_a_tail() -> None:
     """24 ms on average and 75 at p99 leave 0.73 % late within 80 ms, and 0.75 % may be."""
     profiles = {
         "m": {

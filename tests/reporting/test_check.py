@@ -77,7 +77,7 @@ def test_a_service_says_what_fleets_carry_and_what_tails_allow(tmp_path: Path) -
     assert "would help" not in said
 
 
-def test_a_service_whose_tail_leaves_no_room_says_what_would_help(tmp_path: Path) -> None:
+def test_a_tail_that_leaves_no_room_says_what_would_help(tmp_path: Path) -> None:
     said = check_file(a_tail(tmp_path, 0.9925))
     assert "service times alone use up 97 % of the requests that may be late; what would help: slo_ms = 85" in said
     assert "instances = [c7i.xlarge] at $0.18/h an instance" in said

@@ -1,4 +1,4 @@
-"""Who is told how far the counting of late shares is: it takes seconds a type, the first time."""
+"""The listener that hears how far the counting of late shares is, which takes seconds a type the first time."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class _Count:
         return replace(self, late=float(chance.mean()), expected=chance[:whole].reshape(-1, _BLOCK).sum(axis=1))
 
     def more_for(self, requests: int) -> int:
-        """How many more it takes for the error of a share that is counted plainly with so many requests."""
+        """The further requests that it takes to be as exact as a share counted plainly with `requests`."""
         assert self.expected is not None
         plain = self.dispersion * self.late / requests
         # Over longer blocks too, because a full queue outlasts a block.

@@ -273,7 +273,7 @@ class WindowLaw:
         return np.asarray((left - self.late * hours) / self._spread(hours))
 
     def most_late(self, deviations: float, hours: float) -> FloatArray:
-        """The late requests of `hours` that are not exceeded by so many standard deviations: (prices,)."""
+        """The late requests of `hours` that `deviations` standard deviations above the mean are: (prices,)."""
         return np.asarray(self.late * hours + deviations * self._spread(hours))
 
     def _spread(self, hours: float) -> FloatArray:
@@ -337,5 +337,5 @@ def at_price(
 
 
 def probability(deviations: float) -> float:
-    """The probability to stay within so many standard deviations above the mean."""
+    """The probability to stay below a normal mean plus `deviations` standard deviations."""
     return NormalDist().cdf(min(max(deviations, -_CERTAIN), _CERTAIN))

@@ -13,7 +13,7 @@ from mark.domain.service import FunctionUse, ServiceConfig
 from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.profiling.policy import candidate, late_alone
 
-# Of the requests that may be late so many may be so by their service alone: the others are left for those that wait.
+# The share of the late requests allowed that service times alone may use: the others are left for waiting.
 ROOM = 0.75
 _TYPES = 2  # that are named
 _TOLD = 1e-4  # shares are told to a hundredth of a per cent

@@ -106,7 +106,7 @@ def a_function() -> FunctionUse:
     return replace(function, warm_s=0.3)
 
 
-def test_a_fleet_where_nobody_waits_has_the_tail_of_its_service_time(shares: LateShares) -> None:
+def test_an_idle_fleet_has_the_tail_of_its_service_time(shares: LateShares) -> None:
     """Counted as it was drawn it would be off by 0.05 points: 20,000 requests of which 0.6 % are late."""
     assert shares.late[-1, :4] == pytest.approx(late_alone(usual(), 0.1), abs=2e-5)
 

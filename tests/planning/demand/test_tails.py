@@ -32,7 +32,7 @@ def late(profile: Profile, rt_max_s: float) -> float:
     return late_alone(found, rt_max_s)
 
 
-def test_the_least_rt_max_leaves_room_and_a_millisecond_less_does_not() -> None:
+def test_the_least_rt_max_is_exact_to_a_millisecond() -> None:
     (longer, *_) = tail_helps(service(), {"slow": (0.1, SLOW)}, {}, None)
     assert (longer.kind, longer.instance, longer.usd_per_hour, longer.confidence) == (
         HelpKind.RT_MAX,
@@ -45,7 +45,7 @@ def test_the_least_rt_max_leaves_room_and_a_millisecond_less_does_not() -> None:
     assert late(SLOW, longer.rt_max_s) <= ROOM * 0.005 < late(SLOW, longer.rt_max_s - 0.001)
 
 
-def test_a_type_whose_mean_is_too_long_is_helped_by_a_longer_rt_max_too() -> None:
+def test_a_longer_rt_max_helps_a_slow_mean() -> None:
     certain = Profile("m", "slow", (ProfileRow(1, 500.0),))
     (longer,) = tail_helps(service(), {"slow": (0.1, certain)}, {}, None)
     assert longer.rt_max_s == pytest.approx(0.5)
@@ -75,7 +75,7 @@ def test_a_lower_share_leaves_room() -> None:
     assert one.attainment < share_alone(SLOW, SLO, "work-conserving")  # type: ignore[operator]
 
 
-def test_windows_of_the_fewest_requests_are_kept_as_often_as_stated() -> None:
+def test_windows_of_the_fewest_requests_are_kept_as_stated() -> None:
     slo = Slo(0.08, 0.99, confidence=0.9)
     few = math.ceil(fewest_requests(slo, 0.0073))
     draws = np.random.default_rng(3).binomial(few, 0.0073, 20_000)
