@@ -123,7 +123,7 @@ def _pipeline(config: PipelineConfig) -> str:
         try:
             resolved = resolve(config.service(stage), catalog, profiles)
         except Infeasible as error:
-            raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}") from None
+            raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}", error.helps) from None
         offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
         parts.append(f"{stage.name} can run on {offers}")
     if unknown:
