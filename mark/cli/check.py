@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from mark.cli.output import show_counting
 from mark.reporting.check import check_file
 
 
@@ -17,6 +18,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    show_counting()
     for name in args.files:
         print(f"{name}: {check_file(name)}", flush=True)
     return 0

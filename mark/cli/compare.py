@@ -26,11 +26,13 @@ from mark.pipelines.policies import PIPELINE_POLICIES
 from mark.planning.policies.target_tracking import tracked_type
 from mark.reporting.pipeline_run import pipeline_compare_json, pipeline_compare_table
 from mark.reporting.table import compare_table
-from mark.reporting.takeaway import savings_json
+from mark.reporting.takeaway import listed, savings_json
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
+from mark.studies.compare import without_instances
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.promise_outlook import outlook_of_run
 from mark.studies.with_spot import with_spot
 
 _MANAGED = ("target-tracking-best", "target-tracking")
@@ -67,20 +69,25 @@ def run(args: argparse.Namespace) -> int:
         return _pipeline(args)
     refuse_pipeline_options(args)
     names = _with_policy(args, args.policies or _default(request_from(args)))
+    if not open_service(request_from(args)).offers:
+        names = _without_instances(request_from(args), names)
     executor = executor_from(args)
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
     # Where no policy is named one run more shows what is off: spot.
     spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
+    with progress("judging the promise") as bar:
+        outlook = outlook_of_run(request_from(args), results, bar)
     data = {
         "schema": 1,
         "policies": {name: result.as_json() for name, result in results.items()},
         "savings": savings_json(results),
         "with_spot": None if spot is None else spot.as_json(),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
+        "promise": None if outlook is None else outlook.as_json(),
     }
-    deliver(data, args.json, lambda: compare_table(results, attribution, spot))
+    deliver(data, args.json, lambda: compare_table(results, attribution, spot, outlook))
     if args.report:
         report(args, results, attribution, executor=executor)
     return slo_code(args, results)
@@ -114,6 +121,19 @@ def _default(request: RunRequest) -> tuple[str, ...]:
             print(f"mark: {managed} is left out: {error.what}", file=sys.stderr)
             names = tuple(name for name in names if name != managed)
     return names
+
+
+def _without_instances(request: RunRequest, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The policies that can do with functions alone, as long as there is one; says which are left out."""
+    unable = without_instances(request, names)
+    able = tuple(name for name in names if name not in unable)
+    if not unable or not able:
+        return names
+    verb = "is" if len(unable) == 1 else "are"
+    print(
+        f"mark: {listed(unable)} {verb} left out: there is no instance to buy, functions alone serve", file=sys.stderr
+    )
+    return able
 
 
 def _names(text: str) -> tuple[str, ...]:

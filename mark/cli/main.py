@@ -98,7 +98,9 @@ def guarded(action: Callable[[], int]) -> int:
             raise  # a plug-in's code failed (a predictor, say), and its author wants to see where
         return _failed(with_flags(error), 2)
     except Infeasible as error:
-        return _failed(str(error), 3)
+        from mark.reporting.promise_help import tail_words  # here: a command that succeeds has no need of it
+
+        return _failed(f"{error}{tail_words(error.helps)}", 3)
     except MarkError as error:
         return _failed(str(error), 1)
     except BrokenPipeError:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from mark.cli.arguments import Listed, add_json, html_file
 from mark.cli.numbers import above_zero, seconds, seed, span
+from mark.cli.output import show_counting
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
@@ -110,7 +111,8 @@ def refuse_pipeline_options(args: argparse.Namespace) -> None:
 
 
 def request_from(args: argparse.Namespace, progress: Callable[[float], None] | None = None) -> RunRequest:
-    """The request for the policy named, or for `mark`."""
+    """The request for the policy named, or for `mark`; the counting that it takes will be shown."""
+    show_counting()
     return RunRequest(
         trace=args.trace,
         service=args.service,

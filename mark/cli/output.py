@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mark.domain.errors import BadInput
+from mark.planning.demand.counting_watch import counting_watched
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
@@ -112,6 +113,36 @@ class ReadingShown:
         if self._shown is not None:
             self._shown.close()
         self._shown = self._bar = None
+
+
+class CountingShown:
+    """Shows how many types' late shares are counted, of how many that never were before."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lines = _Lines(clock)
+        self._shown: ExitStack | None = None
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __call__(self, done: int, of: int) -> None:
+        text = f"counting late shares of {of} {'type' if of == 1 else 'types'}: {done} of {of}"
+        if not sys.stderr.isatty():
+            self._lines.say(text)
+            return
+        if self._shown is None or self._bar is None:
+            self._shown = ExitStack()
+            self._bar = _open_bars[-1] if _open_bars else self._shown.enter_context(_bar())
+            self._task = self._bar.add_task(text, total=of)
+            self._shown.callback(self._bar.remove_task, self._task)
+        self._bar.update(self._task, description=text, completed=done)
+        if done >= of:
+            self._shown.close()
+            self._shown = self._bar = None
+
+
+def show_counting() -> None:
+    """Show the counting of late shares from now on."""
+    counting_watched.set(CountingShown())
 
 
 class _Lines:

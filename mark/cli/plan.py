@@ -28,6 +28,7 @@ from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
 from mark.studies.decision import plan_service_once, slo_prices
 from mark.studies.pipeline_plan import plan_pipeline_once
+from mark.studies.promise_outlook import outlook_of
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 
@@ -79,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
     if at_s is None:
         at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
     planned = plan_service_once(request, at_s, args.running)
-    explained = explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read)
+    with progress("judging the promise") as bar:
+        outlook = outlook_of(planned, bar)
+    explained = explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read, outlook)
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0
 

@@ -18,6 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mark.domain.promise_help import PromiseHelp
 
 
 def did_you_mean(value: object, known: Iterable[str]) -> str:
@@ -48,7 +52,14 @@ class BadInput(MarkError):
 
 
 class Infeasible(MarkError):
-    """No offer can keep the SLO at the level of types; says which came closest."""
+    """No offer can keep the SLO at the level of types; says which came closest, and `helps` what would help."""
+
+    def __init__(self, message: str, helps: tuple[PromiseHelp, ...] = ()) -> None:
+        self.helps = helps
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[Infeasible], tuple[str, tuple[PromiseHelp, ...]]]:
+        return type(self), (str(self), self.helps)  # survives the way back from a worker process
 
 
 class LostLease(MarkError):

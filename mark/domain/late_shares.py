@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class LateShares:
     `instances` (N,) ascend from 1; `load_rps` (U,) are requests/s *per instance*, in geometric steps. `late` (N, U) is
     the share of the requests that is late or refused, `calls` (N, U) the share that goes to a function, and
     `dispersion` (N, U) the variance of the number of late requests in 500 over its mean (1 for independent misses).
-    `requests` is how many a cell near the promise was counted with.
+    A cell near the promise is as exact as if `requests` had been counted.
     `late_without` and `calls_without` are the shares where there is no instance.
     `rt_max_s` is the promise that the requests were counted for.
     More load does not always mean more late requests: full batches serve more.
@@ -58,7 +58,7 @@ class LateShares:
     def least_instances(self, load_rps: float, share: float) -> int | None:
         """The fewest instances that answer at most `share` of the load late; None where no fleet does."""
         most = max(int(self.instances[-1]), math.ceil(load_rps / self.load_rps[0]))
-        counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
+        counts = _counts_to(most)
         kept = np.flatnonzero(self.late_at(load_rps, counts) <= share)
         return int(counts[kept[0]]) if len(kept) else None
 
@@ -96,3 +96,11 @@ class LateShares:
         beyond = np.clip(1.0 - np.maximum(count, 1.0) * self.load_rps[-1] / np.maximum(load, 1e-300), 0.0, 1.0)
         share = share * (1.0 - beyond) + without * beyond
         return np.asarray(np.where(count < 1.0, without - count * (without - share), share))
+
+
+@lru_cache(maxsize=64)
+def _counts_to(most: int) -> FloatArray:
+    """Numbers of instances from 1 on, in steps that grow where there are many."""
+    counts: FloatArray = np.unique(np.round(np.geomspace(1.0, float(most), 4096)).astype(np.float64))
+    counts.flags.writeable = False
+    return counts

@@ -26,6 +26,7 @@ class Plan:
     `leaving` instances, by number, are ended whatever else is wanted: burstables without credits.
     `usd_per_miss` is what a late request was priced at; None where functions answer all overflow in time, and for
     policies that price none.
+    `confidence` is the probability with which that price keeps the window of the promise; None where there is none.
     `predictor` names the predictor of the forecast it rests on ("" for policies that need none).
     """
 
@@ -40,6 +41,7 @@ class Plan:
     solver: str = ""  # how the planner's program was solved, and whether the plan is proven best
     leaving: tuple[int, ...] = ()
     usd_per_miss: float | None = None
+    confidence: float | None = None
     counts: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,9 @@ from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, FunctionOffer, sizes_among
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
+from mark.domain.promise_help import PromiseHelp
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
+from mark.planning.demand.tails import tail_helps
 from mark.profiling.policy import candidate, late_alone
 
 _EVERY = (EVERY_FUNCTION, EVERY_ARM64_FUNCTION)
@@ -34,7 +36,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     # One answer per type: its zones and markets differ in price, not in speed.
     function, passed_over = choose_function(service, catalog, of_model)
     by_type: dict[str, Candidate | str] = {}
-    offers: list[tuple[Offer, Candidate]] = []
+    wanted_offers: list[Offer] = []
     skipped: dict[str, str] = {}
     for offer in sorted(catalog.offers, key=lambda offer: offer.name):
         if offer.retired and service.wants(replace(offer, retired=False)):
@@ -42,12 +44,15 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
         if not service.wants(offer):
             continue
         if offer.instance not in by_type:
-            by_type[offer.instance] = _candidate(service, of_model, offer.instance, function)
+            by_type[offer.instance] = _candidate(service, of_model, offer.instance)
         found = by_type[offer.instance]
         if isinstance(found, str):
             skipped[offer.instance] = found
         else:
-            offers.append((offer, found))
+            wanted_offers.append(offer)
+    able = {name: found for name, found in by_type.items() if isinstance(found, Candidate)}
+    able = _counted(able, service, function)
+    offers = [(offer, able[offer.instance]) for offer in wanted_offers]
     for pattern in service.instances:
         if not any(fnmatchcase(offer.instance, pattern) for offer in catalog.offers):
             skipped[pattern] = f"matches nothing in {catalog.name}"
@@ -75,16 +80,17 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     )
     if not offers and not resolved.functions_in_time:
         sizes = [*passed_over, *([function.offer.name] if function is not None else [])]
-        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]))
+        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]), tail_advice(service, catalog, of_model))
     return resolved
 
 
 def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
     """The same offers with batches closed another way; which offers can keep the SLO does not depend on it."""
     service = replace(resolved.service, batching=batching)
-    found = [candidate(each.profile, service.slo, batching) for each in resolved.candidates]
-    kept = [_counted(each, service, resolved.function) for each in found if isinstance(each, Candidate)]
-    return replace(resolved, service=service, candidates=tuple(kept))
+    found = {each.profile.instance: candidate(each.profile, service.slo, batching) for each in resolved.candidates}
+    able = _counted({k: one for k, one in found.items() if isinstance(one, Candidate)}, service, resolved.function)
+    kept = tuple(able[each.profile.instance] for each in resolved.candidates if each.profile.instance in able)
+    return replace(resolved, service=service, candidates=kept)
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
@@ -115,9 +121,8 @@ def profile_of(profiles: Mapping[str, Profile], instance: str) -> Profile | None
     return profiles.get(instance) or profiles.get(instance.removeprefix("ml."))
 
 
-def _candidate(
-    service: ServiceConfig, of_model: Mapping[str, Profile], instance: str, function: FunctionUse | None
-) -> Candidate | str:
+def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance: str) -> Candidate | str:
+    """The model on a type, its late shares not counted yet; or why it cannot keep the promise."""
     profile = profile_of(of_model, instance)
     if profile is None:
         return f"no profile of {service.model}"
@@ -128,16 +133,18 @@ def _candidate(
     allowed, alone = 1.0 - service.slo.attainment, late_alone(found, service.slo.rt_max_s)
     if alone > allowed:
         return f"{alone:.2%} of the requests take longer than RT_max even where none waits, {allowed:.2%} may"
-    return _counted(found, service, function)
+    return found
 
 
-def _counted(found: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:
-    """The candidate with its late shares, where its service times scatter."""
-    if found.sigma <= 0.0:
-        return found
-    from mark.planning.demand.late_counting import counted  # here: a bouncer has no compiler, and counts nothing
+def _counted(
+    found: Mapping[str, Candidate], service: ServiceConfig, function: FunctionUse | None
+) -> dict[str, Candidate]:
+    """The candidates by type, each with its late shares where its service times scatter."""
+    if all(one.sigma <= 0.0 for one in found.values()):
+        return dict(found)
+    from mark.planning.demand.late_counting import counted_types  # here: a bouncer has no compiler, and counts nothing
 
-    return counted(found, service, function)
+    return counted_types(found, service, function)
 
 
 def choose_function(
@@ -195,6 +202,23 @@ def _use(offer: FunctionOffer, profile: Profile) -> FunctionUse:
         cold_s=(first.cold_ms or 0.0) / 1e3,
         basis=first.basis,
     )
+
+
+def tail_advice(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> tuple[PromiseHelp, ...]:
+    """Changes with which service times alone leave room for the promise; dollars are of one instance."""
+    own: dict[str, tuple[float, Profile]] = {}
+    others: dict[str, tuple[float, Profile]] = {}
+    for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type comes last
+        profile = profile_of(of_model, offer.instance)
+        if profile is None or offer.retired:
+            continue
+        if service.wants(offer):
+            own[offer.instance] = offer.usd_per_hour, profile
+        elif offer.market is Market.ON_DEMAND:
+            others[offer.instance] = offer.usd_per_hour, profile
+    others = {name: one for name, one in others.items() if name not in own}
+    function, _ = choose_function(replace(service, functions=(EVERY_FUNCTION,)), catalog, of_model)
+    return tail_helps(service, own, others, function)
 
 
 def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: list[str]) -> str:

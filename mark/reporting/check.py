@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
@@ -12,8 +13,11 @@ from mark.domain.errors import Infeasible
 from mark.domain.faults import Faults
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import cheapest_lasting, lateness_of
-from mark.planning.resolve import buyable, resolve
+from mark.planning.demand.tails import ROOM, fewest_requests
+from mark.planning.resolve import buyable, resolve, tail_advice
+from mark.profiling.policy import late_alone
 from mark.profiling.table import load_profiles, measured_profiles
+from mark.reporting.promise_help import tail_words, window
 from mark.reporting.words import count, duration, number, percent, rate, usd
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
@@ -21,6 +25,7 @@ from mark.workload.info import trace_info
 from mark.workload.reader import open_trace
 
 _FLEETS = (1, 2, 4, 8)  # instances of which it is said what they carry
+_FEW = 100.0  # requests a window: nearly every service has more
 
 
 def check_file(name: str) -> str:
@@ -50,8 +55,7 @@ def _service(name: str) -> str:
     function = resolved.function.offer.name if resolved.function is not None else "no function"
     offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
     parts = [f"ok, a service that can buy {offers} and {function}"]
-    if carried := _carried(resolved):
-        parts.append(carried)
+    parts += _carried(resolved)
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
         parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")
@@ -65,16 +69,31 @@ def _service(name: str) -> str:
     return "; ".join([*parts, *(f"left out {', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())])
 
 
-def _carried(resolved: ResolvedService) -> str:
-    """The load that fleets of the cheapest type keep the promise for; "" where service times are certain."""
+def _carried(resolved: ResolvedService) -> list[str]:
+    """What fleets of the cheapest type carry, and what service times alone allow; none where these are certain."""
     offers = buyable(resolved)
-    lateness = lateness_of(resolved, offers)
-    if lateness.shares is None:
-        return ""
-    allowed = 1.0 - resolved.slo.attainment
-    fleets = ", ".join(f"{n} keep it up to {rate(lateness.shares.carries_rps(n, allowed))}" for n in _FLEETS)
+    shares = lateness_of(resolved, offers).shares
+    if shares is None:
+        return []
+    slo = resolved.slo
+    allowed = 1.0 - slo.attainment
+    fleets = ", ".join(f"{n} keep it up to {rate(shares.carries_rps(n, allowed))}" for n in _FLEETS)
     name = resolved.offers[cheapest_lasting(resolved, offers)].instance
-    return f"of {name} {fleets} requests/s ({percent(lateness.shares.least_late, 2)} are late even where none waits)"
+    parts = [f"of {name} {fleets} requests/s"]
+    late = {o.instance: late_alone(c, slo.rt_max_s) for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
+    kept = ", ".join(f"{percent(1.0 - share, 2)} on {instance}" for instance, share in sorted(late.items()))
+    parts.append(f"where no request waits at most {kept} are in time")
+    few = fewest_requests(slo, late[name])
+    if _FEW <= few < math.inf:
+        parts.append(
+            f"a {window(slo)} on {name} needs {count(math.ceil(few))} requests to keep it with "
+            f"{percent(slo.confidence, 0)}: of fewer too many are late by chance"
+        )
+    if min(late.values()) > ROOM * allowed:
+        used = f"service times alone use up {percent(min(late.values()) / allowed, 0)} of the requests that may be late"
+        helps = tail_advice(resolved.service, resolved.catalog, resolved.profiles)
+        parts.append(used + tail_words(helps))
+    return parts
 
 
 def _faults(faults: Faults) -> str:
@@ -104,7 +123,7 @@ def _pipeline(config: PipelineConfig) -> str:
         try:
             resolved = resolve(config.service(stage), catalog, profiles)
         except Infeasible as error:
-            raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}") from None
+            raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}", error.helps) from None
         offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
         parts.append(f"{stage.name} can run on {offers}")
     if unknown:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
+from mark.domain.promise_help import PromiseOutlook
+from mark.planning.demand.promise_price import confidence_notes
 from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
 from mark.planning.port import PlanningContext
 from mark.planning.prices import prices_of
 from mark.profiling.policy import paper_window_s
 from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.reporting.promise_help import outlook_parts
 from mark.reporting.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class Explanation:
     price_list: PriceList = _UNKNOWN
     other_slos: Sequence[SloPrice] = ()
     read: str = ""  # what was read of the trace, in words
+    promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed
@@ -83,6 +87,7 @@ class Explanation:
                 "usd_per_hour_per_ms": usd_per_hour_per_ms(self.other_slos),
                 "other_slos": [other.as_json(weighed.chosen.usd_per_hour) for other in self.other_slos if weighed],
             },
+            "promise": self.promise and self.promise.as_json(),
             "solver": self.plan.solver,
             "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
@@ -90,7 +95,12 @@ class Explanation:
 
 
 def explain(
-    plan: Plan, context: PlanningContext, at_s: float, other_slos: Sequence[SloPrice] = (), read: str = ""
+    plan: Plan,
+    context: PlanningContext,
+    at_s: float,
+    other_slos: Sequence[SloPrice] = (),
+    read: str = "",
+    promise: PromiseOutlook | None = None,
 ) -> Explanation:
     """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, `read` what it is."""
     resolved = context.resolved
@@ -115,6 +125,7 @@ def explain(
         prices_of(plan, context),
         other_slos,
         read,
+        promise,
     )
 
 
@@ -147,10 +158,21 @@ def plan_table(explained: Explanation) -> RenderableType:
         *sentences(believed),
         wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
         *sentences(_closing(explained) + _batching(explained)),
+        *([] if explained.promise is None else outlook_parts(explained.promise)),
         *others,
         *_prices(explained),
-        *small_print([*_while_held(explained), *plan.notes, *([f"solved by {plan.solver}"] if plan.solver else [])]),
+        *small_print([*_while_held(explained), *_plan_notes(explained)]),
     )
+
+
+def _plan_notes(explained: Explanation) -> list[str]:
+    """The plan's notes, without the one that the outlook says better, and what solved it."""
+    plan, promise = explained.plan, explained.promise
+    said: tuple[str, ...] = ()
+    if promise is not None and plan.confidence is not None:
+        said = confidence_notes(plan.confidence, promise.slo)
+    notes = [note for note in plan.notes if note not in said]
+    return [*notes, *([f"solved by {plan.solver}"] if plan.solver else [])]
 
 
 def believed_words(belief: LoadBelief) -> str:

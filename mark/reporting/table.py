@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.reporting.attribution import attribution_table
 from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.reporting.promise_help import outlook_parts, stated_words
 from mark.reporting.takeaway import (
     MARKETS,
     best,
@@ -38,15 +39,18 @@ if TYPE_CHECKING:
     from mark.reporting.sensitivity import Variation
     from mark.simulation.result import SimulationResult
     from mark.studies.attribution import Attribution
+    from mark.studies.promise_outlook import RunOutlook
 
 
 def compare_table(
     results: Mapping[str, SimulationResult],
     attribution: Mapping[str, Attribution] | None = None,
     spot: SimulationResult | None = None,
+    outlook: RunOutlook | None = None,
 ) -> RenderableType:
     """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
-    above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy."""
+    above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy; `outlook`
+    what would have helped to keep the promise."""
     first = next(iter(results.values()))
     return page(
         *what_was_read(first.trace.read),
@@ -56,9 +60,15 @@ def compare_table(
         text("The bill by market ($)", "bold"),
         _markets(results),
         *attribution_table(attribution or {}),
+        *sentences(stated_words(results)),
+        *([] if outlook is None else outlook_parts(outlook.outlook, _judged_by(outlook.from_s))),
         *sentences([*takeaway(results), *([] if spot is None else [spot_words(spot, results)])]),
         *small_print(notes(results)),
     )
+
+
+def _judged_by(from_s: float) -> str:
+    return f"the day from {duration(from_s)} on" if from_s > 0.0 else "the day from the start on"
 
 
 def simulate_table(result: SimulationResult) -> RenderableType:
@@ -131,7 +141,7 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         _headline(result),
         text(title),
         table,
-        *sentences(takeaway(results)),
+        *sentences([*stated_words(results), *takeaway(results)]),
         *small_print([*footnotes(results), *notes(results)]),
     )
 

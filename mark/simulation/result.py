@@ -49,6 +49,35 @@ class SloResult:
 
 
 @dataclass(frozen=True, slots=True)
+class PromiseRun:
+    """How the promise went by its windows, and how likely plans said that they keep it.
+
+    `windows` are the shares in time, None without requests; the run may end within the last window. The confidence is
+    None for policies that state none.
+    """
+
+    windows: tuple[float | None, ...]
+    confidence_at_start: float | None = None
+    least_confidence: float | None = None
+    least_at_s: float | None = None
+
+    def as_json(self, slo: Slo) -> dict[str, Any]:
+        return {
+            "asked_confidence": slo.confidence,
+            "window_s": slo.window_s,
+            "confidence_at_start": self.confidence_at_start,
+            "least_confidence": self.least_confidence,
+            "least_at_s": self.least_at_s,
+            "windows": list(self.windows),
+            "windows_kept": self.kept(slo),
+        }
+
+    def kept(self, slo: Slo) -> int:
+        """The windows in which the promise was kept, also for want of requests."""
+        return sum(share is None or share >= slo.attainment for share in self.windows)
+
+
+@dataclass(frozen=True, slots=True)
 class Latency:
     """Milliseconds over answered requests; None without answers. Percentiles are exact to 0.1 %."""
 
@@ -145,6 +174,7 @@ class SimulationResult:
     predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
     crashed: CrashCounts | None = None  # None: in a world without crashes
     hedged: HedgeCounts | None = None  # None: second copies are not sent
+    promise: PromiseRun = field(default_factory=lambda: PromiseRun(()))
     weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -192,6 +222,7 @@ class SimulationResult:
             "trace": asdict(self.trace),
             "requests": requests,
             "slo": {"rt_max_ms": self.slo.rt_max_s * 1e3, "target": self.slo.attainment, **asdict(self.slo_result)},
+            "promise": self.promise.as_json(self.slo),
             "latency_ms": asdict(self.latency_ms),
             "bill_usd": self.bill.as_json(),
             "functions": {**asdict(self.functions), "cold_share": self.functions.cold_share},

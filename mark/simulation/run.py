@@ -7,6 +7,7 @@ in short. Nothing here decides anything.
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Callable
@@ -53,6 +54,7 @@ from mark.simulation.result import (
     Decision,
     HedgeCounts,
     Latency,
+    PromiseRun,
     Requests,
     SimulationResult,
     SloResult,
@@ -369,6 +371,7 @@ class Simulation:
             slo=inputs.service.slo,
             requests=requests,
             slo_result=slo_result,
+            promise=self._promise_run(),
             latency_ms=Latency(
                 mean=_ms(accounts.latency_mean_s()),
                 p50=_ms(accounts.latency_quantile_s(0.5)),
@@ -421,6 +424,20 @@ class Simulation:
             attainment=in_time / requests.total if requests.total else None,
             worst_minute_attainment=float(share.min()) if len(share) else None,
             minutes_below_target=int((share < target).sum()),
+        )
+
+    def _promise_run(self) -> PromiseRun:
+        """Window by window; windows follow each other from the start of the part on."""
+        total, good, _ = self.stage.accounts.minutes()
+        minutes = round(self._inputs.service.slo.window_s / STEP_S)
+        places = range(0, math.ceil(self._end_s / STEP_S), minutes)
+        counts = [(int(total[i : i + minutes].sum()), int(good[i : i + minutes].sum())) for i in places]
+        first, least = self._timed.first_stated, self._timed.least_stated
+        return PromiseRun(
+            tuple(kept / came if came else None for came, kept in counts),
+            confidence_at_start=None if first is None else first[1],
+            least_confidence=None if least is None else least[1],
+            least_at_s=None if least is None else least[0],
         )
 
     def _bounds(self, *late: float) -> list[Bound]:

@@ -39,6 +39,9 @@ class TimedPlanner:
         self.begin = planner.begin
         self._plan = watch.timed(planner.plan)
         self._seen: PlanningContext | None = None
+        # When, and with which confidence, plans said that they keep the promise: the first one, and the least.
+        self.first_stated: tuple[float, float] | None = None
+        self.least_stated: tuple[float, float] | None = None
 
     def seen(self) -> PlanningContext | None:
         """The situation of the last plan since this was asked; None where there was none."""
@@ -48,6 +51,10 @@ class TimedPlanner:
     def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, Any]:
         self._seen = context
         result: tuple[Plan, Any] = self._plan(context, memory)
+        if (confidence := result[0].confidence) is not None:
+            self.first_stated = self.first_stated or (context.now_s, confidence)
+            if self.least_stated is None or confidence < self.least_stated[1]:
+                self.least_stated = context.now_s, confidence
         return result
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, Infeasible
 from mark.forecasting.registry import make_predictor
 from mark.planning.policies.names import split_policy
 from mark.planning.policies.registry import make_policy, predictor_of
@@ -24,6 +24,23 @@ def compare(
     """Run every policy (`name[:predictor]`) over the same arrivals; keyed by the names given, in their order."""
     requests = policy_requests(open_inputs(request), policies)
     return dict(zip(policies, run_all(requests, executor=executor, progress=request.progress), strict=True))
+
+
+def without_instances(request: RunRequest, policies: Sequence[str]) -> tuple[str, ...]:
+    """Of the policies those that need instances, where functions alone can serve; none for any other service.
+
+    Raises what opening the inputs raises.
+    """
+    inputs = open_named(request)
+    if inputs.resolved.offers:
+        return ()
+    unable = []
+    for named in policies:
+        try:
+            make_policy(split_policy(named, request.predictor)[0], inputs.resolved, inputs.evaluated)
+        except Infeasible:
+            unable.append(named)
+    return tuple(unable)
 
 
 def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]:
@@ -57,9 +74,12 @@ def run_one(request: RunRequest, progress: Callable[[float], None] | None = None
 
     Raises BadInput, Infeasible.
     """
-    trace = _last_trace(trace_query(request))
-    inputs = open_inputs(replace(request, progress=progress), trace)
-    return simulate_inputs(inputs, request.policy, request.predictor)
+    return simulate_inputs(open_named(replace(request, progress=progress)), request.policy, request.predictor)
+
+
+def open_named(request: RunRequest) -> Inputs:
+    """What a run needs, with the trace that is open already, if it is the same. Raises BadInput, Infeasible."""
+    return open_inputs(request, _last_trace(trace_query(request)))
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mark.cli.output import ReadingShown, cores, deliver, json_text, progress, write_file
+from mark.cli.output import CountingShown, ReadingShown, cores, deliver, json_text, progress, write_file
 from mark.domain.errors import BadInput
 from mark.reporting.layout import columns, text
 
@@ -82,6 +82,19 @@ def test_reading_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFix
     assert capsys.readouterr() == (
         "",
         "reading 200 of 1,000 MB, 17 MB/s\nreading 400 of 1,000 MB, 17 MB/s\nreading 77 MB, 7 MB/s\n",
+    )
+
+
+def test_counting_says_how_many_types_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = Clock()
+    shown = CountingShown(now)
+    for done in range(4):
+        shown(done, 3)
+        now.s += 6.0
+    shown(0, 1)
+    assert capsys.readouterr() == (
+        "",
+        "counting late shares of 3 types: 2 of 3\ncounting late shares of 1 type: 0 of 1\n",
     )
 
 

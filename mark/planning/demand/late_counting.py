@@ -2,21 +2,27 @@
 
 A formula of capacity promises 1,258 requests/s of an instance that keeps its promise at 3/s, because it knows the mean
 of a service time and not its tail. So fleets of 1 to 64 instances are simulated at loads from next to nothing to more
-than they can serve, with the routing, the batches and the admission of the service: three seconds a type. The answer
-depends on the arguments only, and is kept beside the compiled kernel, whose sources name the folder.
+than they can serve, with the routing, the batches and the admission of the service: one to two seconds a type. The
+answer depends on the arguments only, and is kept beside the compiled kernel, whose sources name the folder.
+
+Near the promise a request counts as late as its service time makes it likely when its service begins, rather than as
+it was drawn. Both have the same expectation, and where few requests wait the second is nearly all chance.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from scipy.special import ndtr
 
 from mark.domain.arrays import FloatArray
 from mark.domain.late_shares import LateShares
@@ -24,18 +30,21 @@ from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.kernel.compiled import CACHE_DIR
 from mark.kernel.stage import StageSimulation
+from mark.planning.demand.counting_watch import counting_watched
 from mark.rules.admission import LATE, TOLERANCE_S, in_time
 
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
 # Instances of a fleet by which one type's capacity is compared with another's.
 TYPICAL = 4
 LOADS = 32  # columns
-REQUESTS, CLOSE_REQUESTS = 20_000, 80_000  # of a cell; of one whose late share is near the promise
+# Of a cell; and those that, counted plainly, are as exact as a cell near the promise is to be.
+REQUESTS, CLOSE_REQUESTS = 20_000, 80_000
 _CLOSE = (0.4, 2.5)  # what is near, as multiples of the share that may be late
 _BLOCK = 500  # requests in which late ones are counted for the dispersion
+_LONG = 5  # blocks that are one, to see how long misses cluster
 _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all with full ones
 _SETTLED = 5.0  # times RT_max after which a fleet has forgotten that it began empty
-_VERSION = 1  # of this file's way of counting: changed, it invalidates what is kept
+_VERSION = 2  # of this file's way of counting: changed, it invalidates what is kept
 
 
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
@@ -69,6 +78,11 @@ class _Question:
         late = self.service.late == "function"
         return self.function_s is not None and (late or self.function_s <= self.service.slo.rt_max_s)
 
+    @property
+    def is_known(self) -> bool:
+        """Was the table counted before?"""
+        return CACHE_DIR is not None and (Path(CACHE_DIR) / f"late-{self.key}.npy").exists()
+
     def __hash__(self) -> int:
         return hash(self.key)
 
@@ -87,9 +101,13 @@ def _counted(question: _Question) -> LateShares:
         allowed = 1.0 - question.service.slo.attainment
         for i, instances in enumerate(INSTANCES.tolist()):
             for j, each_rps in enumerate(load_rps.tolist()):
-                found[:, i, j] = _count(question, instances, each_rps, REQUESTS, (i, j, 0))
-                if _CLOSE[0] * allowed < found[0, i, j] < _CLOSE[1] * allowed:
-                    found[:, i, j] = _count(question, instances, each_rps, CLOSE_REQUESTS, (i, j, 1))
+                counted = _count(question, instances, each_rps, REQUESTS, (i, j, 0))
+                if _CLOSE[0] * allowed < counted.late < _CLOSE[1] * allowed:
+                    counted = counted.smoothed()
+                    more = counted.more_for(CLOSE_REQUESTS)
+                    if more > 0:
+                        counted = counted.with_more(_count(question, instances, each_rps, more, (i, j, 1)).smoothed())
+                found[:, i, j] = counted.late, counted.calls, counted.dispersion
         _keep(question.key, found)
     late, calls, dispersion = found
     rt_max_s, passes_on = question.service.slo.rt_max_s, question.passes_on
@@ -104,16 +122,68 @@ def _throughput_rps(candidate: Candidate) -> float:
     return candidate.workers * full / float(candidate.service_s[full])
 
 
-def _count(
-    question: _Question, instances: int, each_rps: float, requests: int, seed: tuple[int, int, int]
-) -> tuple[float, float, float]:
-    """Shares late and called, and the dispersion of the late ones, of a fleet at a constant load per instance."""
-    service = question.service
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Of one run: shares late and called, the variance of the late ones in blocks of requests over their mean.
+
+    `expected` is, by block, how many were expected to be late when their service began (`smoothed`); the share then is
+    their mean: of equal expectation as what was counted, with less chance in it.
+    """
+
+    requests: int
+    late: float
+    calls: float
+    dispersion: float
+    room_s: FloatArray  # of each settled request that an instance served, when its service began; else NaN
+    mean_s: Callable[[], FloatArray]  # mean time of its batch
+    missed: FloatArray  # 1 for a request that was refused and got no answer in time
+    sigma: float
+    expected: FloatArray | None = None
+
+    def smoothed(self) -> _Count:
+        """With each served request as late as its service time alone makes it likely."""
+        served = np.isfinite(self.room_s)
+        chance = self.missed.copy()
+        room_s = np.maximum(self.room_s[served], 1e-12)
+        deviations = np.log(room_s / self.mean_s()[served]) / self.sigma + 0.5 * self.sigma
+        chance[served] = np.where(self.room_s[served] > 0.0, ndtr(-deviations), 1.0)
+        whole = len(chance) // _BLOCK * _BLOCK
+        return replace(self, late=float(chance.mean()), expected=chance[:whole].reshape(-1, _BLOCK).sum(axis=1))
+
+    def more_for(self, requests: int) -> int:
+        """The further requests that it takes to be as exact as a share counted plainly with `requests`."""
+        assert self.expected is not None
+        plain = self.dispersion * self.late / requests
+        # Over longer blocks too, because a full queue outlasts a block.
+        long = self.expected[: len(self.expected) // _LONG * _LONG].reshape(-1, _LONG).sum(axis=1)
+        of_long = float(long.var()) / _LONG if len(long) > 1 else 0.0
+        own = max(float(self.expected.var()), of_long) / _BLOCK / self.requests
+        return min(requests, math.ceil(self.requests * (own / plain - 1.0))) if plain > 0.0 else requests
+
+    def with_more(self, more: _Count) -> _Count:
+        """Both runs together."""
+        share = self.requests / (self.requests + more.requests)
+
+        def of_both(one: float, other: float) -> float:
+            return share * one + (1.0 - share) * other
+
+        return replace(
+            self,
+            requests=self.requests + more.requests,
+            late=of_both(self.late, more.late),
+            calls=of_both(self.calls, more.calls),
+            dispersion=of_both(self.dispersion, more.dispersion),
+        )
+
+
+def _count(question: _Question, instances: int, each_rps: float, requests: int, seed: tuple[int, int, int]) -> _Count:
+    """A fleet at a constant load per instance."""
+    service, candidate = question.service, question.candidate
     rt_max_s = service.slo.rt_max_s
     draws = np.random.default_rng(seed)
     arrivals_s = np.cumsum(draws.exponential(1.0 / (instances * each_rps), requests))
     stage = StageSimulation(
-        [question.candidate],
+        [candidate],
         rt_max_s=rt_max_s,
         end_s=float(arrivals_s[-1]) + 1.0,
         function=None,
@@ -136,10 +206,26 @@ def _count(
         calls = refused
         late = np.where(refused, not in_time(question.function_s or 0.0, rt_max_s), late)
     settled = arrivals_s > min(_SETTLED * rt_max_s, 0.2 * float(arrivals_s[-1]))
+    start_s = recording.start_s
+
+    def mean_s() -> FloatArray:
+        # Batches begin at different times: at an arrival, or at the end of the one before.
+        _, batch, sizes = np.unique(start_s, return_inverse=True, return_counts=True)
+        return np.asarray(candidate.service_s[np.minimum(sizes, candidate.policy.n_batch)[batch]])[settled]
+
+    room_s = np.where(refused, np.nan, rt_max_s + TOLERANCE_S - candidate.overhead_s - (start_s - arrivals_s))
     late, calls = late[settled], calls[settled]
     blocks = late[: len(late) // _BLOCK * _BLOCK].reshape(-1, _BLOCK).sum(axis=1)
-    dispersion = float(blocks.var() / blocks.mean()) if blocks.any() else 1.0
-    return float(late.mean()), float(calls.mean()), dispersion
+    return _Count(
+        len(late),
+        float(late.mean()),
+        float(calls.mean()),
+        float(blocks.var() / blocks.mean()) if blocks.any() else 1.0,
+        room_s[settled],
+        mean_s,
+        (late & refused[settled]).astype(np.float64),
+        candidate.sigma,
+    )
 
 
 def _kept(key: str) -> FloatArray | None:
@@ -161,6 +247,23 @@ def _keep(key: str, found: FloatArray) -> None:
         np.save(file, found)
         file.close()
         os.replace(file.name, Path(CACHE_DIR) / f"late-{key}.npy")
+
+
+def counted_types(
+    candidates: Mapping[str, Candidate], service: ServiceConfig, function: FunctionUse | None
+) -> dict[str, Candidate]:
+    """`counted` of each; `counting_watched` is told of those that were never counted before."""
+    warm_s = None if function is None else function.warm_s
+    new = [name for name, c in candidates.items() if c.sigma > 0.0 and not _Question(c, service, warm_s).is_known]
+    told = counting_watched.get() or (lambda done, of: None)
+    found: dict[str, Candidate] = {}
+    for name, one in candidates.items():
+        if name in new:
+            told(new.index(name), len(new))
+        found[name] = counted(one, service, function)
+    if new:
+        told(len(new), len(new))
+    return found
 
 
 def counted(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> Candidate:

@@ -31,14 +31,18 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
+from mark.domain.promise_help import SAME_CONFIDENCE
 from mark.domain.service import ResolvedService
+from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S, STEP_S
 from mark.planning.demand.served_load import (
+    HORIZON,
     Lateness,
     ServedLoad,
     believed_demand,
     cheapest_lasting,
     lateness_of,
+    served_load,
     unrest_rps,
 )
 from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
@@ -136,7 +140,7 @@ class PromisePrice:
             return law
         capacity_rps, used = due
         loads_rps = np.maximum(0.0, unrest_rps(load_rps, windows_rps))
-        late_rps = np.maximum(0.0, self.lateness.late_rps(loads_rps[:, None], capacity_rps) - self._capped_rps)
+        late_rps = self.late_rps(loads_rps[:, None], capacity_rps)
         return law.counted(now_s, load_rps, late_rps.mean(axis=0) * STEP_S, used)
 
     def usd_per_miss(
@@ -147,18 +151,47 @@ class PromisePrice:
         `saved` is of `forecast`, which begins now; `first`: a first fleet is there at once.
         """
         lead = 0 if first else min(self._boot_steps, saved.steps - 1)
+        prices_usd, capacity_rps, load_rps = self._choices(saved, lead)
+        foreseen = self._foreseen(forecast, lead, capacity_rps)
+        place, confidence = self._place(answered, law, foreseen, load_rps)
+        law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
+        return MissPrice(float(prices_usd[place]), confidence), law
+
+    def asked_rps(self, forecast: Forecast) -> tuple[int, FloatArray]:
+        """One boot ahead: in how many steps that is, and the capacity that each price asks for then: (prices,)."""
+        lead = min(self._boot_steps, forecast.steps - 1)
+        return lead, self._choices(served_load(forecast, self.lateness, lead + 1), lead)[1]
+
+    def late_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
+        """What capacity leaves late beyond what functions may take. Arguments broadcast."""
+        return np.maximum(0.0, self.lateness.late_rps(load_rps, capacity_rps) - self._capped_rps)
+
+    def called_rps(self, load_rps: FloatArray, capacity_rps: FloatArray) -> FloatArray:
+        """What capacity leaves to functions. Arguments broadcast."""
+        if self.lateness.shares is not None:
+            return np.asarray(load_rps * self.lateness.shares.calls_at(load_rps, capacity_rps / self.lateness.unit_rps))
+        left_rps = self.lateness.late_rps(load_rps, capacity_rps)
+        return np.minimum(left_rps, self._capped_rps) if self._capped_rps > 0.0 else left_rps
+
+    def window(self, answered: Answered, law: Law, forecast: Forecast, capacity_rps: FloatArray) -> WindowLaw:
+        """Late requests by price, for a forecast that begins now; `capacity_rps` as `asked_rps` or more."""
+        lead = min(self._boot_steps, forecast.steps - 1)
+        coming_rps = float(forecast.mean_at(0.5)[:HORIZON].mean())
+        return self._window(answered, law, self._foreseen(forecast, lead, capacity_rps), coming_rps)
+
+    def _choices(self, saved: ServedLoad, lead: int) -> tuple[FloatArray, FloatArray, float]:
+        """By price of the grid: dollars a miss, and the capacity asked for; and the load that comes on average."""
         load_rps = float(np.diff(saved.load).mean())
         # An instance that is never full costs more a request: else no price would be worth one to a small load.
         idle = max(1.0, self._unit_rps / load_rps) if load_rps >= _LEAST_RPS else 1.0
         prices_usd = self.prices_usd * idle
-        capacity_rps = self._asked(saved, lead, prices_usd)
+        return prices_usd, self._asked(saved, lead, prices_usd), load_rps
+
+    def _foreseen(self, forecast: Forecast, lead: int, capacity_rps: FloatArray) -> Foreseen:
         demand, weights = believed_demand(forecast, lead + 1)
-        late = np.maximum(0.0, self.lateness.late_rps(demand[lead][:, None], capacity_rps) - self._capped_rps)
+        late = self.late_rps(demand[lead][:, None], capacity_rps)
         mean = weights @ late
-        foreseen = Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
-        place, confidence = self._place(answered, law, foreseen, load_rps)
-        law = law.asked(now_s + lead * STEP_S, capacity_rps, place)
-        return MissPrice(float(prices_usd[place]), confidence), law
+        return Foreseen(float(weights @ demand[lead]), mean, weights @ (late - mean) ** 2)
 
     def _asked(self, saved: ServedLoad, step: int, prices_usd: FloatArray) -> FloatArray:
         """The capacity that each price asks for in a step, in whole instances: (prices,)."""
@@ -180,6 +213,24 @@ class PromisePrice:
 
     def _place(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> tuple[int, float]:
         """The least price of the grid that keeps the promise, by its place; and how likely it keeps this window."""
+        rest = self._window(answered, law, foreseen, coming_rps)
+        window_hours = self._slo.window_s / HOUR_S
+        hours = window_hours - answered.window_s / HOUR_S
+        left = self._allowed * (answered.window_requests + rest.requests * hours) - answered.window_late
+        fresh, this = (
+            rest.deviations(self._allowed * rest.requests * window_hours, window_hours),
+            rest.deviations(left, hours),
+        )
+        z = NormalDist().inv_cdf(self._slo.confidence)
+        # Where no price reaches the confidence, the least of those that come nearest.
+        keeps = fresh >= min(z, float(fresh.max()) - NEAR)
+        if this.max() > 0.0:
+            keeps &= this >= min(z, float(this.max()) - NEAR)
+        place = int(np.argmax(keeps)) if keeps.any() else int(this.argmax())
+        return place, probability(float(this[place]))
+
+    def _window(self, answered: Answered, law: Law, foreseen: Foreseen, coming_rps: float) -> WindowLaw:
+        """The law of late requests by what was seen and, before an hour of it, by what is foreseen."""
         rate_rps = coming_rps
         if answered.seen_s > 0.0:
             rate_rps = (answered.requests + HOUR_S * coming_rps) / (answered.seen_s + HOUR_S)
@@ -203,20 +254,31 @@ class PromisePrice:
         variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)
         variance = bias**2 * variance + self._clustering * bias * share * hourly
         variance += more**2
-        mean = bias * share * hourly + more
-        window_hours = self._slo.window_s / HOUR_S
-        hours = window_hours - answered.window_s / HOUR_S
-        left = self._allowed * (answered.window_requests + hourly * hours) - answered.window_late
-        error = self._error * bias * hourly
-        fresh = _deviations(self._allowed * hourly * window_hours, mean, variance, error, window_hours)
-        this = _deviations(left, mean, variance, error, hours)
-        z = NormalDist().inv_cdf(self._slo.confidence)
-        # Where no price reaches the confidence, the least of those that come nearest.
-        keeps = fresh >= min(z, float(fresh.max()) - NEAR)
-        if this.max() > 0.0:
-            keeps &= this >= min(z, float(this.max()) - NEAR)
-        place = int(np.argmax(keeps)) if keeps.any() else int(this.argmax())
-        return place, NormalDist().cdf(min(max(float(this[place]), -_CERTAIN), _CERTAIN))
+        return WindowLaw(hourly, bias * share * hourly + more, variance, self._error * bias * hourly)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLaw:
+    """Of an hour: requests that come, and by price the late ones among them, in mean and variance.
+
+    `error` is that of the counted shares in the same unit, the same in all hours.
+    """
+
+    requests: float
+    late: FloatArray  # (prices,)
+    variance: FloatArray  # (prices,)
+    error: float
+
+    def deviations(self, left: float, hours: float) -> FloatArray:
+        """By how many standard deviations the late requests of `hours` stay below what is `left` of the budget."""
+        return np.asarray((left - self.late * hours) / self._spread(hours))
+
+    def most_late(self, deviations: float, hours: float) -> FloatArray:
+        """The late requests of `hours` that `deviations` standard deviations above the mean are: (prices,)."""
+        return np.asarray(self.late * hours + deviations * self._spread(hours))
+
+    def _spread(self, hours: float) -> FloatArray:
+        return np.sqrt(self.variance * max(hours, 1e-3) + (self.error * hours) ** 2 + 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +287,15 @@ class MissPrice:
 
     usd: float
     confidence: float
+
+
+def confidence_notes(confidence: float, slo: Slo) -> tuple[str, ...]:
+    """Say so where no price of a miss reaches the confidence that the service asks for."""
+    if confidence >= slo.confidence - SAME_CONFIDENCE:
+        return ()
+    return (
+        f"this window keeps the promise with a probability of {confidence:.0%} at best, {slo.confidence:.0%} are asked",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +337,6 @@ def at_price(
     return overflow_price(resolved, usd_per_miss), saved
 
 
-def _deviations(left: float, mean: FloatArray, variance: FloatArray, error: float, hours: float) -> FloatArray:
-    """By how many standard deviations the late requests of `hours` stay below what is left of the budget.
-
-    `mean`, `variance` and `error` are of an hour. The error is that of the counted shares, the same in all hours.
-    """
-    spread = np.sqrt(variance * max(hours, 1e-3) + (error * hours) ** 2 + 1e-12)
-    return np.asarray((left - mean * hours) / spread)
+def probability(deviations: float) -> float:
+    """The probability to stay below a normal mean plus `deviations` standard deviations."""
+    return NormalDist().cdf(min(max(deviations, -_CERTAIN), _CERTAIN))

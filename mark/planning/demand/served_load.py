@@ -373,13 +373,15 @@ def _served_by_count(demand: FloatArray, weights: FloatArray, shares: LateShares
     late[0], called[0] = shares.late_without * total, shares.calls_without * total
     log_demand = np.log(demand)
     first, last = float(np.log(shares.load_rps[0])), float(np.log(shares.load_rps[-1]))
-    for k, count in enumerate(instances[1:].tolist(), start=1):
-        for table, without, sums in (
-            (shares.late, shares.late_without, late),
-            (shares.calls, shares.calls_without, called),
-        ):
-            row = _row_of(shares, table, count)
-            _sum_shares(demand, log_demand, weights, row, first, last, math.log(count), without, sums[k])
+    counts = instances[1:]
+    log_counts = np.log(counts).tolist()
+    for table, without, sums in (
+        (shares.late, shares.late_without, late),
+        (shares.calls, shares.calls_without, called),
+    ):
+        rows = _rows_of(shares, table, counts)
+        for k, log_count in enumerate(log_counts):
+            _sum_shares(demand, log_demand, weights, rows[k], first, last, log_count, without, sums[k + 1])
     return ServedLoad(total - late, each * unit_rps, total, called)
 
 
@@ -388,12 +390,12 @@ def _sums(demand: FloatArray, weights: FloatArray) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(demand @ weights)])
 
 
-def _row_of(shares: LateShares, table: FloatArray, instances: float) -> FloatArray:
-    """The table's row of a number of instances, between two rows: (U,)."""
-    there = min(instances, float(shares.instances[-1]))
-    row = min(int(np.searchsorted(shares.instances, there, side="right")) - 1, len(shares.instances) - 2)
-    low, high = np.log(shares.instances[row : row + 2])
-    weight = (math.log(there) - low) / (high - low)
+def _rows_of(shares: LateShares, table: FloatArray, instances: FloatArray) -> FloatArray:
+    """The table's row of each number of instances, between two rows: (N, U)."""
+    there = np.minimum(instances, float(shares.instances[-1]))
+    row = np.minimum(np.searchsorted(shares.instances, there, side="right") - 1, len(shares.instances) - 2)
+    logs = np.log(shares.instances)
+    weight = ((np.log(there) - logs[row]) / (logs[row + 1] - logs[row]))[:, None]
     return np.ascontiguousarray(table[row] * (1.0 - weight) + table[row + 1] * weight)
 
 

@@ -31,7 +31,7 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, learns_price
+from mark.planning.demand.promise_price import Law, PromisePrice, at_price, call_usd, confidence_notes, learns_price
 from mark.planning.demand.served_load import HORIZON, ServedLoad, cheapest_lasting, lateness_of, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.demand.type_weights import TypeWeights
@@ -45,7 +45,6 @@ from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
-_SAME_CONFIDENCE = 0.03  # as near as the grid of prices comes
 TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
 
 
@@ -141,7 +140,7 @@ class ExpectedCostPolicy:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
         saved = served_load(forecast, self._lateness)
-        usd_per_miss, price = None, OverflowPrice(call_usd(self._resolved))
+        usd_per_miss, confidence, price = None, None, OverflowPrice(call_usd(self._resolved))
         notes: tuple[str, ...] = ()
         if self._promise is not None:
             law = self._promise.seen(memory.law, context.now_s, context.last_minute_rps, context.windows_rps)
@@ -149,9 +148,9 @@ class ExpectedCostPolicy:
                 context.now_s, forecast, saved, context.answered, law, first=context.first
             )
             memory = replace(memory, law=law)
-            usd_per_miss = miss.usd
+            usd_per_miss, confidence = miss.usd, miss.confidence
             price, saved = at_price(self._resolved, self._lateness, saved, usd_per_miss)
-            notes = self._confidence_notes(miss.confidence)
+            notes = confidence_notes(miss.confidence, self._resolved.slo)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         usable_rps = self._usable_at(saved, context)
@@ -198,6 +197,7 @@ class ExpectedCostPolicy:
             notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
             capacity_rps=self._lateness.holds_rps(capacity_rps, 1.0 - self._resolved.slo.attainment),
             usd_per_miss=usd_per_miss,
+            confidence=confidence,
             solver=solver,
             leaving=leaving,
         )
@@ -233,13 +233,6 @@ class ExpectedCostPolicy:
             late_share=1.0 - self._resolved.slo.attainment,
             lateness=self._lateness,
         )
-
-    def _confidence_notes(self, confidence: float) -> tuple[str, ...]:
-        """Say so where no price of a miss reaches the confidence that the service asks for."""
-        asked = self._resolved.slo.confidence
-        if confidence >= asked - _SAME_CONFIDENCE:
-            return ()
-        return (f"this window keeps the promise with a probability of {confidence:.0%} at best, {asked:.0%} are asked",)
 
     def _held(self, fleet: FixedFleet) -> str:
         return (

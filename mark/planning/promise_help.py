@@ -1,0 +1,329 @@
+"""How likely a service can keep its promise, and which changes would help: decided from a past and its forecasts.
+
+Each minute of the past has the load that came and the forecast that was made when it began. For each price of a miss
+the fleet that the price asks for, one boot ahead, is worked out, and what it would have answered late. That is the law
+of `PromisePrice`, for all minutes at once; a window that begins now is kept by it with a probability, and costs the
+dollars of those fleets. A change is judged the same way, for the service as it would be: with boots as long as
+resumes, with other types, with another RT_max.
+
+The law knows launches that come a mean boot after they are asked for. It does not know boots that take longer, nor the
+SLO monitor, nor instances that a planner keeps because launches cost: two errors of opposite signs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from mark.billing.meter import disks_of
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.function_offer import EVERY_FUNCTION, is_function
+from mark.domain.load import Forecast
+from mark.domain.offer import Market, Offer
+from mark.domain.profile import Profile
+from mark.domain.promise_help import HelpKind, PromiseHelp, PromiseOutlook
+from mark.domain.service import ResolvedService, ServiceConfig
+from mark.domain.slo import LONGEST_RT_MAX_S
+from mark.domain.time import HOUR_S, STEP_S
+from mark.planning.demand.promise_price import GRID, KEPT_HOURS, NEAR, Hour, Law, PromisePrice, call_usd, probability
+from mark.planning.demand.served_load import cheapest_lasting, unrest_rps
+from mark.planning.demand.slo_budget import Answered
+from mark.planning.market.spot import DISK_USD_PER_HOUR
+from mark.planning.resolve import buyable, choose_function, profile_of, resolve
+
+MINUTES = KEPT_HOURS * 60  # of the past that count: a day, as in a planner's law
+_TYPES = 3  # other types that are counted: each costs seconds
+_MORE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # instances beyond the plan
+# Multiples of RT_max, of which the least that keeps the promise is found by bisection.
+_RT_MAX = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+_BETTER = 0.05  # of confidence: less is no help
+_TOLD = 1e-4  # shares are told to a hundredth of a per cent
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PastMinute:
+    """The load of one minute, by 5 s windows where these are known, and the forecast made when it began.
+
+    The load is NaN where nothing was observed.
+    """
+
+    load_rps: float
+    windows_rps: FloatArray
+    forecast: Forecast
+
+    @property
+    def loads_rps(self) -> FloatArray:
+        """Equally long parts of the minute, as restless as the windows are beyond Poisson arrivals; none if unknown."""
+        if not math.isfinite(self.load_rps):
+            return np.empty(0)
+        return np.maximum(0.0, unrest_rps(self.load_rps, self.windows_rps))
+
+
+def promise_outlook(
+    resolved: ResolvedService, past: Sequence[PastMinute], coming: Forecast, progress: Progress = lambda share: None
+) -> PromiseOutlook | None:
+    """What can be had, by the last day of `past` and the forecast that begins now; None where only functions serve.
+
+    Equal arguments, equal answers. Changes are looked for only where the promise cannot be had at its confidence. It
+    may count late shares of types that the service does not have yet: seconds each, the first time.
+    """
+    if not resolved.offers:
+        return None
+    outlook = _Outlook(resolved, past[-MINUTES:], coming)
+    own = outlook.reached(resolved)
+    confidence, usd = own.at(resolved.slo.confidence)
+    found = PromiseOutlook(resolved.slo, confidence, usd, STEP_S * outlook.minutes)
+    if found.can_be_had:
+        return found
+    helps: list[PromiseHelp] = []
+    steps = (outlook.limits, outlook.warm_pool, outlook.more_instances, outlook.types, outlook.functions)
+    for place, step in enumerate((*steps, outlook.rt_max, outlook.attainment)):
+        progress(place / (len(steps) + 2))
+        helps += [one for one in step(own) if one.confidence is not None and one.confidence >= confidence + _BETTER]
+    return replace(found, helps=tuple(sorted(helps, key=lambda one: _order(one, found))))
+
+
+def _order(one: PromiseHelp, found: PromiseOutlook) -> tuple[bool, float, float]:
+    """Those that are enough first, the cheapest of them in front; then by confidence."""
+    assert one.confidence is not None
+    assert one.usd_per_hour is not None
+    enough = found.enough(one.confidence)
+    return not enough, 0.0 if enough else -one.confidence, one.usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """By price of the grid: standard deviations by which a window is kept, and dollars an hour of its fleets."""
+
+    deviations: FloatArray
+    usd_per_hour: FloatArray
+    most_late: Callable[[float], FloatArray]  # share of the requests, by deviations that it is not exceeded by
+    capacity_rps: FloatArray  # (minutes, prices)
+
+    def place(self, confidence: float) -> int:
+        """The least price that reaches the confidence, or of those that come nearest."""
+        z = NormalDist().inv_cdf(confidence)
+        return int(np.argmax(self.deviations >= min(z, float(self.deviations.max()) - NEAR)))
+
+    def at(self, confidence: float) -> tuple[float, float]:
+        """The confidence that can be had, at most as asked or a little above, and its dollars an hour."""
+        place = self.place(confidence)
+        return probability(float(self.deviations[place])), float(self.usd_per_hour[place])
+
+
+class _Outlook:
+    """Judges a service as it is, and changes of it, on the same past."""
+
+    def __init__(self, resolved: ResolvedService, past: Sequence[PastMinute], coming: Forecast) -> None:
+        self._resolved, self._past, self._coming = resolved, past, coming
+        self.minutes = len(past)
+        self._unit = cheapest_lasting(resolved, buyable(resolved))
+        self._offer = resolved.offers[self._unit]
+        self._asked_by_own: list[tuple[int, FloatArray]] = []
+
+    def reached(self, resolved: ResolvedService, more: int = 0, *, limited: bool = True) -> _Reached:
+        """Of a service, with `more` instances than asked for, within its limits or without."""
+        offers = buyable(resolved)
+        promise = PromisePrice(resolved, offers)
+        unit = cheapest_lasting(resolved, offers)
+        offer, unit_rps = resolved.offers[unit], resolved.candidates[unit].capacity_rps
+        most = min(resolved.service.max_instances, math.floor(resolved.service.max_usd_per_hour / offer.usd_per_hour))
+        most_rps = most * unit_rps if limited else math.inf
+        asked = self._asked(promise, resolved)
+        # What was asked for one boot before serves a minute; before the first boot is over nothing was asked for.
+        lead = asked[0][0] if asked else 0
+        capacity_rps = np.array([capacity for _, capacity in asked[: len(asked) - lead]]).reshape(-1, len(GRID))
+        capacity_rps = np.minimum(capacity_rps + more * unit_rps, most_rps)
+        law, requests, usd = Law(), 0.0, np.zeros(len(GRID))
+        hours: dict[int, list[tuple[float, FloatArray]]] = {}
+        for minute, capacity in zip(range(lead, len(asked)), capacity_rps, strict=True):
+            loads_rps = self._past[minute].loads_rps
+            if not len(loads_rps):
+                continue
+            late_rps = promise.late_rps(loads_rps[:, None], capacity).mean(axis=0)
+            hours.setdefault(minute // 60, []).append((float(loads_rps.mean()), late_rps))
+            usd += self._usd_per_hour(resolved, promise, loads_rps, capacity, offer, unit_rps)
+            requests += float(loads_rps.mean()) * STEP_S
+        for number, minutes in hours.items():
+            came = STEP_S * sum(load for load, _ in minutes)
+            late = STEP_S * np.sum([late for _, late in minutes], axis=0)
+            law = replace(law, hours=(*law.hours, Hour(number, came, tuple(late.tolist()), 0.0, 0.0))[-KEPT_HOURS:])
+        counted = sum(map(len, hours.values()))
+        answered = Answered(seen_s=STEP_S * counted, requests=round(requests))
+        _, capacity = promise.asked_rps(self._coming)
+        capacity = np.minimum(capacity + more * unit_rps, most_rps)
+        window = promise.window(answered, law, self._coming, capacity)
+        if not counted:
+            loads_rps = np.array([float(self._coming.mean_at(0.5)[0])])
+            usd, counted = self._usd_per_hour(resolved, promise, loads_rps, capacity, offer, unit_rps), 1
+        of_window_h = resolved.slo.window_s / HOUR_S
+        all_requests = max(window.requests * of_window_h, 1e-9)
+        return _Reached(
+            window.deviations((1.0 - resolved.slo.attainment) * all_requests, of_window_h),
+            usd / counted,
+            lambda deviations: window.most_late(deviations, of_window_h) / all_requests,
+            capacity_rps / unit_rps if len(capacity_rps) else capacity[None] / unit_rps,
+        )
+
+    def _asked(self, promise: PromisePrice, resolved: ResolvedService) -> list[tuple[int, FloatArray]]:
+        """One boot ahead, by minute; of the service as it is they are needed again and again."""
+        if resolved is not self._resolved:
+            return [promise.asked_rps(one.forecast) for one in self._past]
+        if not self._asked_by_own:
+            self._asked_by_own = [promise.asked_rps(one.forecast) for one in self._past]
+        return self._asked_by_own
+
+    def _usd_per_hour(
+        self,
+        resolved: ResolvedService,
+        promise: PromisePrice,
+        loads_rps: FloatArray,
+        capacity_rps: FloatArray,
+        offer: Offer,
+        unit_rps: float,
+    ) -> FloatArray:
+        called_rps: FloatArray | float = 0.0
+        if call_usd(resolved) > 0.0:
+            called_rps = promise.called_rps(loads_rps[:, None], capacity_rps).mean(axis=0)
+        return np.asarray(capacity_rps / unit_rps * offer.usd_per_hour + called_rps * HOUR_S * call_usd(resolved))
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def limits(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """Allow as many instances as the promise takes."""
+        free = self.reached(self._resolved, limited=False)
+        if (free.deviations <= own.deviations).all():
+            return
+        place = free.place(self._resolved.slo.confidence)
+        confidence, usd = free.at(self._resolved.slo.confidence)
+        yield PromiseHelp(HelpKind.LIMITS, confidence, usd, instances=math.ceil(free.capacity_rps[:, place].max()))
+
+    def warm_pool(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """Resume instead of boot, where that is quicker; as many as are launched within one boot."""
+        offer, service = self._offer, self._resolved.service
+        steps = math.ceil(offer.boot.mean_s / STEP_S)
+        if offer.market is not Market.ON_DEMAND or offer.resume is None:
+            return
+        if math.ceil(offer.resume.mean_s / STEP_S) >= steps:
+            return
+        offers = tuple(o if o.resume is None else replace(o, boot=o.resume) for o in self._resolved.offers)
+        pooled = self.reached(replace(self._resolved, offers=offers))
+        confidence, usd = pooled.at(self._resolved.slo.confidence)
+        counts = pooled.capacity_rps[:, pooled.place(self._resolved.slo.confidence)]
+        rises = counts[steps:] - counts[:-steps] if len(counts) > steps else np.zeros(1)
+        size = max(1, math.ceil(float(rises.max())))
+        if size > service.warm_pool:
+            disks_usd = size * DISK_USD_PER_HOUR * disks_of(offer)
+            yield PromiseHelp(HelpKind.WARM_POOL, confidence, usd + disks_usd, instances=size)
+
+    def more_instances(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """Always hold more than the plan: the fewest that are enough, or the fewest with which most can be had."""
+        asked = self._resolved.slo.confidence
+        found: list[tuple[float, float, int]] = []
+        for more in _MORE:
+            if more > self._resolved.service.max_instances:
+                break
+            confidence, usd = self.reached(self._resolved, more).at(asked)
+            if found and confidence < found[-1][0] + 0.5 * _BETTER and more > _MORE[4]:
+                break
+            found.append((confidence, usd, more))
+            if PromiseOutlook(self._resolved.slo, confidence, usd, 0.0).can_be_had:
+                break
+        confidence, usd, more = max(found, key=lambda one: (round(one[0] / _BETTER), -one[2]))
+        yield PromiseHelp(HelpKind.MORE_INSTANCES, confidence, usd, instances=more)
+
+    def types(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """Types with a profile, each alone, that serve one request more quickly than the service's own."""
+        sold: dict[str, tuple[float, Profile]] = {}
+        for offer in self._resolved.catalog.offers:
+            profile = None if is_function(offer.instance) else profile_of(self._resolved.profiles, offer.instance)
+            on_demand = offer.market is Market.ON_DEMAND and not offer.retired
+            if on_demand and profile is not None and offer.instance != self._offer.instance:
+                sold[offer.instance] = (offer.usd_per_hour, profile)
+        own_s = self._resolved.candidates[self._unit].profile.latency_s(1)
+        quickest_s, taken = own_s, 0
+        # Of two types as quick the cheaper one: of each price on, only what is quicker than all that cost less.
+        for usd_per_hour, instance in sorted((usd, name) for name, (usd, _) in sold.items()):
+            one_s = sold[instance][1].latency_s(1)
+            if one_s >= quickest_s or usd_per_hour > self._resolved.service.max_usd_per_hour or taken == _TYPES:
+                continue
+            quickest_s, taken = one_s, taken + 1
+            markets = tuple(dict.fromkeys((Market.ON_DEMAND, *self._resolved.service.markets)))
+            changed = replace(self._service(), instances=(instance,), markets=markets)
+            if (reached := self._changed(changed)) is not None:
+                confidence, usd = reached.at(self._resolved.slo.confidence)
+                yield PromiseHelp(HelpKind.TYPE, confidence, usd, instance=instance)
+
+    def functions(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """A function that answers in time, where the service has none that does."""
+        if self._resolved.functions_in_time:
+            return
+        changed = replace(self._service(), functions=(EVERY_FUNCTION,))
+        use, _ = choose_function(changed, self._resolved.catalog, self._resolved.profiles)
+        if use is None or use.warm_s > self._resolved.slo.rt_max_s:
+            return
+        if (reached := self._changed(replace(changed, functions=(use.offer.name,)))) is not None:
+            confidence, usd = reached.at(self._resolved.slo.confidence)
+            yield PromiseHelp(HelpKind.FUNCTION, confidence, usd, instance=use.offer.name)
+
+    def rt_max(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """The least RT_max, in whole milliseconds, of those that are tried."""
+        slo, function = self._resolved.slo, self._resolved.function
+        tried = [slo.rt_max_s * factor for factor in _RT_MAX]
+        if function is not None and function.warm_s > slo.rt_max_s:
+            tried.append(function.warm_s)
+        longer_s = sorted({math.ceil(seconds * 1e3 - 1e-6) / 1e3 for seconds in tried if seconds < LONGEST_RT_MAX_S})
+        low, high, best = 0, len(longer_s), None
+        while low < high:
+            middle = (low + high) // 2
+            changed = replace(self._service(), slo=replace(slo, rt_max_s=longer_s[middle]))
+            reached = self._changed(changed)
+            confidence, usd = reached.at(slo.confidence) if reached is not None else (0.0, math.inf)
+            if PromiseOutlook(slo, confidence, usd, 0.0).can_be_had:
+                high = middle
+                best = PromiseHelp(
+                    HelpKind.RT_MAX,
+                    confidence,
+                    usd,
+                    rt_max_s=longer_s[middle],
+                    longer_s=longer_s[middle] - slo.rt_max_s,
+                )
+            else:
+                low = middle + 1
+        if best is not None:
+            yield best
+
+    def attainment(self, own: _Reached) -> Iterator[PromiseHelp]:
+        """The highest share that the service as it is keeps at the confidence."""
+        confidence = self._resolved.slo.confidence
+        late = own.most_late(NormalDist().inv_cdf(confidence))
+        place = int(np.argmax(late <= late.min() * (1.0 + _BETTER)))
+        share = math.floor((1.0 - float(late[place])) / _TOLD) * _TOLD
+        if share > 0.0:
+            usd = float(own.usd_per_hour[place])
+            yield PromiseHelp(HelpKind.ATTAINMENT, confidence, usd, attainment=round(share, 4))
+
+    def _service(self) -> ServiceConfig:
+        """The service with its reference type alone: what else it has neither helps nor costs a table."""
+        service = self._resolved.service
+        return replace(
+            service,
+            instances=(self._offer.instance,),
+            committed=(),
+            slo_monitor=replace(service.slo_monitor, instance=None),
+        )
+
+    def _changed(self, service: ServiceConfig) -> _Reached | None:
+        """The service after a change; None where it cannot be."""
+        try:
+            changed = resolve(service, self._resolved.catalog, {service.model: self._resolved.profiles})
+        except (BadInput, Infeasible):
+            return None
+        return self.reached(changed) if changed.offers else None
