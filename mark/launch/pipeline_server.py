@@ -106,9 +106,8 @@ def _workers_together(
     """By stage, where those that are served here share this machine: as many as a plan or the controller reckons with.
 
     None where the file or the options say how many, or this machine is of no type that is known. Raises BadInput where
-    an instance that is bought for these stages has no room for all of them; on a machine where somebody tries a whole
-    pipeline, each stage then has the workers of its profile. Where a driver decides who is called, all stages count as
-    called alike.
+    an instance that is bought for these stages has no room for all of them; where a whole pipeline is tried out, each
+    stage then has the workers of its profile. Where a driver decides the calls, all stages count as called alike.
     """
     together = next((one for one in config.together if set(one) == set(options.stages_here)), ())
     all_here = not options.stages_here and not options.stages_at

@@ -196,8 +196,8 @@ def _workers(measured: Measured) -> str:
     vcpus = max((size.vcpus for size in measured.sizes if size.vcpus is not None), default=None)
     if vcpus is None or measured.memory_bytes is None:
         return workers
-    who = "which keeps" if measured.workers == 1 else "of which each keeps"
-    return f"{workers}, {who} {vcpus:.2f} vCPUs busy and holds {measured.memory_bytes / 1e6:,.0f} MB"
+    used = f"{vcpus:.2f} vCPUs and {measured.memory_bytes / 1e6:,.0f} MB"
+    return f"{workers}, using {used}{'' if measured.workers == 1 else ' each'}"
 
 
 def _cells(measured: Measured) -> list[list[str]]:

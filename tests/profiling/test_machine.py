@@ -66,7 +66,7 @@ def test_workers_are_as_many_as_processors_and_memory_carry(
     assert room.workers(vcpus, memory_bytes) == workers
 
 
-def test_room_is_no_more_than_this_machine_and_the_type_that_is_named() -> None:
+def test_room_is_the_smaller_of_machine_and_named_type() -> None:
     catalog, here = load_catalog("aws-2026"), this_room()
     assert here.vcpus == this_machine().processors
     assert room_of("c7i.large", catalog).vcpus == min(2.0, here.vcpus)
