@@ -90,7 +90,8 @@ class Bound:
     """No policy pays less. `usd` is None where no policy can answer everything; `status` is "proven" or "infeasible".
 
     `instance_usd`, `function_usd` and `function_share` (of the requests) describe, closely, the fleet that would attain
-    it. `fluid_usd` is what the linear program alone proves, whose instances can be divided. `gap`: at most so far, relative, below the linear program's value; None where that was not measured.
+    it. `fluid_usd` is what the linear program alone proves, whose instances can be divided. `gap`: at most so far,
+    relative, below the linear program's value; None where that was not measured.
     """
 
     usd: float | None
