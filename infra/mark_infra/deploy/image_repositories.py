@@ -43,17 +43,16 @@ class ImageRepositories:
         Nothing where there is no such function yet, or it is no image of this repository.
         """
         try:
-            asked = {"FunctionName": function, "Qualifier": ALIAS}
-            code = self._gate.call(self._gate.client("lambda").get_function, **asked)["Code"]
+            found = self._gate.call(self._gate.client("lambda").get_function, FunctionName=function, Qualifier=ALIAS)
         except NotFoundError:
             return
-        uri = str(code.get("ResolvedImageUri") or code.get("ImageUri") or "")
+        uri = str(found["Code"].get("ResolvedImageUri") or found["Code"].get("ImageUri") or "")
         address, _, digest = uri.partition("@")
         if address != self.address(repository) or not digest:
             return
         ecr = self._gate.client("ecr")
-        image = {"repositoryName": repository, "imageIds": [{"imageDigest": digest}]}
-        there = self._gate.call(ecr.batch_get_image, **image)["images"]
+        ids = [{"imageDigest": digest}]
+        there = self._gate.call(ecr.batch_get_image, repositoryName=repository, imageIds=ids)["images"]
         if not there:
             return
         tag = _SERVES + digest.removeprefix("sha256:")[:32]
