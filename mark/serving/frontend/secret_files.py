@@ -1,8 +1,8 @@
-"""Who may get at a file with keys or secrets: its owner, and a group for reading.
+"""Rights of files with keys or secrets: their owner may use them, and a group may read them.
 
-Whoever may write a key file admits himself, and whoever may read a key is admitted. So such a file is refused, as `ssh`
-refuses it. Two things excuse a mode: a folder on the way that nobody else can enter, and a mount that is read-only, as
-secrets have it in containers, where nobody can write and the mode cannot be changed.
+With the right to write a key file any user of the computer could let himself in, and with the right to read one, use
+its keys. So such a file is refused, as `ssh` refuses it. Two things excuse a mode: a folder on the way that is closed
+to others, and a mount that is read-only, as secrets have it in containers, where the mode cannot be changed.
 """
 
 from __future__ import annotations

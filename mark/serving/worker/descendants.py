@@ -1,8 +1,8 @@
 """End what a worker has started outside its process group: a child with a session of its own, a daemon.
 
-Such a process keeps the environment that it was started with. So each worker's has a mark of its own (`MARK`), and
-whatever carries it is the worker's, whoever its parent is by now. A process that was given another environment is not
-found; a cgroup, of systemd or of a container, ends that one.
+Such a process keeps the environment that it was started with. So the environment of each worker has a mark of its own
+(`MARK`), by which its processes are known, whatever their parent is by now. A process that was given another
+environment is not found; a cgroup, of systemd or of a container, ends that one.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def test_image_that_serves_is_marked_and_no_other(session: boto3.Session) -> Non
         gate.uri = f"{images.address(WORDS)}@{digest}"
         images.keep_serving(WORDS, "mark_words-overflow")
         assert set(marked()) == {digest}
-    gate.uri = "somebody.else/mark/words@sha256:1"
+    gate.uri = "another.registry/mark/words@sha256:1"
     images.keep_serving(WORDS, "mark_words-overflow")
     assert set(marked()) == {digests[0]}
     assert [images.digest(WORDS, f"{n:064x}") for n in range(3)] == digests  # none has gone

@@ -19,7 +19,7 @@ KEY = "k" * 20
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that everybody can enter."""
+    """One that all users can enter."""
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
         Path(made).chmod(0o755)
         yield Path(made)
@@ -61,7 +61,7 @@ def test_digests_may_be_read_by_all(folder: Path, mode: int, may: str) -> None:
         assert list(read_keys(file)) == [digest_of(KEY)]
 
 
-def test_folder_that_nobody_enters_keeps_its_files(folder: Path) -> None:
+def test_closed_folder_excuses_the_mode_of_its_files(folder: Path) -> None:
     file = written(folder, KEY, 0o666)
     folder.chmod(0o700)
     assert list(read_keys(file)) == [KEY]
