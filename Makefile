@@ -6,7 +6,7 @@ TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3-2026
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types kernel unit explore schema coverage test-slow acceptance torture test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit explore schema coverage test-slow mutants acceptance torture test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -56,6 +56,9 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 
 test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
+
+mutants: $(VENV)/.dev  ## two minutes on two cores: faults planted in the source, one at a time, are found by the tests named for them
+	$(PYTEST) --dist worksteal -m slow tests/mutants
 
 acceptance: $(VENV)/.dev .venv-ray/.done  ## an hour and more: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; bugs that torture finds; Ray
 	$(BIN)/python -m pytest -q -m acceptance

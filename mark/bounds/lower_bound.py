@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mark.bounds.linear_program import BoundProgram, Proof, prove, solve_lp
+from mark.bounds.whole_floor import WholeFloor, whole_floor
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, LAUNCH_CREDIT_STARTS_PER_DAY, UNBILLED_PENDING_S
 from mark.domain.errors import BadInput
@@ -89,7 +90,8 @@ class Bound:
     """No policy pays less. `usd` is None where no policy can answer everything; `status` is "proven" or "infeasible".
 
     `instance_usd`, `function_usd` and `function_share` (of the requests) describe, closely, the fleet that would attain
-    it. `gap`: at most so far, relative, below the linear program's value; None where that was not measured.
+    it. `fluid_usd` is what the linear program alone proves, whose instances can be divided. `gap`: at most so far,
+    relative, below the linear program's value; None where that was not measured.
     """
 
     usd: float | None
@@ -101,6 +103,7 @@ class Bound:
     status: str
     note: str
     gap: float | None = None
+    fluid_usd: float | None = None
 
 
 def bin_width_s(slo: Slo) -> float:
@@ -184,7 +187,30 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
         notes.append(f"found on bins of {problem.bin_s * proof.factor:g} s, proven on bins of {problem.bin_s:g} s")
     served = proof.left_out - late if worth >= program.function else 0.0
     measured = proof.gap if late == 0.0 and not program.credits.any() else None
-    return bound((proof.value - late * worth) * program.usd, served * program.requests, measured)
+    usd = (proof.value - late * worth) * program.usd
+    fluid = bound(usd, served * program.requests, measured)
+    floor = _floor(problem, late_allowed)
+    if floor.usd > usd:
+        notes.append("by one whole instance while requests may come")
+        return replace(bound(floor.usd, floor.functions), fluid_usd=fluid.usd)
+    return replace(fluid, fluid_usd=fluid.usd)
+
+
+def _floor(problem: BoundProblem, late_allowed: float) -> WholeFloor:
+    """By an instance that must be there; what is committed is there anyway."""
+    resolved = problem.resolved
+    if resolved.committed:
+        return WholeFloor(0.0)
+    bins = _bins_within(problem)
+    kinds = list(zip(_types(problem, bins), resolved.candidates, strict=True))
+    return whole_floor(
+        problem.counts[: bins - 1],
+        bin_usd=problem.bin_s * min(float(np.min(kind.price)) * one.ceiling_rps for kind, one in kinds),
+        start_usd=min(kind.start * one.ceiling_rps for kind, one in kinds),
+        function_usd=resolved.in_time_usd,
+        warm_start=problem.warm_start,
+        late_allowed=late_allowed,
+    )
 
 
 def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float]:
@@ -273,13 +299,18 @@ class _Type:
         )
 
 
+def _bins_within(problem: BoundProblem) -> int:
+    """How many bins lie within the part."""
+    return min(len(problem.counts), math.floor(problem.end_s / problem.bin_s + 1e-9))
+
+
 def program_of(problem: BoundProblem) -> BoundProgram | None:
     """The linear program over the bins that lie within the part, without the types that are not needed.
 
     None where nothing is to be served there.
     """
     function_usd = problem.resolved.in_time_usd
-    bins = min(len(problem.counts), math.floor(problem.end_s / problem.bin_s + 1e-9))
+    bins = _bins_within(problem)
     demand = problem.counts[: max(bins - 1, 0)]
     if not demand.any():
         return None

@@ -22,7 +22,7 @@ from mark.domain.slo import Slo
 from mark.models.registry_place import located
 from mark.models.sample import call_from_file
 from mark.pipelines.stage_profiles import stage_profilings
-from mark.profiling.machine import this_machine
+from mark.profiling.machine import room_of, this_machine
 from mark.profiling.measure import Measured, check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
@@ -66,7 +66,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON Lines: queries of a pipeline, whose stages are measured on what they get",
     )
-    what.add_argument("--workers", type=count, metavar="N", help="processes, all busy at a time (default: 1)")
+    what.add_argument(
+        "--workers",
+        type=count,
+        metavar="N",
+        help="processes, all busy at a time (default: as many as keep its processors busy; with a GPU 1)",
+    )
     what.add_argument("--threads", type=count, metavar="N", help="threads of numerical libraries in each")
     what.add_argument("--background", type=count, metavar="N", help="number of busy processes beside it (default: 0)")
     well = parser.add_argument_group("how well")
@@ -163,7 +168,8 @@ def _check_out(args: argparse.Namespace) -> None:
 
 def _said(args: argparse.Namespace) -> dict[str, Any]:
     asked = ("batches", "instance", "workers", "threads", "background", "precision", "seconds", "seed")
-    return {name: value for name in asked if (value := getattr(args, name)) is not None}
+    said = {name: value for name in asked if (value := getattr(args, name)) is not None}
+    return {**said, "room": room_of(args.instance, load_catalog(CATALOG_NAMES[-1]))}
 
 
 def _of_this_machine(measured: Measured) -> Measured:

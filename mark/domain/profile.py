@@ -43,6 +43,8 @@ class ProfileRow:
     overhead_ms: float = 0.0
     cold_ms: float | None = None
     workers: int = 1
+    vcpus: float | None = None  # that one worker with a batch keeps busy, its server's part included
+    memory_mb: float | None = None  # the most that one worker held
     basis: Basis = Basis.MEASURED
     tail_derived: bool = False  # `p99_ms` is a multiple of the mean that the service states, not a measurement
 
@@ -57,6 +59,10 @@ class ProfileRow:
             raise BadInput("p99 must not be below the mean", "p99_ms", self.p99_ms)
         if not 1 <= self.workers <= MOST_WORKERS:
             raise BadInput(f"an instance has 1 to {MOST_WORKERS:,} workers", "workers", self.workers)
+        if self.vcpus is not None and not 0.0 <= self.vcpus <= 1e4:
+            raise BadInput("a worker keeps 0 to 10,000 vCPUs busy", "vcpus", self.vcpus)
+        if self.memory_mb is not None and not 0.0 <= self.memory_mb <= 1e8:
+            raise BadInput("a worker holds 0 to 1e8 MB", "memory_mb", self.memory_mb)
         if self.overhead_ms < 0.0:
             raise BadInput("an overhead must not be negative", "overhead_ms", self.overhead_ms)
 
@@ -79,6 +85,17 @@ class Profile:
     @property
     def workers(self) -> int:
         return self.rows[0].workers
+
+    @property
+    def vcpus(self) -> float | None:
+        """That one worker keeps busy with its most demanding batches; None where a row does not say."""
+        known = [row.vcpus for row in self.rows if row.vcpus is not None]
+        return max(known) if len(known) == len(self.rows) else None
+
+    @property
+    def memory_mb(self) -> float:
+        """The most that one worker held; 0 where no row says."""
+        return max(row.memory_mb or 0.0 for row in self.rows)
 
     @property
     def overhead_s(self) -> float:

@@ -103,27 +103,35 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
 def _workers_together(
     options: ServerOptions, config: PipelineConfig, stages: Mapping[str, Serving | StageAddress]
 ) -> dict[str, int]:
-    """By stage, where those that are served here are bought together: as many as the controller reckons with.
+    """By stage, where those that are served here share this machine: as many as a plan or the controller reckons with.
 
     None where the file or the options say how many, or this machine is of no type that is known. Raises BadInput where
-    such an instance has no room for all of them.
+    an instance that is bought for these stages has no room for all of them; where a whole pipeline is tried out, each
+    stage then has the workers of its profile. Where a driver decides the calls, all stages count as called alike.
     """
-    group = next((one for one in config.together if set(one) == set(options.stages_here)), ())
+    together = next((one for one in config.together if set(one) == set(options.stages_here)), ())
+    all_here = not options.stages_here and not options.stages_at
+    group = together or (config.names if all_here else ())
     calls = calls_per_query(config) if group else None
+    if calls is None and not together:
+        calls = [1.0] * len(config.names)
     said = any(stage.workers is not None for stage in config.stages if stage.name in group)
-    offers = [o for o in load_catalog(config.fleet.catalog).offers if o.instance == options.instance] if group else []
-    if calls is None or said or options.workers is not None or not offers:
+    if calls is None or said or options.workers is not None:
         return {}
     here = [(at, stage, stages[stage.name]) for at, stage in enumerate(config.stages) if stage.name in group]
     alone = [one.candidate for _, _, one in here if isinstance(one, Serving) and one.candidate is not None]
-    if len(alone) < len(group) or not offers[0].vcpu:
+    types = {on.profile.instance for on in alone}
+    offers = [offer for offer in load_catalog(config.fleet.catalog).offers if {offer.instance} == types]
+    if len(alone) < len(group) or not offers or not offers[0].vcpu:
         return {}
     placements = [
-        placement_of(offers[0], on.workers, stage.without_gpu) for (_, stage, _), on in zip(here, alone, strict=True)
+        placement_of(offers[0], on.profile, stage.without_gpu) for (_, stage, _), on in zip(here, alone, strict=True)
     ]
     workers = workers_together(placements, alone, [calls[at] for at, _, _ in here])
-    if workers is None:
+    if workers is None and together:
         raise BadInput(f"has no room for a worker of each of {', '.join(group)}", "instance", options.instance)
+    if workers is None:
+        return {}
     return {stage.name: count for (_, stage, _), count in zip(here, workers, strict=True)}
 
 

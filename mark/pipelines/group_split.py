@@ -148,7 +148,7 @@ class SharedSplit:
             usd = math.inf
             for offer, on in _within(stage, seconds):
                 if offer.instance in instances:
-                    placement = placement_of(offer, on.workers, stage.without_gpu)
+                    placement = placement_of(offer, on.profile, stage.without_gpu)
                     of_worker = placed_usd_per_hour(placement, usd_per_vcpu_hour)
                     usd = min(usd, stage.instances(on, self.rps, seconds) * on.workers * of_worker)
             return usd

@@ -55,8 +55,8 @@ def shared_options(
     """Options of each stage by the worker, in place of whole instances: its instances may have other stages' workers.
 
     An instance that `workers` of a stage keep busy has their share of its vCPUs for each; where it has GPUs, and the
-    stage is not `without_gpu`, of its GPUs, and of the vCPUs one a worker at most. Types whose vCPUs the catalogue does
-    not say are left as they are. Memory is not looked at.
+    stage is not `without_gpu`, of its GPUs, and of the vCPUs one a worker at most. `placement_of` has more of it. Types
+    whose vCPUs the catalogue does not say are left as they are.
     """
     processors = [
         one.offer.usd_per_hour / one.offer.vcpu
@@ -81,20 +81,22 @@ def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]
     offers = [offer for stage in stages for offer in stage.offers]
     usd_per_vcpu_hour = min((o.usd_per_hour / o.vcpu for o in offers if o.vcpu and not o.gpus), default=0.0)
 
-    def priced(offer: Offer, workers: int, on_processor: bool) -> Offer:
+    def priced(offer: Offer, profile: Profile, on_processor: bool) -> Offer:
         if offer.market is Market.BURSTABLE:
             offer = replace(offer, market=Market.ON_DEMAND, credits=None)
         offer = replace(offer, boot=Delay(0.0, 0.0))
         if not offer.vcpu:
             return offer
-        placement = placement_of(offer, workers, on_processor)
-        return replace(offer, usd_per_hour=workers * placed_usd_per_hour(placement, usd_per_vcpu_hour))
+        placement = placement_of(offer, profile, on_processor)
+        usd_per_hour = profile.workers * placed_usd_per_hour(placement, usd_per_vcpu_hour)
+        # Where memory has room for fewer than all workers, an instance with all of them still costs no more than it.
+        return replace(offer, usd_per_hour=min(usd_per_hour, offer.usd_per_hour))
 
     return tuple(
         replace(
             stage,
             offers=tuple(
-                priced(offer, candidate.workers, on_processor)
+                priced(offer, candidate.profile, on_processor)
                 for offer, candidate in zip(stage.offers, stage.candidates, strict=True)
             ),
         )
@@ -103,7 +105,7 @@ def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]
 
 
 def _shared(one: InstanceOption, without_gpu: bool, usd_per_vcpu_hour: float) -> InstanceOption:
-    placement = placement_of(one.offer, one.option.workers, without_gpu)
+    placement = placement_of(one.offer, one.profile, without_gpu)
     usd_per_hour = placed_usd_per_hour(placement, usd_per_vcpu_hour)
     return replace(one, option=replace(one.option, usd_per_hour=usd_per_hour, workers=1, placement=placement))
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Offer
+from mark.domain.profile import Profile
 
 # That a worker takes beside its GPU: it feeds the GPU, and answers.
 VCPUS_OF_GPU_WORKER = 1.0
@@ -97,12 +98,20 @@ def resource_usd_per_hour(host: Host, usd_per_vcpu_hour: float) -> tuple[float, 
     return of_vcpu, (host.usd_per_hour - of_vcpu * host.vcpus) / host.gpus
 
 
-def placement_of(offer: Offer, workers: int, without_gpu: bool) -> Placement:
-    """What one of the `workers` of a model that keep an instance of this offer busy takes of it."""
+def placement_of(offer: Offer, profile: Profile, without_gpu: bool) -> Placement:
+    """What one of the profile's `workers`, which together keep an instance of this offer busy, takes of it.
+
+    Of the vCPUs it takes as large a part as of the memory, at least, so that memory is never sold twice.
+    """
     host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
+    part, gpus = 1.0 / profile.workers, 0.0
+    vcpus = offer.vcpu * part
     if offer.gpus and not without_gpu:
-        return Placement(host, min(VCPUS_OF_GPU_WORKER, offer.vcpu / workers), offer.gpus / workers)
-    return Placement(host, offer.vcpu / workers)
+        beside = VCPUS_OF_GPU_WORKER if profile.vcpus is None else profile.vcpus
+        vcpus, gpus = min(beside, vcpus), offer.gpus * part
+    if offer.memory_gib:
+        vcpus = max(vcpus, offer.vcpu * min(1.0, profile.memory_mb * 1e6 / (offer.memory_gib * 2.0**30)))
+    return Placement(host, vcpus, gpus)
 
 
 def placed_usd_per_hour(placement: Placement, usd_per_vcpu_hour: float) -> float:

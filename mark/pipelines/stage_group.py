@@ -169,7 +169,7 @@ def _shared(stages: Sequence[GroupedStage]) -> Iterator[_Shared]:
             continue
         alone = [of_stage[offer.name] for of_stage in able]
         placements = tuple(
-            placement_of(offer, one.workers, stage.without_gpu) for stage, one in zip(stages, alone, strict=True)
+            placement_of(offer, one.profile, stage.without_gpu) for stage, one in zip(stages, alone, strict=True)
         )
         workers = workers_together(placements, alone, [stage.calls for stage in stages])
         if workers is None:

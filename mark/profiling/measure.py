@@ -69,6 +69,7 @@ class Sampling:
     def __init__(self, sizes: Collection[int], *, precision: float, seconds: float, seed: int = 0) -> None:
         self.times_s: dict[int, list[float]] = {size: [] for size in sizes}
         self.service_s: dict[int, list[float]] = {size: [] for size in sizes}
+        self.cpu_s: dict[int, list[float]] = {size: [] for size in sizes}
         self.failed: dict[int, str] = {}
         self._precision, self._seconds = precision, seconds
         self._random = random.Random(seed)
@@ -84,15 +85,24 @@ class Sampling:
             self._rounds += 1
         return self._round.pop() if self._round else None
 
-    def record(self, size: int, times_s: Sequence[float], service_s: Sequence[float] = ()) -> None:
+    def record(
+        self,
+        size: int,
+        times_s: Sequence[float],
+        service_s: Sequence[float] = (),
+        cpu_s: float | None = None,
+    ) -> None:
         """What `next` asked for took so long; several where workers had a batch each, at the same time.
 
-        `times_s` is from send to done, `service_s` the worker's own part of it, where that is known.
+        `times_s` is from send to done, `service_s` the worker's own part of it, `cpu_s` the processors' seconds of all
+        of them together, where these are known.
         """
         if self._rounds <= WARM_UPS:
             return
         self.times_s[size] += times_s
         self.service_s[size] += service_s
+        if cpu_s is not None:
+            self.cpu_s[size].append(cpu_s)
         self._spent_s[size] += max(times_s)
         if self._is_done(size):
             self._open.remove(size)
@@ -123,7 +133,7 @@ class Size:
     """What was measured of one batch size: `count` times, in seconds.
 
     The interval of the mean is `mean_s` +- `half_s`; `p99_s` is certain from `LEAST_FOR_P99` times on. `service_s` is
-    the mean of the worker's own part, None where it is not known.
+    the mean of the worker's own part, `vcpus` what a worker kept busy meanwhile; None where it is not known.
     """
 
     batch: int
@@ -132,6 +142,7 @@ class Size:
     half_s: float
     p99_s: float
     service_s: float | None
+    vcpus: float | None = None
 
     @property
     def p99_is_certain(self) -> bool:
@@ -142,8 +153,9 @@ class Size:
 class Measured:
     """A model measured on a machine, `workers` batches at a time.
 
-    `overhead_s` is what the rest of a bouncer adds to a single request, `cold_s` from start to ready; None: not
-    measured. `failed` says of sizes without a time why. `notes` are remarks of the measurement.
+    `overhead_s` is what the rest of a bouncer adds to a single request, `cold_s` from start to ready, `memory_bytes`
+    the most that one worker held; None: not measured.
+    `failed` says of sizes without a time why. `notes` are remarks of the measurement.
     """
 
     model: str
@@ -152,6 +164,7 @@ class Measured:
     workers: int = 1
     overhead_s: float | None = None
     cold_s: float | None = None
+    memory_bytes: float | None = None
     precision: float = 0.02
     background: int = 0
     failed: Mapping[int, str] = field(default_factory=dict)
@@ -203,6 +216,7 @@ class Measured:
             "workers": self.workers,
             "overhead_ms": _ms(self.overhead_s),
             "cold_ms": _ms(self.cold_s),
+            "memory_mb": _mb(self.memory_bytes),
             "background": self.background,
             "knee_batch": knee.batch,
             "sizes": [
@@ -214,6 +228,7 @@ class Measured:
                     "p99_ms": size.p99_s * 1e3,
                     "p99_is_certain": size.p99_is_certain,
                     "service_ms": _ms(size.service_s),
+                    "vcpus": size.vcpus,
                     "throughput_rps": self.throughput_rps(size),
                 }
                 for size in self.sizes
@@ -231,6 +246,8 @@ class Measured:
             overhead_ms=_rounded_ms(self.overhead_s or 0.0),
             cold_ms=None if self.cold_s is None else _rounded_ms(self.cold_s),
             workers=self.workers,
+            vcpus=size.vcpus,
+            memory_mb=_mb(self.memory_bytes),
         )
 
 
@@ -242,13 +259,15 @@ def sizes_of(sampling: Sampling) -> tuple[Size, ...]:
             mean_s, half_s = mean_and_half_s(times_s)
             own = sampling.service_s[batch]
             p99_s = float(np.quantile(times_s, 0.99, method="higher"))
-            found.append(Size(batch, len(times_s), mean_s, half_s, p99_s, float(np.mean(own)) if own else None))
+            cpu_s = sampling.cpu_s[batch]
+            vcpus = round(sum(cpu_s) / sum(times_s), 3) if cpu_s else None
+            found.append(Size(batch, len(times_s), mean_s, half_s, p99_s, float(np.mean(own)) if own else None, vcpus))
     return tuple(found)
 
 
 _COLUMNS = (
     *("model", "instance", "batch", "latency_ms", "p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers"),
-    *("basis", "source"),
+    *("vcpus", "memory_mb", "basis", "source"),
 )
 
 
@@ -281,6 +300,8 @@ def profile_csv(measured: Sequence[Measured], file: Path) -> str:
                 "overhead_ms": row.overhead_ms,
                 "cold_ms": row.cold_ms,
                 "workers": row.workers,
+                "vcpus": row.vcpus,
+                "memory_mb": row.memory_mb,
                 "basis": row.basis,
                 "source": said if size.p99_is_certain else f"{said}, p99 uncertain",
             }
@@ -294,6 +315,10 @@ def _listed(sizes: Sequence[Size]) -> str:
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e3
+
+
+def _mb(size_bytes: float | None) -> float | None:
+    return None if size_bytes is None else round(size_bytes / 1e6, 1)
 
 
 def _rounded_ms(seconds: float) -> float:

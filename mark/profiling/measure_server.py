@@ -14,11 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import uvloop
 
@@ -31,6 +31,7 @@ from mark.models.registry_place import pinned
 from mark.models.sample import sample_call
 from mark.models.tensors import BadCall
 from mark.models.versions import Versions
+from mark.profiling.machine import Room, cpu_s, peak_bytes, this_room
 from mark.profiling.measure import SIZES, Measured, Sampling, check_sizes, sizes_of
 from mark.serving.backend.metrics import Histogram
 from mark.serving.frontend.limits import HttpLimits
@@ -41,6 +42,8 @@ from mark.serving.worker.workers import Workers
 Progress = Callable[[float], None]
 
 _HANG_S = 600.0  # of one batch
+# Of each size, to see what one worker uses: this number of batches at most, or this share of its seconds.
+_PROBES, _PROBE_SHARE = 50, 0.1
 _SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: this number, or as many as fit into this time
 RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
 _INPUTS = "declares neither inputs nor warmup: give a request"
@@ -60,7 +63,8 @@ class Profiling:
     `model` is a reference as in a service file, looked for from the folder `search`; `named` is what the profile calls
     it (the reference unless said). `calls` are requests of one item each, of which batches take the next ones in turn;
     none: one made of the model's own `warmup` or `inputs`. Each size is measured until the 95 % interval of its mean is
-    within `precision` of it and its p99 is known, or for `seconds`. `background` is how many processes compute
+    within `precision` of it and its p99 is known, or for `seconds`. `workers` processes have a batch each at the same
+    time; None: as many as keep `room` busy, by what one of them uses. `background` is how many processes compute
     meanwhile. `headers` go with every request to a server that already runs.
     """
 
@@ -73,7 +77,8 @@ class Profiling:
     precision: float = 0.02
     seconds: float = 10.0
     seed: int = 0
-    workers: int = 1
+    workers: int | None = None
+    room: Room | None = None  # of this machine unless said
     threads: int | None = None
     background: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +89,7 @@ class Profiling:
             raise BadInput("must lie between 0 and 1", "precision", self.precision)
         if not self.seconds > 0.0:
             raise BadInput("must be above zero", "seconds", self.seconds)
-        if self.workers < 1 or self.background < 0:
+        if (self.workers is not None and self.workers < 1) or self.background < 0:
             raise BadInput("must be a number of processes", "workers and background")
 
 
@@ -118,14 +123,21 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
         cold_s = await pool.start()
         calls = what.calls or (await pool.sample(),)
         turns = cycle(calls)
+        if what.workers is None:
+            what = replace(what, workers=await _carried(pool, what, turns))
+            if what.workers != 1:
+                await pool.stop()
+                pool = _Pool(what)
+                cold_s = await pool.start()
         while (size := sampling.next()) is not None:
             try:
-                times_s, service_s = await pool.run(list(islice(turns, size)))
+                times_s, service_s, used_s = await pool.run(list(islice(turns, size)))
             except _BatchFailed as failed:
                 sampling.fail(size, str(failed))
             else:
-                sampling.record(size, times_s, service_s)
+                sampling.record(size, times_s, service_s, used_s)
             tell(sampling.share_done())
+        memory_bytes = pool.memory_bytes or None
     finally:
         await pool.stop()
     smallest = measured_of(what, sampling).sizes[0].batch  # BadInput where there is none
@@ -133,7 +145,7 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
     overhead_s: float | None = None
     notes: tuple[str, ...] = ()
     if calls[0].protocol == results.PROTOCOL:  # which no client may send: what a stage is given costs no bouncer's HTTP
-        return measured_of(what, sampling, overhead_s, cold_s, notes)
+        return replace(measured_of(what, sampling, overhead_s, cold_s, notes), memory_bytes=memory_bytes)
     try:
         around_s = await _around_service_s(what, calls[0])
     except _BatchFailed as failed:
@@ -141,7 +153,28 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
     else:
         # From send to done is in the times of batches already.
         overhead_s = max(0.0, around_s - median(turn_s - own_s for turn_s, own_s in hops))
-    return measured_of(what, sampling, overhead_s, cold_s, notes)
+    return replace(measured_of(what, sampling, overhead_s, cold_s, notes), memory_bytes=memory_bytes)
+
+
+async def _carried(pool: _Pool, what: Profiling, turns: Iterator[Call]) -> int:
+    """Workers that keep the machine busy, by what the pool's only one uses: every size for a tenth of its seconds."""
+    used = 0.0
+    for size in what.batches:
+        spent_s = used_s = 0.0
+        for turn in range(_PROBES):
+            try:
+                (time_s,), _, turn_s = await pool.run(list(islice(turns, size)))
+            except _BatchFailed:
+                break  # the measurement finds that as well, and says why
+            if turn == 0:  # it compiles, allocates and fills caches, which later ones do not
+                continue
+            spent_s, used_s = spent_s + time_s, used_s + turn_s
+            if spent_s > _PROBE_SHARE * what.seconds:
+                break
+        if spent_s > 0.0:
+            used = max(used, used_s / spent_s)
+    room = what.room or this_room()
+    return replace(room, vcpus=room.vcpus - what.background).workers(used, pool.memory_bytes)
 
 
 def _server(what: Profiling, tell: Progress) -> Measured:
@@ -190,7 +223,7 @@ def measured_of(
         model=what.named or what.model,
         instance=what.instance,
         sizes=sizes,
-        workers=what.workers,
+        workers=what.workers or 1,
         overhead_s=overhead_s,
         cold_s=cold_s,
         precision=what.precision,
@@ -209,13 +242,15 @@ class _Pool:
 
     def __init__(self, what: Profiling) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ready: list[asyncio.Future[float]] = [self._loop.create_future() for _ in range(what.workers)]
+        count = what.workers or 1
+        self._ready: list[asyncio.Future[float]] = [self._loop.create_future() for _ in range(count)]
         self._done: list[asyncio.Future[tuple[float, Sequence[Reply], float]]] = []
+        self.memory_bytes = 0.0  # the most that one worker has held after a batch
         self._what = what
         self._workers = Workers(
             what.model,
             what.search,
-            what.workers,
+            count,
             on_ready=lambda worker, load_s, said: self._ready[worker].set_result(load_s),
             on_done=self._on_done,
             on_lost=self._on_lost,
@@ -246,15 +281,24 @@ class _Pool:
         protocol = "oip" if reply.json_bytes is not None else "sagemaker"
         return Call(protocol, reply.content_type, reply.body, reply.json_bytes)
 
-    async def run(self, calls: Sequence[Call]) -> tuple[list[float], list[float]]:
-        """A batch for each worker: seconds from send to done, and within the worker. Raises _BatchFailed, BadInput."""
+    def _cpu_s(self) -> float:
+        """Of all workers and of this process, which sends and receives for them as a server does."""
+        return process_time() + sum(cpu_s(pid) for pid in self._workers.pids().values())
+
+    async def run(self, calls: Sequence[Call]) -> tuple[list[float], list[float], float]:
+        """A batch for each worker: seconds from send to done, within the worker, and of processors in all.
+
+        Raises _BatchFailed, BadInput.
+        """
         await asyncio.gather(*self._ready)
+        before_s = self._cpu_s()
         self._done = [self._loop.create_future() for _ in self._ready]
         sent_s = []
         for worker in range(len(self._ready)):
             sent_s.append(perf_counter())
             self._workers.send(worker, calls)
         answers = await asyncio.gather(*self._done, return_exceptions=True)
+        used_s = self._cpu_s() - before_s
         times_s, service_s = [], []
         for began_s, answer in zip(sent_s, answers, strict=True):
             if isinstance(answer, BaseException):
@@ -265,7 +309,8 @@ class _Pool:
                     raise _BatchFailed(_error(reply))
             times_s.append(done_s - began_s)
             service_s.append(own_s)
-        return times_s, service_s
+        self.memory_bytes = max(self.memory_bytes, *(peak_bytes(pid) for pid in self._workers.pids().values()))
+        return times_s, service_s, used_s
 
     def _on_done(self, worker: int, replies: list[Reply], service_s: float) -> None:
         if not self._done[worker].done():  # the caller cancelled it

@@ -150,9 +150,11 @@ class RoundsInTime(Sampling):
                 return size
             self.leave(size)
 
-    def record(self, size: int, times_s: Sequence[float], service_s: Sequence[float] = ()) -> None:
+    def record(
+        self, size: int, times_s: Sequence[float], service_s: Sequence[float] = (), cpu_s: float | None = None
+    ) -> None:
         self._all_s[size] += times_s
-        super().record(size, times_s, service_s)
+        super().record(size, times_s, service_s, cpu_s)
 
     def fail(self, size: int, reason: str) -> None:
         super().fail(size, reason)

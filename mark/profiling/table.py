@@ -1,7 +1,7 @@
 """Profiles: read latency by batch size from CSV; the paper's models ship with mark, measured and derived for today.
 
-Columns `model,instance,batch,latency_ms[,p99_ms,w_batch_ms,overhead_ms,cold_ms,workers,basis,source]`, one row per
-batch size; functions are instances called `lambda:MEMORY_MB`. docs/profiles.md says where the shipped rows come from.
+Columns `model,instance,batch,latency_ms` and those of `_OPTIONAL`, one row per batch size; functions are instances
+called `lambda:MEMORY_MB`. docs/profiles.md says what they mean and where the shipped rows come from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from mark.profiling.policy import sigma_of
 _DATA = Path(__file__).parent / "data"
 _SHIPPED = (_DATA / "derived-2026.csv", _DATA / "paper.csv")
 _REQUIRED = ("model", "instance", "batch", "latency_ms")
-_OPTIONAL = ("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "basis", "source")
+_OPTIONAL = (
+    *("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "vcpus", "memory_mb"),
+    *("basis", "source"),
+)
 
 
 def measured_profiles(name_or_path: str | None, file: str) -> dict[str, dict[str, Profile]]:
@@ -113,6 +116,8 @@ def _row(line: Row) -> ProfileRow:
             overhead_ms=line.number_or("overhead_ms", 0.0),
             cold_ms=line.number("cold_ms") if line.has("cold_ms") else None,
             workers=line.whole("workers", 1, least=1),
+            vcpus=line.number("vcpus") if line.has("vcpus") else None,
+            memory_mb=line.number("memory_mb") if line.has("memory_mb") else None,
             basis=Basis(basis),
         )
         sigma_of(row)  # an impossible p99 is found here, where file and line are known

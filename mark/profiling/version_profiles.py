@@ -103,6 +103,7 @@ def _row(
 ) -> ProfileRow:
     times_ms = [(weight, part.latency_s(batch) * 1e3, _sigma(part)) for weight, part in parts]
     mean_ms = sum(weight * time_ms for weight, time_ms, _ in times_ms)
+    used = [part.vcpus for _, part in parts]
     # Of a lognormal with mean m, the mean of the squares is m^2 exp(sigma^2).
     squares = sum(weight * time_ms**2 * math.exp(sigma**2) for weight, time_ms, sigma in times_ms)
     sigma = math.sqrt(max(0.0, math.log(squares / mean_ms**2)))
@@ -112,6 +113,8 @@ def _row(
         p99_ms=p99_of(mean_ms, sigma) if sigma > 1e-6 else None,
         overhead_ms=overhead_ms,
         workers=workers,
+        vcpus=max(vcpus for vcpus in used if vcpus is not None) if None not in used else None,
+        memory_mb=max(part.memory_mb for _, part in parts) or None,
         basis=basis,
         tail_derived=any(row.tail_derived for _, part in parts for row in part.rows),
     )

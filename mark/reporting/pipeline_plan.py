@@ -318,9 +318,12 @@ def closing(planned: PlannedPipeline) -> list[str]:
         )
     regret = _fixed_fleet_regret(planned)
     if planned.bound is not None and regret is not None:
+        fleet = (
+            "whose workers take what they take here" if shares_instances(plan) else "of instances for one stage each"
+        )
         least = (
-            f"No fixed fleet keeps the promise on these queries for less than "
-            f"{usd(planned.bound.usd_per_hour)}/h, even one that knows them all in advance"
+            f"No fixed fleet {fleet} keeps the promise on these queries for less than "
+            f"{usd(planned.bound.usd_per_hour)}/h, even if it knows them all in advance"
         )
         lines.append(f"{least}. This plan costs {regret:.2f} times that.")
     if not plan.complete:

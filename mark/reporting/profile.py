@@ -52,9 +52,8 @@ def profiled_pipeline_table(name: str, found: Sequence[tuple[Sequence[str], Meas
         for place, cells in enumerate(_cells(measured)):
             table.add_row(text("" if place else ", ".join(stages)), *cells)
         warnings += [text(f"warning: {', '.join(stages)}: {warning}", "yellow") for warning in measured.warnings()]
-    measured = found[0][1]
-    on = f"{measured.workers} worker{'s' if measured.workers > 1 else ''} on {measured.instance}"
-    return page(text(f"{name}: {on}", "bold"), table, *warnings)
+    used = [text(f"{', '.join(stages)}: {_workers(measured)}") for stages, measured in found]
+    return page(text(f"{name} on {found[0][1].instance}", "bold"), table, *used, *warnings)
 
 
 def profiled_pipeline_json(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> dict[str, Any]:
@@ -188,8 +187,17 @@ def _promise_json(slo: Slo, kept: Candidate | str) -> dict[str, Any]:
 
 def _headline(measured: Measured) -> str:
     meanwhile = f", {measured.background} busy processes beside" if measured.background else ""
+    return f"{measured.model} on {measured.instance}: {_workers(measured)}{meanwhile}"
+
+
+def _workers(measured: Measured) -> str:
+    """How many, and what one of them uses of the machine."""
     workers = "one worker" if measured.workers == 1 else f"{measured.workers} workers at a time"
-    return f"{measured.model} on {measured.instance}: {workers}{meanwhile}"
+    vcpus = max((size.vcpus for size in measured.sizes if size.vcpus is not None), default=None)
+    if vcpus is None or measured.memory_bytes is None:
+        return workers
+    used = f"{vcpus:.2f} vCPUs and {measured.memory_bytes / 1e6:,.0f} MB"
+    return f"{workers}, using {used}{'' if measured.workers == 1 else ' each'}"
 
 
 def _cells(measured: Measured) -> list[list[str]]:

@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, Unpack, cast, overload
 
+from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
 from mark.models.sample import call_from_file
 from mark.planning.policies.names import split_policy
+from mark.profiling.machine import room_of
 from mark.profiling.measure import Measured, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.table import load_profiles
@@ -218,7 +220,8 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         `out` is where the profile file goes, in which rows of other models and instances stay; `input` a file with the
         body of a request, of one item. Of a pipeline the model of each stage, on what the driver sends it on `queries`.
         """
-        asked = [replace(what, **options) for what in self._profilings(input, queries)]
+        room = room_of(options.get("instance"), load_catalog(CATALOG_NAMES[-1]))
+        asked = [replace(what, **options, room=room) for what in self._profilings(input, queries)]
         if "threads" not in options and "OMP_NUM_THREADS" not in os.environ:
             asked = [replace(what, threads=1) for what in asked]  # as `mark serve` has it
         if out is not None and Path(out).exists():

@@ -106,6 +106,7 @@ def plan_pipeline_once(
             *_short(window, most_queries),
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
+            *(_whole(pipeline.names, plan, by_hardware) if shares_instances(config) else ()),
             *_steady(plan),
             *left_out(config, request, trace, catalog.bills_extras),
         ),
@@ -281,6 +282,20 @@ def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:
     if instances > fleet.max_instances:
         notes.append(f"{instances} instances are more than [fleet] max_instances = {fleet.max_instances} allows")
     return notes
+
+
+def _whole(names: Sequence[str], plan: PipelinePlan, by_hardware: Sequence[Mapping[str, InstanceOption]]) -> list[str]:
+    """Workers that take a whole instance because nothing was measured of what they use."""
+    found = []
+    for name, choice, options in zip(names, plan.found.choices, by_hardware, strict=True):
+        for option, _ in choice.parts:
+            one = options[option.hardware]
+            if one.profile.workers == 1 and one.profile.vcpus is None and one.offer.vcpu > 1.0 and not one.offer.gpus:
+                found.append(
+                    f"a worker of {name} takes all {one.offer.vcpu:g} vCPUs of {option.hardware}, because its profile "
+                    "does not say what it uses: `mark profile` measures that"
+                )
+    return found
 
 
 def _steady(plan: PipelinePlan) -> list[str]:

@@ -16,7 +16,7 @@ from mark.control.ports import Launched, Ran
 from mark.domain.copying import replace
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
-from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.offer import Market, Offer
 from mark.torture.faults import stream
 
@@ -41,6 +41,7 @@ class TrueInstance:
     noticed_s: float = math.inf
     idle_s: float = math.inf
     silent_to_s: float = -math.inf
+    told_s: float = math.inf  # when its scheduled end was told
     given_up_s: float = -math.inf  # when it was last silent or late with its boot, so that another may take its place
     began_s: float | None = None  # of this start: billed from
     paid_to_s: float = 0.0  # up to the last change of its price
@@ -267,6 +268,15 @@ class TrueCloud:
         self._tell(f"{self.service}: #{number} is to be taken back")
         self._look()
 
+    def schedule_end(self, number: int, at_s: float) -> None:
+        """It is ended then, unless it is stopped: this is told at once."""
+        machine = self.machines[number]
+        if machine.view.event is None and machine.dies_s == math.inf:
+            machine.told_s = self.now_s
+            self._show(machine, event=ScheduledEvent("instance-retirement", at_s))
+            self._tell(f"{self.service}: #{number} is to be ended in {at_s - self.now_s:.0f} s")
+            self._look()
+
     def kill(self, number: int, why: str) -> None:
         """It is gone at once."""
         if number in self.machines:
@@ -324,6 +334,11 @@ class TrueCloud:
             self._end(number, "taken back" if noticed else "died while it booted", machine.dies_s)
             return
         changes: dict[str, Any] = {}
+        if view.event is not None and view.event.at_s <= now_s:
+            if view.phase is not Phase.STOPPED:
+                self._end(number, "retired", view.event.at_s)
+                return
+            changes["event"] = None
         if view.phase is Phase.PENDING and machine.boots_s <= now_s:
             if machine.fault == "boots slow":
                 self._meets(machine.fault)
@@ -359,6 +374,8 @@ class TrueCloud:
         for m in self.machines.values():
             view = m.view
             due += m.dies_s, m.spent_s
+            if view.event is not None:
+                due.append(view.event.at_s)
             if m.began_s is None:
                 due.append(m.runs_s)
             if view.phase is Phase.PENDING:

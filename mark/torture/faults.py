@@ -56,6 +56,8 @@ _KINDS = (
     FaultKind("interrupted", "instances are taken back, two minutes after a notice", share=(0.002, 0.02), market=True),
     FaultKind("notices late", "notices reach the controller 100 s late", HOUR_S, market=True),
     FaultKind("notices lost", "notices never reach the controller", HOUR_S, market=True),
+    FaultKind("end scheduled", "instances are to be ended in up to an hour and a half, as is told at once", MINUTE_S,
+              (0.1, 1.0), market=True),
     FaultKind("prices move", "spot costs from half to twice as much", HOUR_S, (0.5, 2.0), market=True),
     FaultKind("limits change", "an operator lowers what a service may have, and raises it again", HOUR_S, (0.3, 0.9),
               market=True),

@@ -17,6 +17,7 @@ from typing import Any
 from mark.control.health import BOOT_S
 from mark.control.launcher import SHOWN_S, UNSURE_S
 from mark.control.rollout import Rollout, RolloutStage, canaries
+from mark.control.scheduled_events import is_due
 from mark.control.state import durable
 from mark.control.views import Limits
 from mark.domain.command import Drain, Launch, Terminate
@@ -59,7 +60,7 @@ INVARIANTS = {
     "one need": "a launch never brings more than is planned",
     "no orphan": "what neither serves nor boots nor finishes its queue is ended within 5 minutes",
     "drained first": "what serves is drained before it is ended",
-    "notices answered": "an instance whose loss was known a minute before serves no more when it is lost",
+    "notices answered": "an instance whose loss was known a minute before, or its end, serves no more when it is lost",
     "silent replaced": "while some are silent and others answer, one is drained every 12 minutes",
     "buys elsewhere": "while something is to be had, a fleet is not short for 20 minutes",
     "planned": "while a controller leads and nothing hinders it, no plan is older than 3 minutes",
@@ -84,7 +85,7 @@ _LOSES_LINES = frozenset(
      "calls slow", "telemetry fails", "calls fail", "calls throttled", "answers lost", "release", "bad release")
 )  # fmt: skip
 # What may look like a bad release.
-_MISJUDGES = SPOILS | {"silent", "outage", "dies", "interrupted", "offer refused", "market refused"}
+_MISJUDGES = SPOILS | {"end scheduled", "silent", "outage", "dies", "interrupted", "offer refused", "market refused"}
 _STARTED = re.compile(r"(?:the market had )?(\d+) of \d+")
 
 
@@ -253,6 +254,7 @@ class Watch:
             m.view.offer
             for m in self._counted(truth)
             if m.view.phase in serving and m.view.interruption_at_s is None and not m.view.standby
+            if not is_due(m.view, self._world.now_s)  # another one is launched for it
         ]
         # What is left of a surge, of another offer, is drained by the next plan, and no reason not to replace. What was
         # refused is bought as another offer, in the place of what is lacking.
@@ -269,7 +271,8 @@ class Watch:
 
     def _canaries_needed(self, truth: TorturedService, rollout: Rollout) -> None:
         """After a launch of canaries, which are beside whatever is there: also what a surge has left."""
-        on_trial = [m.view for m in self._counted(truth) if rollout.on_trial(m.view)]
+        counted = (m.view for m in self._counted(truth) if not is_due(m.view, self._world.now_s))
+        on_trial = [view for view in counted if rollout.on_trial(view)]
         there = sum(i.phase is not Phase.DRAINING and i.interruption_at_s is None for i in on_trial)
         wanted = canaries(truth.cloud.fleet(), truth.resolved.service.rollout)
         if there > wanted:
@@ -282,6 +285,7 @@ class Watch:
         there = sum(
             m.view.standby and m.view.release == release and m.view.interruption_at_s is None
             for m in (m for m in machines.values() if self._world.now_s - m.given_up_s > GIVEN_UP_S)
+            if not is_due(m.view, self._world.now_s)
         )
         wanted = sum(target.count for target in plan.standbys)
         if there > wanted:
@@ -439,11 +443,13 @@ class Watch:
             return
         for one in ended[before:]:
             view = one.machine.view
-            known_s = one.at_s - one.machine.noticed_s
-            if one.at_s - self._led_s <= ANSWERED_S or known_s < ANSWERED_S or one.why != "taken back":
+            known_s = one.at_s - (one.machine.told_s if one.why == "retired" else one.machine.noticed_s)
+            if one.at_s - self._led_s <= ANSWERED_S or known_s < ANSWERED_S or one.why not in ("taken back", "retired"):
                 continue
             if view.phase is Phase.READY:
-                self._break("notices answered", f"{truth.name}: #{view.number} served when it was taken back")
+                self._break("notices answered", f"{truth.name}: #{view.number} served when it was {one.why}")
+            if one.why == "retired":
+                continue
             served = view.ready_s is not None and view.ready_s < one.machine.noticed_s < one.machine.drained_s
             resumed = seen.resumed_s >= one.machine.noticed_s
             if standbys and served and not resumed and one.at_s - max(seen.unresumable_s, seen.bridged_s) > ANSWERED_S:

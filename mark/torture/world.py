@@ -49,6 +49,7 @@ _DEEPEST = 5  # calls that wait inside of each other
 _BY_FUNCTIONS = 0.97  # of what no instance has room for, in time
 _NOTICE_LATE_S = 100.0
 _SAMPLED = 1000  # requests that the SLO monitor looks back at
+_SOONEST_END_S, _LATEST_END_S = 5 * MINUTE_S, 90 * MINUTE_S  # after a scheduled end is told
 _LAG_S = 1.0
 _SOON_S = 10.0  # two rounds
 _ERRORS = _LATE = 0.2  # share of a bad release's answers
@@ -214,7 +215,7 @@ class World:
             return False
         if self.now_s - self._changed_s <= _SOON_S:  # what telemetry says may be true again
             return False
-        if state.leaving or state.notices or controller.repeats:
+        if state.leaving or state.notices or controller.repeats or any(i.event is not None for i in fleet.instances):
             return False
         rollout = state.rollout
         if rollout is None and controller.release:
@@ -376,6 +377,13 @@ class World:
                     if float(draw.random()) < fault.share:
                         self.meets(fault.kind, truth)
                         truth.cloud.mute(i.number, fault.end_s)
+        elif fault.kind == "end scheduled":
+            for truth in self.services.values():
+                for number, machine in tuple(truth.cloud.machines.items()):
+                    left_s = _SOONEST_END_S + (_LATEST_END_S - _SOONEST_END_S) * float(draw.random())
+                    if float(draw.random()) < fault.share and machine.view.phase is not Phase.STOPPED:
+                        self.meets(fault.kind, truth)
+                        truth.cloud.schedule_end(number, min(self.now_s + left_s, self.schedule.calm_from_s))
         elif fault.kind == "outage":
             for truth in self.services.values():
                 there = [n for n, m in truth.cloud.machines.items() if m.view.phase is not Phase.STOPPED]

@@ -130,7 +130,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
         assert call is not None
         assert all(usd / 3600.0 / rps >= call for usd, rps in kinds)
         return
-    bound = lower_bound(made).usd
+    bound = lower_bound(made).fluid_usd
     assert bound is not None
     slack = 0.01 * bound + 1e-4  # capacity is looked at on a grid
     assert plans.fluid_usd <= plans.whole_usd + slack

@@ -157,6 +157,18 @@ def test_constant_demand_costs_exactly_the_instances_that_serve_it() -> None:
     assert found.status == "proven"
 
 
+def test_small_service_pays_for_one_whole_instance() -> None:
+    """A hundredth of one would do for its requests."""
+    rare = problem(np.full(7200, 1.0), (offer(), 100.0), (offer("b.xlarge", 3.0), 400.0))
+    assert usd(rare) == pytest.approx(2.0, rel=0.001)
+    assert usd(rare, late=0.02 * 7200) == pytest.approx(1.96, rel=0.01)
+    assert "whole instance" in lower_bound(rare).note
+    committed = replace(rare, resolved=replace(rare.resolved, committed={rare.resolved.offers[0].name: 1}))
+    assert usd(committed) < 0.03
+    many = problem(np.full(7200, 1000.0), (offer(), 100.0))
+    assert "whole instance" not in lower_bound(many).note
+
+
 @pytest.mark.parametrize("price", [0.5, 0.9, 1.1, 2.0, None])
 def test_a_burst_is_served_by_the_cheaper_way(price: float | None) -> None:
     # 60 bins of 10 requests may be served in 61 bins, by 600/61 requests/s, started once: 70 s of boot are billed.

@@ -53,6 +53,33 @@ def test_json_says_what_to_buy_and_why(place: Path, capsys: Captured) -> None:
     assert planned(PLAN, capsys) == found
 
 
+WHOLE = "takes all 2 vCPUs of c7i.large, because its profile does not say what it uses: `mark profile` measures that"
+
+
+@pytest.mark.parametrize(
+    ("columns", "usd_per_hour", "whole"),
+    [
+        ("workers\n", 0.1785, ["a worker of first " + WHOLE, "a worker of second " + WHOLE]),
+        ("workers,vcpus\n", 0.08925, []),
+    ],
+)
+def test_stages_share_a_machine_by_what_was_measured(
+    place: Path, capsys: Captured, columns: str, usd_per_hour: float, whole: list[str]
+) -> None:
+    """Two stages of one thread each: profiles with one worker buy two instances, those of `mark profile` one."""
+    more = "1" if whole else "2,0.9"
+    (place / "two.csv").write_text(
+        f"model,instance,batch,latency_ms,{columns}one,c7i.large,1,0.4,{more}\nother,c7i.large,1,30,{more}\n"
+    )
+    (place / "two.toml").write_text(FILE.replace('allow = "separate"', 'allow = "auto"'))
+    found = planned(PLAN, capsys)
+    assert found["usd_per_hour"] == pytest.approx(usd_per_hour)
+    assert [note for note in found["notes"] if "vCPUs" in note] == whole
+    assert main(PLAN) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "No fixed fleet whose workers take what they take here keeps the promise on these queries for less" in out
+
+
 def test_a_lineage_takes_the_place_of_shares(place: Path, capsys: Captured) -> None:
     """Its columns stand in any order, and no note speaks of independence."""
     found = planned([*PLAN, "--lineage", "lineage.csv"], capsys)

@@ -99,6 +99,7 @@ def test_stages_bought_together_have_the_workers_of_their_instance(tmp_path: Pat
     }
     assert workers_of(serving(tmp_path, TOGETHER, **on)) == {"a": 2, "b": 6}
     assert workers_of(serving(tmp_path, CHAIN, **on)) == {"a": 8, "b": 8}
+    assert workers_of(serving(tmp_path, CHAIN, **on | {"stages_here": []})) == {"a": 2, "b": 6}  # all share the machine
     assert workers_of(serving(tmp_path, TOGETHER, **on | {"stages_here": ["a"]})) == {"a": 8}
     assert workers_of(serving(tmp_path, TOGETHER, **on, workers=3)) == {"a": 3, "b": 3}
     said = TOGETHER.replace('"m:A"\n', '"m:A"\nworkers = 4\n')

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.pipelines.packs import Host, Placement, packed_usd_per_hour, packs, resource_usd_per_hour
+from mark.domain.offer import Delay, Market, Offer
+from mark.domain.profile import Profile, ProfileRow
+from mark.pipelines.packs import Host, Placement, packed_usd_per_hour, packs, placement_of, resource_usd_per_hour
 
 CPU, GPU = Host("cpu", 0.1, 2.0, 0.0), Host("gpu", 0.6, 4.0, 1.0)
 FOUR_GPUS = Host("gpus", 2.0, 16.0, 4.0)
@@ -98,3 +100,21 @@ def test_a_worker_takes_something_and_no_more_than_there_is() -> None:
         Placement(CPU, 1.0, 1.0)
     with pytest.raises(BadInput, match="a worker on cpu: takes nothing"):
         Placement(CPU, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "gpus", "takes"),
+    [
+        (ProfileRow(1, 1.0), 0, (4.0, 0.0)),  # nothing is known of it
+        (ProfileRow(1, 1.0, workers=4, vcpus=0.9, memory_mb=100.0), 0, (1.0, 0.0)),
+        (ProfileRow(1, 1.0, workers=4, vcpus=0.9, memory_mb=4294.967296), 0, (2.0, 0.0)),  # half of the memory
+        (ProfileRow(1, 1.0, workers=4, memory_mb=1e6), 0, (4.0, 0.0)),
+        (ProfileRow(1, 1.0), 2, (1.0, 2.0)),
+        (ProfileRow(1, 1.0, vcpus=2.5), 2, (2.5, 2.0)),  # it feeds its GPU with more than one
+        (ProfileRow(1, 1.0, vcpus=0.25, workers=2), 2, (0.25, 1.0)),
+    ],
+)
+def test_a_worker_takes_what_was_measured_of_it(row: ProfileRow, gpus: int, takes: tuple[float, float]) -> None:
+    offer = Offer("x", Market.ON_DEMAND, 1.0, Delay(60.0, 90.0), vcpu=4.0, memory_gib=8.0, gpus=gpus)
+    found = placement_of(offer, Profile("m", "x", (row,)), without_gpu=False)
+    assert (found.vcpus, found.gpus) == pytest.approx(takes)

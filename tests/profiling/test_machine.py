@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from mark.catalog.tables import load_catalog
-from mark.profiling.machine import ProfiledMachine, this_machine
+from mark.profiling.machine import ProfiledMachine, Room, cpu_s, peak_bytes, room_of, this_machine, this_room
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,37 @@ def test_any_other_machine_has_no_type(tmp_path: Path, vendor: str | None) -> No
     found = this_machine(tmp_path)
     assert found.instance is None
     assert found.processors >= 1
+
+
+@pytest.mark.parametrize(
+    ("room", "vcpus", "memory_bytes", "workers"),
+    [
+        (Room(2.0), 1.02, 3e7, 2),  # the server's part beside a worker that computes all the time
+        (Room(8.0), 3.6, 3e7, 2),
+        (Room(2.0), 0.1, 3e7, 2),  # it waits: a worker a processor
+        (Room(2.0), 4.0, 3e7, 1),
+        (Room(16.0, 10e9), 1.0, 3e9, 2),  # memory is for two
+        (Room(16.0, 10e9), 1.0, 3e10, 1),
+        (Room(16.0, gpus=True), 0.5, 1e9, 1),
+        (Room(0.0), 1.0, 1e9, 1),
+    ],
+)
+def test_workers_are_as_many_as_processors_and_memory_carry(
+    room: Room, vcpus: float, memory_bytes: float, workers: int
+) -> None:
+    assert room.workers(vcpus, memory_bytes) == workers
+
+
+def test_room_is_the_smaller_of_machine_and_named_type() -> None:
+    catalog, here = load_catalog("aws-2026"), this_room()
+    assert here.vcpus == this_machine().processors
+    assert room_of("c7i.large", catalog).vcpus == min(2.0, here.vcpus)
+    assert room_of("c7i.large", catalog).memory_bytes <= 4 * 2**30
+    assert room_of("g4dn.xlarge", catalog).gpus
+    assert room_of("local", catalog) == room_of(None, catalog) == here
+
+
+def test_what_a_process_uses_is_read_of_its_number() -> None:
+    before_s = time.process_time()
+    assert before_s <= cpu_s(os.getpid()) <= time.process_time()
+    assert peak_bytes(os.getpid()) > 1e6

@@ -17,6 +17,7 @@ from mark.domain.errors import BadInput
 from mark.domain.profile import Basis
 from mark.domain.service import ServiceConfig, Version
 from mark.models.call import Call
+from mark.profiling.machine import Room
 from mark.profiling.measure import WARM_UPS
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.serial_client import latencies_s
@@ -48,6 +49,17 @@ class Timed(mark.Model):
         self.took.append((len(batch), time.perf_counter() - began))
         return batch
 
+class Computes(mark.Model):
+    """10 ms of a processor."""
+
+    inputs = [mark.TensorSpec("x", "FP32", (2,))]
+
+    def predict(self, batch):
+        ends = time.process_time() + 0.01
+        while time.process_time() < ends:
+            pass
+        return batch
+
 class Small(mark.Model):
     inputs = [mark.TensorSpec("x", "FP32")]
 
@@ -76,7 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def quick(model: str, folder: Path, **more: Any) -> Profiling:
-    return Profiling(model, folder, **dict[str, Any](batches=(1, 4), seconds=0.3) | more)
+    return Profiling(model, folder, **dict[str, Any](batches=(1, 4), seconds=0.3, workers=1) | more)
 
 
 @pytest.mark.slow
@@ -112,6 +124,23 @@ def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
     assert found.sizes[0].count % 2 == 0
     assert found.profile().workers == 2
     assert found.throughput_rps(found.sizes[0]) == pytest.approx(2.0 / found.sizes[0].mean_s)
+
+
+def test_workers_are_as_many_as_keep_the_room_busy(folder: Path) -> None:
+    """Each row has what one of them uses: a model that computes a whole processor, one that sleeps next to nothing."""
+    found = profile(quick("timed:Computes", folder, workers=None, room=Room(1.0), batches=(1,)))
+    (row,) = found.profile().rows
+    assert found.workers == 1
+    assert row.vcpus is not None
+    # 10 ms of a processor for each batch, however long a busy machine lets it wait for that.
+    assert 0.0095 / found.sizes[0].mean_s < row.vcpus < 0.03 / found.sizes[0].mean_s
+    assert row.memory_mb is not None
+    assert 5.0 < row.memory_mb < 1000.0
+    asleep = profile(quick("timed:Timed", folder, workers=None, room=Room(2.0), batches=(1,)))
+    assert asleep.workers == 2
+    assert asleep.sizes[0].vcpus is not None
+    assert asleep.sizes[0].vcpus < 0.8
+    assert profile(quick("timed:Small", folder, workers=None, room=Room(8.0, gpus=True), batches=(1,))).workers == 1
 
 
 @pytest.mark.parametrize(

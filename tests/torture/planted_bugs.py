@@ -144,6 +144,11 @@ class HidesInterruptions(FleetWith):
         return ()
 
 
+class HidesScheduledEnds(FleetWith):
+    def seen(self, instance: Instance) -> Instance | None:
+        return replace(instance, event=None)
+
+
 class HidesSilence(FleetWith):
     def seen(self, instance: Instance) -> Instance | None:
         return replace(instance, silent_s=None)
@@ -307,6 +312,13 @@ class NoUpkeep(SeldomPricing):
         return
 
 
+class LosesWhatLeaves(SeldomPricing):
+    """What is to leave in time is in no fleet that it decides by."""
+
+    def _fleet(self, now_s: float) -> Fleet:
+        return replace(super()._fleet(now_s), leaving=())
+
+
 class GivesUp(SeldomPricing):
     """After one error of the cloud it plans no more."""
 
@@ -391,6 +403,8 @@ BUGS: dict[str, tuple[Planted, set[str]]] = {
     "does not count what boots": (Planted(cloud=HidesPending), {"one need", "limits"}),
     "loses sight of what drains": (Planted(cloud=HidesDraining), {"no orphan", "limits"}),
     "ignores notices": (Planted(cloud=HidesInterruptions), {"notices answered"}),
+    "ignores scheduled ends": (Planted(cloud=HidesScheduledEnds), {"notices answered"}),
+    "loses sight of what leaves": (Planted(controller=LosesWhatLeaves), {"notices answered", "no orphan"}),
     "ignores silence": (Planted(cloud=HidesSilence), {"silent replaced"}),
     "counts what is gone": (Planted(cloud=SeesGhosts), {"buys elsewhere", "settled", "bill"}),
     "forgets the bill": (Planted(store=ForgetsTheBill), {"bill", "billed after the end"}),

@@ -117,3 +117,23 @@ def test_it_is_told_what_a_boot_meets() -> None:
     one.advance(400.0)
     assert met == ["launches partial", "boots and dies", "boots and dies", "boots and dies"]
     assert one.machines == {}
+
+
+def test_scheduled_end_is_told_and_comes_unless_it_is_stopped() -> None:
+    one, other = cloud(), OFFERS[2].name
+    one.launch(0, other, 2, "a")
+    one.advance(400.0)
+    for number in (1, 2):
+        one.schedule_end(number, 2000.0)
+    assert [i.event.at_s for i in one.fleet().instances if i.event is not None] == [2000.0, 2000.0]
+    one.drain(1)
+    one.advance(400.0 + LONGEST_QUEUE_S)
+    one.stop(1)
+    one.advance(1999.0)
+    assert len(one.fleet().instances) == 2
+    one.advance(2000.0)
+    (left,) = one.fleet().instances
+    assert (left.number, left.phase, left.event) == (1, Phase.STOPPED, None)
+    assert [(ended.machine.view.number, ended.why, ended.machine.told_s) for ended in one.ended] == [
+        (2, "retired", 400.0)
+    ]

@@ -12,7 +12,9 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 from mark_infra.deploy.deployer import partition_of
 
-KEPT_IMAGES = 10  # more than a roll-back or a canary asks for
+KEPT_IMAGES = 10  # more than a roll-back or a canary asks for, beside the one that serves
+ALIAS = "balancer"  # terraform/modules/overflow: the controller moves it to the version of what serves
+_SERVES = "serves-"  # begins the tag of that one's image; a content's tag is hexadecimal
 
 
 class ImageRepositories:
@@ -34,6 +36,43 @@ class ImageRepositories:
         except NotFoundError:
             return None
         return next((str(one["imageDigest"]) for one in found["imageDetails"]), None)
+
+    def keep_serving(self, repository: str, function: str) -> None:
+        """Mark the image that serves, by the alias of the function, so that it stays however many are pushed after it.
+
+        Nothing where there is no such function yet, or it is no image of this repository.
+        """
+        try:
+            found = self._gate.call(self._gate.client("lambda").get_function, FunctionName=function, Qualifier=ALIAS)
+        except NotFoundError:
+            return
+        uri = str(found["Code"].get("ResolvedImageUri") or found["Code"].get("ImageUri") or "")
+        address, _, digest = uri.partition("@")
+        if address != self.address(repository) or not digest:
+            return
+        ecr = self._gate.client("ecr")
+        ids = [{"imageDigest": digest}]
+        there = self._gate.call(ecr.batch_get_image, repositoryName=repository, imageIds=ids)["images"]
+        if not there:
+            return
+        tag = _SERVES + digest.removeprefix("sha256:")[:32]
+        if self.digest(repository, tag) is None:  # a tag never changes its image
+            self._gate.call(
+                ecr.put_image, repositoryName=repository, imageManifest=there[0]["imageManifest"], imageTag=tag
+            )
+        # Only then, so that what serves is marked throughout. Each image keeps the tag that names its content.
+        old = [{"imageTag": one} for one in self._tags(repository) if one.startswith(_SERVES) and one != tag]
+        if old:
+            self._gate.call(ecr.batch_delete_image, repositoryName=repository, imageIds=old)
+
+    def _tags(self, repository: str) -> Iterator[str]:
+        ecr, asked = self._gate.client("ecr"), dict[str, Any]()
+        while True:
+            page = self._gate.call(ecr.list_images, repositoryName=repository, **asked)
+            yield from (str(one["imageTag"]) for one in page["imageIds"] if "imageTag" in one)
+            if not (token := page.get("nextToken")):
+                return
+            asked = {"nextToken": token}
 
     def make(self, repository: str) -> None:
         """So that it is there as it should be: tags that never change their image, the last images kept, for Lambda."""
@@ -101,10 +140,22 @@ class ImageRepositories:
 
 
 def _lifecycle() -> dict[str, object]:
-    rule = {
+    # What a rule selects no later one may expire: this one keeps the image that serves, whatever its age.
+    serves = {
         "rulePriority": 1,
+        "description": "what serves stays",
+        "selection": {
+            "tagStatus": "tagged",
+            "tagPrefixList": [_SERVES],
+            "countType": "imageCountMoreThan",
+            "countNumber": 100,
+        },
+        "action": {"type": "expire"},
+    }
+    rule = {
+        "rulePriority": 2,
         "description": f"the last {KEPT_IMAGES}",
         "selection": {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": KEPT_IMAGES},
         "action": {"type": "expire"},
     }
-    return {"rules": [rule]}
+    return {"rules": [serves, rule]}

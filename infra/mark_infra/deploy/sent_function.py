@@ -13,6 +13,7 @@ from mark_infra.deploy.bytecode import bytecode, interpreter
 from mark_infra.deploy.function_image import FunctionImage, function_image, image_builder, write_context
 from mark_infra.deploy.function_package import PackageForm, package_form, with_bytecode
 from mark_infra.deploy.image_repositories import ImageRepositories
+from mark_infra.deploy.quotas import function_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def push(image: FunctionImage, repositories: ImageRepositories, built: Path, say
     reference = f"{address}:{image.tag}"
     builder = image_builder(image)
     repositories.make(image.repository)
+    repositories.keep_serving(image.repository, function_name(repositories.site, image.service))
     with tempfile.TemporaryDirectory(dir=built) as folder:
         write_context(image, Path(folder))
         say(f"{image.service}: building the image of its function")

@@ -190,7 +190,7 @@ class ExpectedCostPolicy:
         capacity_rps = float(counts @ usable_rps)
         plan = Plan(
             at_s=context.now_s,
-            targets=self._targets(kept, spare, running, live, terms, forecast, context, usd_per_overflow),
+            targets=self._targets(kept, spare, running, live, terms, forecast, context, saved, usd_per_overflow),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
             warm=self._warm(saved.passed_on_rps(capacity_rps)),
@@ -457,9 +457,10 @@ class ExpectedCostPolicy:
         terms: SpotTerms,
         forecast: Forecast,
         context: PlanningContext,
+        saved: ServedLoad,
         usd_per_overflow: float,
     ) -> tuple[Target, ...]:
-        live_rps = float(running @ self._usable_rps)
+        coming_rps, planned_rps = float(running @ self._usable_rps), float((kept - spare) @ self._usable_rps)
         pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
         left = spare.copy()
         budget = ""
@@ -471,7 +472,11 @@ class ExpectedCostPolicy:
             i = pool_of[name]
             step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
             high_rps = float(forecast.mean_at(0.9)[step])
-            full = 3600.0 * usd_per_overflow * min(float(self._usable_rps[i]), high_rps)
+            # What the last of them serves on average, from when one that is launched now is ready.
+            one_less = np.array([max(0.0, planned_rps - float(self._usable_rps[i]))])
+            served = saved.between(one_less, np.array([planned_rps]))[0]
+            ready = min(step, saved.steps - 1)
+            lost_rps = float(served[-1] - served[ready]) / (saved.steps - ready)
             more = min(count, int(left[i]))
             left[i] -= more
             targets.append(
@@ -479,9 +484,11 @@ class ExpectedCostPolicy:
                     name,
                     count,
                     f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {high_rps:.0f} requests/s "
-                    f"at +{step * STEP_S:.0f} s against capacity {live_rps:.0f}; one costs "
-                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of this traffic's "
-                    f"{self._overflow}{budget}" + (f"; {more} until the others serve" if more > 0 else ""),
+                    f"at +{step * STEP_S:.0f} s, capacity {coming_rps:.0f} there or coming, {planned_rps:.0f} "
+                    f"planned; one less would save {terms.usd_per_hour[i]:.3f} $/h and add "
+                    f"{3600.0 * usd_per_overflow * lost_rps:.2f} $/h of {self._overflow} of this traffic over "
+                    f"{saved.steps * STEP_S / 60.0:.0f} min{budget}"
+                    + (f"; {more} until the others serve" if more > 0 else ""),
                     spare=more,
                 )
             )

@@ -160,7 +160,7 @@ class PaperSystem(ABC):
         kept = cooled(wanted, {name: live[name] for name in self._names if name in live}, memory)
         load = (
             f"forecast p50 of 5 s peak {float(peak_rps[0]):.0f} requests/s at +{first * STEP_S:.0f} s "
-            f"against capacity {self._capacity_of(live):.0f}"
+            f"with capacity {self._capacity_of(live):.0f} there or coming"
         )
         targets = tuple(
             Target(name, kept[name], f"{load}, {reason if name in wanted else 'cooling down'}")

@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.limits import Refusal
+from mark.serving.frontend.secret_files import check_private
 
 if TYPE_CHECKING:
     import ssl
@@ -226,11 +227,13 @@ def scope_of(path: bytes) -> str:
 
 
 def read_keys(path: Path) -> dict[str, Grant]:
-    """Keys, or their digests, and what they grant, from a key file.
+    """Keys, or their digests, and what they grant, from a key file. Digests alone may be read by all.
 
-    Raises BadInput, which names the line and never the key.
+    Raises BadInput, which names the line and never the key, also where others may change the file or read a key.
     """
-    return parse_keys(key_text(path), str(path))
+    keys = parse_keys(key_text(path, secret=False), str(path))
+    check_private(path, secret=not all(map(_DIGEST.fullmatch, keys)))
+    return keys
 
 
 def parse_keys(text: str, source: str) -> dict[str, Grant]:
@@ -305,11 +308,12 @@ def _sha256(key: str) -> bytes:
     return bytes.fromhex(digest[1]) if digest else hashlib.sha256(key.encode()).digest()
 
 
-def key_text(path: Path) -> str:
-    """The text of a file with keys or secrets, a regular one. Raises BadInput."""
+def key_text(path: Path, *, secret: bool = True) -> str:
+    """The text of a regular file with keys or secrets. Raises BadInput, also by `check_private`."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # one of these would be read without end, or waited for
             raise BadInput("not a regular file", str(path))
+        check_private(path, secret=secret)
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:

@@ -45,9 +45,6 @@ class KeyPoll:
 
     def start(self) -> None:
         """Look at once where there is a source, and again and again, in a thread."""
-        with suppress(OSError):
-            if self._file.stat().st_mode & 0o022:
-                _log.warning("%s: others than its owner may change these keys", self._file)
         threading.Thread(target=self._run, name="keys", daemon=True).start()
 
     def wake(self) -> None:

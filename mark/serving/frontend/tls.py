@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mark.domain.errors import BadInput
+from mark.serving.frontend.secret_files import check_private
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class TlsFiles:
         for path in (self.certificate, self.key):
             if not path.is_file():
                 raise BadInput("no such file", str(path))
+        check_private(self.key)
         try:
             # A password would be asked for on the terminal; where no person can answer.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")

@@ -14,10 +14,13 @@ import socket
 import struct
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+
+from mark.serving.worker.descendants import MARK, end_marked
 
 # To a keeper, after the first message: end it, or ask it to end. From one: the worker's id, its return code.
 KILL, TERMINATE = b"K", b"T"
@@ -42,7 +45,7 @@ class ChildProcess(Protocol):
         """Has it ended?"""
 
     def kill(self) -> None:
-        """With all processes in its group, if there are any left."""
+        """With all that it has started, if there is any left."""
 
     def give_up(self) -> None:
         """Take it for killed, whether or not its keeper says so: `ended` is true from now on."""
@@ -87,7 +90,8 @@ class OwnChild:
         environment: Mapping[str, str],
         output: int = 2,
     ) -> None:
-        self._popen = start(fds, lifeline, arguments, environment, output)
+        self._token = uuid.uuid4().hex
+        self._popen = start(fds, lifeline, arguments, {**environment, MARK: self._token}, output)
         self.pid = self._popen.pid
         try:
             self.ended_fd = os.pidfd_open(self.pid)
@@ -103,6 +107,7 @@ class OwnChild:
         # Until it has been waited for, no other process can have its id.
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+        end_marked(self._token)
 
     def give_up(self) -> None:
         """Nothing to do: the kernel itself ends what was killed, and tells."""

@@ -1,8 +1,8 @@
 """One life of a worker process, as the bouncer holds it: its channel, its arenas, its end.
 
 Whatever a worker has started is in its process group, and ends with it: the bouncer ends the group, and where the
-bouncer is killed itself the kernel does (`mark.serving.worker.worker`). What leaves the group (setsid) is not ours to
-find.
+bouncer is killed itself the kernel does (`mark.serving.worker.worker`). What leaves the group (setsid) the bouncer
+finds by its environment (`mark.serving.worker.descendants`), but the kernel does not.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -12,7 +14,7 @@ from mark_infra.aws.site import Site
 from mark_infra.deploy.image_repositories import KEPT_IMAGES, ImageRepositories
 from moto import mock_aws
 
-from mark.domain.errors import CloudError
+from mark.domain.errors import CloudError, NotFoundError
 from tests.infra.deploy.stubbed import REGION, StubbedSession
 
 ACCOUNT = "123456789012"
@@ -50,7 +52,9 @@ def test_a_new_one_is_tagged_scanned_and_immutable(session: boto3.Session) -> No
 def test_old_images_end_and_lambda_alone_may_read(session: boto3.Session) -> None:
     of(session).make(WORDS)
     ecr = session.client("ecr")
-    (rule,) = json.loads(ecr.get_lifecycle_policy(repositoryName=WORDS)["lifecyclePolicyText"])["rules"]
+    first, rule = json.loads(ecr.get_lifecycle_policy(repositoryName=WORDS)["lifecyclePolicyText"])["rules"]
+    assert first["selection"]["tagPrefixList"] == ["serves-"]
+    assert first["rulePriority"] < rule["rulePriority"]
     assert rule["selection"] == {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": KEPT_IMAGES}
     (allowed,) = json.loads(ecr.get_repository_policy(repositoryName=WORDS)["policyText"])["Statement"]
     assert allowed["Principal"] == {"Service": "lambda.amazonaws.com"}
@@ -112,3 +116,55 @@ def test_without_the_right_to_look_nothing_is_removed() -> None:
 def test_china_has_addresses_of_its_own(session: boto3.Session) -> None:
     there = ImageRepositories(Gate(Site("mark", REGION, "sqlite:none"), session=session), "mark", "cn-north-1", ACCOUNT)
     assert there.address(WORDS) == f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/{WORDS}"
+
+
+def pushed(session: boto3.Session, tag: str) -> str:
+    """The digest of an image of its own content."""
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "annotations": {"n": tag},
+    }
+    put = session.client("ecr").put_image(repositoryName=WORDS, imageTag=tag, imageManifest=json.dumps(manifest))
+    return str(put["image"]["imageId"]["imageDigest"])
+
+
+class Serving:
+    """A gate whose function has an alias of the image that serves; None: there is no function."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate, self.uri = gate, ""
+
+    def call(self, method: Any, **asked: Any) -> Any:
+        if method != "get_function":
+            return self._gate.call(method, **asked)
+        assert asked == {"FunctionName": "mark_words-overflow", "Qualifier": "balancer"}
+        if not self.uri:
+            raise NotFoundError("there is no such function")
+        return {"Code": {"ResolvedImageUri": self.uri}}
+
+    def client(self, name: str) -> Any:
+        return SimpleNamespace(get_function="get_function") if name == "lambda" else self._gate.client(name)
+
+
+def test_image_that_serves_is_marked_and_no_other(session: boto3.Session) -> None:
+    gate = Serving(Gate(Site("mark", REGION, "sqlite:none"), session=session))
+    images = ImageRepositories(cast("Gate", gate), "mark", REGION, ACCOUNT)
+    images.make(WORDS)
+    digests = [pushed(session, f"{n:064x}") for n in range(3)]
+    assert len(set(digests)) == 3
+
+    def marked() -> dict[str, str]:
+        there = session.client("ecr").describe_images(repositoryName=WORDS)["imageDetails"]
+        return {str(one["imageDigest"]): tag for one in there for tag in one["imageTags"] if tag.startswith("serves-")}
+
+    images.keep_serving(WORDS, "mark_words-overflow")  # there is no function yet
+    assert marked() == {}
+    for digest in (digests[0], digests[0], digests[2], digests[0]):
+        gate.uri = f"{images.address(WORDS)}@{digest}"
+        images.keep_serving(WORDS, "mark_words-overflow")
+        assert set(marked()) == {digest}
+    gate.uri = "another.registry/mark/words@sha256:1"
+    images.keep_serving(WORDS, "mark_words-overflow")
+    assert set(marked()) == {digests[0]}
+    assert [images.digest(WORDS, f"{n:064x}") for n in range(3)] == digests  # none has gone

@@ -200,17 +200,31 @@ def test_functions_alone_and_no_forecast_are_said() -> None:
 
 
 def test_reasons_speak_of_load_and_money() -> None:
-    """What is believed for when, what there is, what one costs and what it can save."""
-    (target,) = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2)).targets
-    assert "forecast p50 90, p90 104 requests/s at +180 s against capacity 30" in target.reason
-    assert "one costs 0.200 $/h and saves up to" in target.reason
+    """What is believed for when, what there will be, and what one instance less would save and lose."""
+    plan = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2))
+    reason = plan.targets[0].reason
+    assert "forecast p50 90, p90 104 requests/s at +180 s, capacity 30 there or coming" in reason
+    assert f"{10 * plan.counts[SMALL]} planned; one less would save 0.200 $/h and add" in reason
 
 
-def test_a_reason_counts_what_one_saves_of_this_traffic() -> None:
-    """One for a load far below its capacity saves that load, whatever else it could hold."""
-    reasons = [decided(small(), fleet({SMALL: 1}), forecast(rps)).targets[0].reason for rps in (4.0, 8.0)]
-    one, two = (float(re.search(r"saves up to ([0-9.]+) \$/h of this traffic's", reason)[1]) for reason in reasons)
-    assert two == pytest.approx(2.0 * one, rel=0.02)
+def lost_usd(of: ResolvedService, running: Fleet, rps: float) -> float:
+    (target,) = decided(of, running, forecast(rps)).targets
+    found = re.search(r"add ([0-9.]+) \$/h of (function calls|misses of the SLO) of this traffic", target.reason)
+    assert found is not None, target.reason
+    return float(found[1])
+
+
+def test_reason_counts_the_dollars_of_this_traffic() -> None:
+    """The only instance of a load far below its capacity serves that load, whatever else it could hold."""
+    low, high = (lost_usd(small(function_ms=500.0), fleet({SMALL: 1}), rps) for rps in (4.0, 8.0))
+    assert high == pytest.approx(2.0 * low, rel=0.1)
+
+
+@pytest.mark.parametrize("function_ms", [None, 500.0])
+@pytest.mark.parametrize("rps", [15.0, 90.0])
+def test_reason_weighs_more_misses_than_dollars_for_what_is_planned(function_ms: float | None, rps: float) -> None:
+    """The last instance of a steady load is worth its price, otherwise it would not be planned."""
+    assert lost_usd(small(function_ms=function_ms), Fleet(()), rps) >= 0.2
 
 
 def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:

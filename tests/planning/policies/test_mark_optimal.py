@@ -99,7 +99,7 @@ def test_burstables_are_standbys_for_spot_as_in_mark_paper() -> None:
 def test_reasons_speak_of_load_and_dollars() -> None:
     plan, _ = MarkOptimalPolicy(usual()).plan(PlanningContext(0.0, usual(), Fleet(()), forecast(18.0)), ())
     (target,) = plan.targets
-    assert "peak 18 requests/s at +300 s against capacity 0" in target.reason
+    assert "peak 18 requests/s at +300 s with capacity 0 there or coming" in target.reason
     assert "0.0061 $ per thousand in the cheapest fleet for 55 min: 0.42 $/h" in target.reason
     assert plan.solver == "dp, proven"
 

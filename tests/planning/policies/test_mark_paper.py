@@ -243,7 +243,7 @@ def test_reasons_speak_of_load_and_money() -> None:
         PlanningContext(0.0, usual(), fleet({"small/on-demand": 1}), forecast(30.0)), ()
     )[0]
     (target,) = plan.targets
-    assert "peak 30 requests/s at +300 s against capacity 10" in target.reason
+    assert "peak 30 requests/s at +300 s with capacity 10 there or coming" in target.reason
     assert "$ per thousand" in target.reason
 
 

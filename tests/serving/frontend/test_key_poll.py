@@ -135,14 +135,3 @@ def test_a_full_disk_costs_the_copy_only(file: Path, caplog: pytest.LogCaptureFi
     KeyPoll(auth, file.parent / "gone" / "keys", Parameter(NEW)).look()
     assert admitted(auth, NEW)
     assert "no copy of the keys is kept" in caplog.text
-
-
-@pytest.mark.parametrize(("mode", "said"), [(0o600, False), (0o644, False), (0o664, True), (0o666, True)])
-def test_a_file_that_others_may_change_is_said(
-    file: Path, caplog: pytest.LogCaptureFixture, mode: int, said: bool
-) -> None:
-    file.chmod(mode)
-    poll = KeyPoll(Auth(read_keys(file)), file)
-    poll.start()
-    poll.close()
-    assert ("others than its owner may change" in caplog.text) is said

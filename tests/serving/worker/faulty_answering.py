@@ -151,6 +151,16 @@ def family(calls: Sequence[Call], _: str) -> str:
     return pids.decode() + " ".join(str(one.pid) for one in KEPT)
 
 
+def sessions(calls: Sequence[Call], _: str) -> str:
+    """Process ids of a child with a session of its own, and of a daemon, whose parent has ended."""
+    own = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    KEPT.append(own)
+    shell = subprocess.run(
+        ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
+    )
+    return f"{own.pid} {shell.stdout.strip()}"
+
+
 def grow(calls: Sequence[Call], mib: str) -> int:
     """Takes so much memory and keeps it."""
     KEPT.append(b"x" * (int(mib) << 20))
@@ -179,6 +189,7 @@ ACTIONS: dict[str, Callable[[Sequence[Call], str], object]] = {
     "modules": lambda *_: " ".join(sys.modules),
     "spawn": lambda *_: subprocess.Popen(["sleep", "1000"]).pid,
     "family": family,
+    "sessions": sessions,
     "grow": grow,
     "close": lambda *_: os.closerange(3, 100),
     "away": lambda *_: os.chdir("/"),

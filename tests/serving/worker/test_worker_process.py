@@ -52,13 +52,14 @@ def test_nothing_outlives_a_bouncer_that_is_killed() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("started", ["family", "sessions"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
-def test_nothing_outlives_a_worker(end: signal.Signals | None) -> None:
-    """Killed, asked to end, or stopped by the bouncer."""
+def test_nothing_outlives_a_worker(end: signal.Signals | None, started: str) -> None:
+    """Killed, asked to end, or stopped by the bouncer: neither its group, nor what has a session of its own."""
 
     async def test() -> None:
         async with ready_pool() as one:
-            pids = [one.workers.pids()[0], *map(int, (await one.text(0, "family")).split())]
+            pids = [one.workers.pids()[0], *map(int, (await one.text(0, started)).split())]
             if end is None:
                 await one.workers.stop(30.0)
             else:

@@ -1,0 +1,44 @@
+"""Rights of files with keys or secrets: their owner may use them, and a group may read them.
+
+With the right to write a key file any user of the computer could let himself in, and with the right to read one, use
+its keys. So such a file is refused, as `ssh` refuses it. Two things excuse a mode: a folder on the way that is closed
+to others, and a mount that is read-only, as secrets have it in containers, where the mode cannot be changed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+
+_WRITES = stat.S_IWGRP | stat.S_IWOTH
+_READS = stat.S_IROTH
+_ENTERS = stat.S_IXGRP | stat.S_IXOTH
+
+
+def check_private(path: Path, *, secret: bool = True) -> None:
+    """Raise BadInput where others than its owner may change the file or, if it is `secret`, all may read it.
+
+    Raises OSError for a file that is not there.
+    """
+    mode = path.stat().st_mode
+    may = others_may(mode, secret=secret, read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY))
+    if may and _is_reached(path):
+        way_out = f"chmod 600 {path}; in a container mount it read-only"
+        raise BadInput(f"others than its owner may {may} it (mode {stat.S_IMODE(mode):04o}): {way_out}", str(path))
+
+
+def others_may(mode: int, *, secret: bool, read_only: bool) -> str:
+    """What others may do that they must not, "" for nothing; `read_only` is the mount of the file."""
+    if read_only:
+        return ""
+    if mode & _WRITES:
+        return "change"
+    return "read" if secret and mode & _READS else ""
+
+
+def _is_reached(path: Path) -> bool:
+    """Can others enter all folders on the way?"""
+    return all(folder.stat().st_mode & _ENTERS for folder in path.resolve().parents)

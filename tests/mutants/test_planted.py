@@ -1,0 +1,82 @@
+"""Faults that are planted in the source, one at a time: the tests named for each must fail.
+
+`make mutants` plants them all, in a copy. A test that passes with its fault does not test what it says.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: list[str]
+
+
+FAULTS = [Fault(**one) for one in tomllib.loads(Path(__file__).with_name("planted.toml").read_text())["fault"]]
+each = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+
+
+@each
+def test_fault_has_one_place_in_the_source(fault: Fault) -> None:
+    assert (ROOT / fault.file).read_text().count(fault.before) == 1
+    assert fault.before != fault.after
+    assert all((ROOT / name).exists() for name in fault.tests)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, with the tests of this checkout."""
+    folder = tmp_path_factory.mktemp("planted")
+    shutil.copytree(ROOT / "mark", folder / "mark", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests", "pyproject.toml", "infra", "predictors", "examples", "traces"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.mark.slow
+@each
+def test_fault_is_found_by_its_tests(fault: Fault, copy: Path) -> None:
+    file = copy / fault.file
+    sound = file.read_text()
+    file.write_text(sound.replace(fault.before, fault.after))
+    try:
+        ended = run_tests(copy, fault.tests)
+    finally:
+        file.write_text(sound)
+    assert ended.returncode == 1, (
+        ended.stdout[-2000:] + ended.stderr[-2000:]
+    )  # 1: a test failed, and not its collection
+
+
+@pytest.mark.slow
+def test_sound_copy_passes(copy: Path) -> None:
+    """Otherwise every fault would seem to be found."""
+    ended = run_tests(copy, sorted({name for fault in FAULTS for name in fault.tests}))
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+
+
+def run_tests(copy: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(copy), *(str(copy / name) for name in ("predictors", "infra"))])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", *tests],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
