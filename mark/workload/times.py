@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.workload.cells import plain_numbers
+from mark.workload.cells import plain_numbers, read_numbers
 from mark.workload.stamps import CHANGING, zone_named
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ _MONTHS = {
 
 _CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9})\d*)?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
 _ZONE = (
-    r"(?:\s?(?P<zone>Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?|\s(?P<abbreviation>[A-Z]{3,5}))?"
+    r"(?:\s?(?P<zone>Z|z|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?|UTC|GMT)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?"
+    r"|\s(?P<abbreviation>[A-Z]{3,5}))?"
 )
 _TAIL = rf"(?:(?:T|,?\s+|\s@\s|:){_CLOCK}{_ZONE})?"
 _MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
@@ -104,12 +105,16 @@ def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -
     without a zone are UTC, or of the zone that is said. Raises BadInput for dates of which day and month cannot be
     told apart, and for clocks that a zone does not have or has twice.
     """
-    numbers = _numbers(values)
     if said.form == EXCEL:
-        if numbers is None:
+        days = read_numbers(values)
+        if days is None:
             return None
-        seconds = np.round(numbers * 86_400.0, 1) - _EXCEL_S
+        seconds = np.round(days.values * 86_400.0, 1) - _EXCEL_S
+        whole = np.round(seconds)
+        if np.all(np.diff(whole[np.isfinite(whole)]) != 0.0):
+            seconds = whole  # five decimals of a day are a second
         return _localised(name, Times(seconds, "days of Excel", since_1970=True, local=True), said.zone)
+    numbers = _numbers(values)
     if numbers is not None and (found := _of_numbers(name, numbers)) is not None:
         return found
     texts = [value.strip() if isinstance(value, str) else "" if value is None else str(value) for value in values]
@@ -214,7 +219,8 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
     zone = parts["zone"]
     if zone is None:
         return text
-    if zone[0] not in "+-":
+    zone = zone.removeprefix("UTC").removeprefix("GMT")
+    if zone[:1] not in ("+", "-"):
         return text + "Z"
     return f"{text}{zone[:3]}:{zone[-2:] if len(zone) > 3 else '00'}"
 

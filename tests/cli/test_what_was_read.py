@@ -49,7 +49,7 @@ def test_a_command_says_first_what_it_read(command: str, capsys: Captured) -> No
     assert READ in json.dumps(json.loads(Path("said.json").read_text()))
 
 
-def test_a_change_for_a_pull_request_says_what_it_rests_on(capsys: Captured) -> None:
+def test_a_pull_request_says_what_was_read(capsys: Captured) -> None:
     assert main([*COMMANDS["diff"], "--markdown", "-"]) == 0
     assert READ in capsys.readouterr().out
 
