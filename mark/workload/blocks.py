@@ -170,8 +170,11 @@ class _Utf16:
 class _Unpacker(Protocol):
     """What the libraries of gzip, bzip2, xz and zstd have in common."""
 
-    eof: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, /) -> bytes: ...
 

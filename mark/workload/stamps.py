@@ -217,11 +217,11 @@ class ZoneClock:
         self._last = None
 
     def _offsets(self, quarters: Micros, fold: int) -> Micros:
-        offsets = [_offset(self._zone, quarter * _QUARTER_US, fold) for quarter in quarters.tolist()]
+        offsets = [offset_us(self._zone, quarter * _QUARTER_US, fold) for quarter in quarters.tolist()]
         return np.array(offsets, dtype=np.int64)
 
 
-def _offset(zone: ZoneInfo, local_us: int, fold: int) -> int:
+def offset_us(zone: ZoneInfo, local_us: int, fold: int) -> int:
     """How far the clock of a zone is ahead of UTC, before a change (fold 0) and after it (fold 1)."""
     shown = _NAIVE_EPOCH + timedelta(microseconds=local_us)
     return round((shown.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta()) / timedelta(microseconds=1))
@@ -267,7 +267,7 @@ def _zone_of_jump(before: int, after: int) -> str | None:
         zone = ZoneInfo(name)
 
         def change(quarter: int, zone: ZoneInfo = zone) -> int:
-            return _offset(zone, quarter * _QUARTER_US, 1) - _offset(zone, quarter * _QUARTER_US, 0)
+            return offset_us(zone, quarter * _QUARTER_US, 1) - offset_us(zone, quarter * _QUARTER_US, 0)
 
         if after < before:
             if change(before) < 0 and change(after) < 0:
@@ -296,8 +296,8 @@ class TimeFormat:
         unknown = [name for name in parts[1::2] if name not in _DIRECTIVES]
         if unknown or parts[-1].endswith("%"):
             raise BadInput(f"unknown directive %{''.join(unknown[:1])}, see strptime", "time_format", text)
-        if not {"Y", "y"} & set(parts[1::2]) or not {"H", "I"} & set(parts[1::2]):
-            raise BadInput("needs a year and an hour, such as %Y-%m-%d %H:%M:%S", "time_format", text)
+        if not {"Y", "y"} & set(parts[1::2]):
+            raise BadInput("needs a year, such as %Y-%m-%d %H:%M:%S", "time_format", text)
         pattern = "".join(_DIRECTIVES[part] if i % 2 else re.escape(part) for i, part in enumerate(parts))
         self.pattern = rf"(?<![\w]){pattern}(?![\w])".encode()
 

@@ -126,7 +126,7 @@ def _excel_days(
     They are known by fractions of a day at one step. Raises BadInput for other numbers of such a size under the name of
     a time.
     """
-    found = {}
+    found: dict[str, Times] = {}
     for place, (name, (values, _)) in enumerate(candidates.items()):
         named = bool(set(name.lower().replace("_", " ").split()) & _DATE_WORDS)
         if place and not named:
