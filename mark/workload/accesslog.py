@@ -340,6 +340,11 @@ class _Log:
             if len(utc):
                 yield utc
         tally.cut += ends_bad
+        if self.clock is not None:
+            try:
+                self.clock.end()
+            except BadInput as error:
+                raise BadInput(f"{error.where} {error.value}: {error.what}", str(file.path)) from None
 
     def _count_others(
         self, file: LogFile, line: int, block: bytes, wrong: Micros, startup: int, *, ends_bad: bool

@@ -9,6 +9,7 @@ import lzma
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -517,6 +518,23 @@ def test_a_broken_table_of_a_folder_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"time,requests\n2026-05-02T00:00:00Z,5\n" * 9)[:-9])
     with pytest.raises(BadInput, match=r"b.csv.gz: the compressed file is truncated"):
         open_trace(str(tmp_path))
+
+
+def test_an_hour_that_comes_twice_must_be_told_apart(tmp_path: Path) -> None:
+    """Its lines may be of either hour; a line that goes back tells."""
+    second_time = 1_792_890_000  # 2026-10-25 01:00 UTC, 02:00 in Berlin for the second time
+
+    def lines(begin_s: int, end_s: int) -> str:
+        berlin = ZoneInfo("Europe/Berlin")
+        stamps = [datetime.fromtimestamp(at, berlin).strftime("%d/%b/%Y %H:%M:%S") for at in range(begin_s, end_s, 5)]
+        return "".join(f'10.0.0.1 - - [{at}] "POST /predict HTTP/1.1" 200 -\n' for at in stamps)
+
+    columns = TableColumns(times=TimeForm(zone="Europe/Berlin"))
+    whole = written(tmp_path, lines(second_time - 3600, second_time + 5400), "whole.log")
+    assert open_trace(whole, columns=columns).duration_s == pytest.approx(9000.0, abs=10.0)
+    later = written(tmp_path, lines(second_time + 600, second_time + 5400), "later.log")
+    with pytest.raises(BadInput, match=r"later.log: time_zone Europe/Berlin: 2026-10-25 02:10:00 came twice there"):
+        open_trace(later, columns=columns)
 
 
 # -- truncated files ---------------------------------------------------------------------------------------------------
