@@ -23,7 +23,7 @@ def read_as_made(folder: Path, seed: int, most: int = 400) -> bool:
     try:
         trace = open_trace(str(log.path), columns=log.columns)
     except BadInput as error:
-        if TWICE in str(error):  # of a node with few requests nobody knows the hour
+        if TWICE in str(error):  # few requests do not tell the hour
             assert "zone None" not in log.what
             return False
         assert any(text in str(error) for text in REFUSALS), (log.what, str(error))  # noqa: PT017
