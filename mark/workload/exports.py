@@ -132,7 +132,10 @@ def _json(text: str, path: Path) -> Export | None:
                 return found
         lists = [value for value in whole.values() if isinstance(value, list) and value]
         inner = [rows for rows in lists if all(isinstance(row, dict) for row in rows)]
-        return _rows(inner[0] if len(inner) == 1 else [whole], path)
+        rows = inner[0] if len(inner) == 1 else [whole]
+        found = _rows(rows, path)
+        _refuse_fewer(whole, len(rows), found, path)
+        return found
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
         return _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
@@ -143,6 +146,20 @@ def _json(text: str, path: Path) -> Export | None:
 _NEXT = re.compile(
     r"_?(next|has_?more|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated)", re.IGNORECASE
 )
+
+
+_TOTAL = re.compile(r"total(?:_?(?:count|results|items|hits|rows|size))?|num_?(?:results|items)", re.IGNORECASE)
+
+
+def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, path: Path) -> None:
+    """An answer that says how many rows there are must have them all. The sum of a column may be called so, too."""
+    sums = [plain_numbers(values) for values in found.columns.values()] if found is not None else []
+    for key, value in whole.items():
+        if not (_TOTAL.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > rows):
+            continue
+        if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
+            what = f"is more than the {rows:,} rows here: fetch the other pages, too, and join their rows"
+            raise BadInput(what, f"{path} {key}", value)
 
 
 _INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch

@@ -719,6 +719,39 @@ case(
     ),
     S,
 )
+case(
+    "B10 delta of five minutes",
+    table(['"Time"', '"sum(delta(http_requests_total[5m]))"'], [(iso(i), 5 * c) for i, c in enumerate(C)]),
+    None,
+)
+case(
+    "B11 changes",
+    table(['"Time"', '"changes(process_start_time_seconds[1h])"'], [(iso(i), i % 3) for i in range(N)]),
+    None,
+)
+ITEMS = [{"time": stamp, "requests": c} for stamp, c in t2]
+case("L10 more rows than these", json.dumps({"total": 500, "items": ITEMS}), None)
+case("L11 more results than these", json.dumps({"count": 60, "total_count": 5000, "results": ITEMS}), None)
+case("L12 the sum of the rows", json.dumps({"total": S, "items": ITEMS}), S)
+case("L13 no further page", json.dumps({"has_more": False, "total": N, "data": ITEMS}), S)
+case(
+    "A9 Arabic digits",
+    table(["Time", "requests"], [(iso(i), "".join(chr(0x660 + int(d)) for d in str(c))) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "G10 a half of the day without a blank",
+    table(["Time", "requests"], [(iso(i, form="%Y-%m-%d %I:%M:%S%p"), c) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "C7 counter with a gap",
+    table(["time", "requests_total"], [(iso(i), v) for i, v in enumerate(counter()) if not 20 <= i < 25]),
+    S - C[0] - sum(C[20:26]),
+)
+case(
+    "I7 table and its copy", {"a.csv": table(["Time", "requests"], t2), "a.csv.bak": table(["Time", "requests"], t2)}, S
+)
 
 # Of several readings, or of no form that is known.
 REFUSED = frozenset(

@@ -203,11 +203,11 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     pipelines = {one.pipeline.name: one.pipeline for one in shipments if one.pipeline is not None}
     stages = [one.service.name for one in shipments if one.pipeline is not None]
     named = [one.service.name for one in shipments if one.pipeline is None] + list(pipelines)  # by clients
+    terraform = _terraform(target, gate, say)
     for one in {one.folder: one for one in shipments}.values():
         say(f"{one.folder}: sends {listed(one.files)}")
         if one.kept_back:
             say(f"{one.folder}: never sent, as logs or possible secrets: {', '.join(one.kept_back[:10])}")
-    terraform = _terraform(target, gate, say)
     account = known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
     terraform.init()

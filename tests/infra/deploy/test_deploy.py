@@ -165,18 +165,6 @@ def test_without_terraform_one_line_says_so(tmp_path: Path, monkeypatch: pytest.
         plan([shipment("inception-v3")], target, lambda _: None)
 
 
-def test_files_that_are_sent_are_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is built or asked: here Terraform is missing."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    sent = shipment(service(tmp_path / "mine"))
-    (tmp_path / "mine" / "access.log").write_text("192.0.2.1")
-    said: list[str] = []
-    with pytest.raises(BadInput, match="terraform"):
-        plan([sent], DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s"), said.append)
-    size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in sent.files.values())
-    assert said == [f"echo: sends 3 files, {size:,} bytes: echo.py, profile.csv, service.toml"]
-
-
 def test_nothing_deployed_is_nothing_to_destroy(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nothing was deployed from here"):
         destroy(DeployTarget(region="eu-west-1", state=tmp_path), lambda _: None)
