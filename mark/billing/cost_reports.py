@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mark.billing.line_items import ZERO, BillColumns, BillRow, LineItem, letters
 from mark.domain.errors import BadInput
@@ -48,23 +49,11 @@ def items(
     }
     for place, cells in rows:
         row = BillRow(columns, cells, place)
-        start_s, end_s = row.span()
-        item_type = row.text("item_type")
-        yield LineItem(
-            where=place,
-            start_s=start_s,
-            end_s=end_s,
-            product=row.text("product"),
-            usage_type=row.text("usage_type"),
-            item_type=item_type,
-            amount=row.number("amount"),
-            cost=row.dollars("cost"),
-            account=row.text("account"),
-            operation=row.text("operation"),
-            region=row.text("region"),
-            list_cost=row.number("list_cost") if item_type == "DiscountedUsage" else ZERO,
+        one = row.item()
+        yield replace(
+            one,
+            list_cost=row.number("list_cost") if one.item_type == "DiscountedUsage" else ZERO,
             is_selected=all(_has_tag(row, of_tag[key], key, value) for key, value in tags),
-            identity=row.text("identity"),
         )
 
 

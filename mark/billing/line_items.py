@@ -85,6 +85,24 @@ class BillRow:
             raise BadInput("ends before it starts", self.where("end"), self.text("end"))
         return start_s, end_s
 
+    def item(self) -> LineItem:
+        """The line item, as far as the columns of both kinds of reports say it."""
+        start_s, end_s = self.span()
+        return LineItem(
+            where=self.place,
+            start_s=start_s,
+            end_s=end_s,
+            product=self.text("product"),
+            usage_type=self.text("usage_type"),
+            item_type=self.text("item_type"),
+            amount=self.number("amount"),
+            cost=self.dollars("cost"),
+            account=self.text("account"),
+            operation=self.text("operation"),
+            region=self.text("region"),
+            identity=self.text("identity"),
+        )
+
     def dollars(self, column: str) -> Decimal:
         cost = self.number(column)
         if cost:

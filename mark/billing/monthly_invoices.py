@@ -7,6 +7,7 @@ others and are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from mark.billing.line_items import ZERO, BillColumns, BillRow, LineItem, letters
@@ -58,26 +59,15 @@ def items(
             if not row.text(column) and f"period_{column}" in columns.at:
                 row.cells = [*row.cells]
                 row.cells[columns.at[column]] = row.text(f"period_{column}")
-        start_s, end_s = row.span()
-        cost, tax = row.dollars("cost"), row.dollars("tax")
-        credit = row.dollars("total") - cost - tax if row.text("total") else row.dollars("credit")
-        product, usage_type = product_of(row.text("product")), row.text("usage_type")
-        first = _type_of(product, usage_type, row.text("described"), cost)
-        for item_type, usd in ((first, cost), ("Credit", credit), ("Tax", tax)):
-            if item_type == first or usd:
-                yield LineItem(
-                    where=place,
-                    start_s=start_s,
-                    end_s=end_s,
-                    product=product,
-                    usage_type=usage_type,
-                    item_type=item_type,
-                    amount=row.number("amount") if item_type == first else ZERO,
-                    cost=usd,
-                    account=row.text("account") or row.text("payer"),
-                    operation=row.text("operation"),
-                    is_selected=not tags,
-                )
+        one, tax = row.item(), row.dollars("tax")
+        credit = row.dollars("total") - one.cost - tax if row.text("total") else row.dollars("credit")
+        product, account = product_of(one.product), one.account or row.text("payer")
+        first = _type_of(product, one.usage_type, row.text("described"), one.cost)
+        one = replace(one, product=product, item_type=first, account=account, is_selected=not tags)
+        yield one
+        for item_type, usd in (("Credit", credit), ("Tax", tax)):
+            if usd or item_type == first:
+                yield replace(one, item_type=item_type, amount=one.amount if item_type == first else ZERO, cost=usd)
 
 
 def _type_of(product: str, usage_type: str, described: str, cost: Decimal) -> str:

@@ -45,7 +45,7 @@ def fit(args: argparse.Namespace) -> int:
     trainable = predictor if isinstance(predictor, Trainable) else None
     if not isinstance(predictor, Savable):
         raise BadInput("learns nothing that could be saved", "--predictor", args.predictor)
-    history = _history(args)
+    history, read = _history(args)
     learned_from = fingerprint(history, args.seed)
 
     def saved(state: State, kind: str = "predictor") -> Saved:
@@ -74,13 +74,17 @@ def fit(args: argparse.Namespace) -> int:
         raise BadInput(f"learned nothing ({error})", f"predictor {predictor.name}", args.trace) from error
     save(args.out, saved(state))
     Path(checkpoint_path).unlink(missing_ok=True)
+    if read:
+        print(read)
     print(f"{predictor.name} learned from {len(history)} steps of {history.step_s:g} s{how}")
     print(f"out: {args.out}", file=sys.stderr)
     return 0
 
 
-def _history(args: argparse.Namespace) -> Load:
-    """[start - train, start) in whole steps that end there, as a simulation that begins at `start` has it."""
+def _history(args: argparse.Namespace) -> tuple[Load, str]:
+    """[start - train, start) in whole steps that end there, as a simulation that begins at `start` has it; and what
+    was read.
+    """
     end_s: float | None = args.train if args.start is None else args.start
     trace = open_trace(args.trace, duration_s=end_s, seed=args.seed, **reading(args))
     if end_s is None:
@@ -91,7 +95,7 @@ def _history(args: argparse.Namespace) -> Load:
     steps = int(min(end_s, end_s if args.train is None else args.train) / trace.step_s + 1e-9)
     if steps == 0:
         raise BadInput(f"less than one step of {trace.step_s:g} s to learn from", trace.name, f"{end_s:g} s")
-    return trace.load(end_s - steps * trace.step_s, end_s)
+    return trace.load(end_s - steps * trace.step_s, end_s), trace.read
 
 
 def _checkpoint(path: str, wanted: Saved) -> State | None:

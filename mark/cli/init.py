@@ -15,8 +15,6 @@ from mark.config.new_service import new_service, new_service_of
 from mark.domain.errors import BadInput
 from mark.profiling.table import load_profiles
 from mark.reporting.check import check_file
-from mark.reporting.words import count, duration
-from mark.workload.info import trace_info
 from mark.workload.reader import open_trace
 
 
@@ -44,13 +42,13 @@ def run(args: argparse.Namespace) -> int:
     if Path(path).exists():
         raise BadInput("exists already and is left alone", "--out", path)
     text = _text(args, Path(path).parent)
-    traffic = None if args.trace is None else trace_info(open_trace(args.trace, **reading(args)))
+    traffic = None if args.trace is None else open_trace(args.trace, **reading(args))
+    if traffic is not None:
+        print(traffic.read or traffic.summary)
+        for note in traffic.notes:
+            print(f"  {note}")
     write_file(path, text, "--out")
     print(f"{path}: {check_file(path)}")
-    if traffic is not None:
-        print(f"{args.trace}: {count(traffic['requests'])} requests in {duration(traffic['duration_s'])}")
-        for note in traffic["notes"]:
-            print(f"  {note}")
     again = shlex.join([args.trace, *as_options(args)]) if traffic is not None else "TRACE"
     print(f"next: read {path}, then: mark compare {again} --service {shlex.quote(path)} --report report.html")
     return 0

@@ -52,7 +52,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         action=Listed,
         default=(),
         metavar="PATTERN",
-        help="which files of the folder; repeatable, or with commas (default: those that the model opens)",
+        help="the files to keep; repeatable, or with commas (default: those that the model opens)",
     )
     made.add_argument(
         "--no-load", dest="load", action="store_false", help="keep it untried; --files says what it needs then"

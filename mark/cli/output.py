@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+progress_clock: ContextVar[Callable[[], float]] = ContextVar("progress_clock", default=time.monotonic)
+"""The clock by which progress is shown. On one that stands still it never is."""
+
+
 @contextmanager
-def progress(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
+def progress(label: str) -> Iterator[Callable[[float], None]]:
     """Show the share done on stderr: a bar on a terminal, else a line every ten seconds."""
     if not sys.stderr.isatty():
-        lines = _Lines(clock)
+        lines = _Lines()
         yield lambda share: lines.say(f"{label}: {share:.0%}")
         return
     with _bar() as bar:
@@ -77,10 +82,10 @@ def progress(label: str, clock: Callable[[], float] = time.monotonic) -> Iterato
 class ReadingShown:
     """Shows how far the reading of a trace is, in bytes and bytes a second; a short reading is not shown."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lines = _Lines(clock)
-        self._done, self._began_s = 0, clock()
+    def __init__(self) -> None:
+        self._clock = progress_clock.get()
+        self._lines = _Lines()
+        self._done, self._began_s = 0, self._clock()
         self._shown: ExitStack | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -91,7 +96,7 @@ class ReadingShown:
         if done < self._done:  # another file
             self._end()
             self._began_s = now_s
-            self._lines = _Lines(self._clock)
+            self._lines = _Lines()
         self._done = done
         rate = done / 1e6 / max(now_s - self._began_s, 1e-3)
         of = f" of {total / 1e6:,.0f}" if total else ""
@@ -118,8 +123,8 @@ class ReadingShown:
 class CountingShown:
     """Shows how many types' late shares are counted, of how many that never were before."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lines = _Lines(clock)
+    def __init__(self) -> None:
+        self._lines = _Lines()
         self._shown: ExitStack | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
@@ -148,8 +153,9 @@ def show_counting() -> None:
 class _Lines:
     """Lines on stderr, one every ten seconds at most, the first after ten."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._last_s = clock, clock()
+    def __init__(self) -> None:
+        self._clock = progress_clock.get()
+        self._last_s = self._clock()
 
     def say(self, text: str) -> None:
         now_s = self._clock()

@@ -33,7 +33,9 @@ LEAST_CONDUCTORS, MOST_CONDUCTORS = 2, 100
 QUERIES = "queries"
 
 _KEYS = {
-    "service": {"name", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "pipeline", "profile", "lineage"},
+    "service": {
+        *("name", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "pipeline", "profile", "lineage", "files")
+    },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "max_usd_per_hour"},
     "packs": {"allow", "together"},
@@ -77,6 +79,7 @@ class PipelineConfig:
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
+    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
     conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages, where it is deployed
 
     @property
@@ -260,6 +263,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         profile_file=str(path.parent / profile) if profile else None,
         lineage_file=str(path.parent / lineage) if lineage else None,
         source=file,
+        files=tuple(service.texts("files", [])) if "files" in service.table else (),
         feedback=feedback_of(path, tables),
         conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
     )

@@ -36,7 +36,7 @@ SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 _KEYS = {
     "service": {
         "name", "model", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "batching", "routing",
-        "hedge_after_ms", "request_kb", "response_kb", "profile", "tail", "versions",
+        "hedge_after_ms", "request_kb", "response_kb", "profile", "tail", "versions", "files",
     },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "late", "max_usd_per_hour"},
@@ -118,6 +118,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         feedback=feedback_of(path, tables),
         slo_monitor=_slo_monitor(Section(path, "slo_monitor", tables.get("slo_monitor", {}))),
         versions=_versions(service.below("versions")),
+        files=tuple(service.texts("files", [])) if "files" in service.table else (),
         source=str(path),
         limits_unsaid=fleet.limits_unsaid,
     )

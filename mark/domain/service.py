@@ -126,6 +126,7 @@ class ServiceConfig:
     faults: Faults = NO_FAULTS  # that simulator and testbed play
     feedback: FeedbackSettings | None = None  # None: none is taken
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
+    files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that its models open
     source: str = ""  # the file it was read from
     stage: str = ""  # of the pipeline in that file, whose stage this is
     together: tuple[str, ...] = ()  # the stages of that pipeline, several, that are bought as this service

@@ -46,6 +46,7 @@ class Split:
     origins: range
     steps: int
     notes: tuple[str, ...] = ()
+    read: str = ""  # what was read of the whole trace, in words
 
     @property
     def start_s(self) -> float:
@@ -104,7 +105,9 @@ def split(
     load = trace.load(start_s - train * step_s, start_s + min(known, until - train) * step_s, scale)
     missing = np.full(until - len(load), np.nan)
     mean, peak = (np.concatenate([rates, missing]) for rates in (load.mean_rps, load.peak_rps))
-    return Split(trace.name, Load(load.start_s, step_s, mean, peak, load.fine), train, origins, steps, trace.notes)
+    return Split(
+        trace.name, Load(load.start_s, step_s, mean, peak, load.fine), train, origins, steps, trace.notes, trace.read
+    )
 
 
 @dataclass(slots=True)
@@ -209,6 +212,7 @@ class Backtest:
         return {
             "schema": 1,
             "trace": split.trace,
+            "read": split.read,
             "start_s": split.start_s,
             "train_s": split.train_s,
             "step_s": split.load.step_s,

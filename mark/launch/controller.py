@@ -69,7 +69,7 @@ def run_controller(options: ControllerOptions) -> int:
     services = [pinned(service, files=False) for service in site_services(options.services)]
     for service in services:
         site.service(service.name)
-    history = _history(options.history)
+    history = history_from(options.history)
     # Where the site has no function, no plan may count on one.
     services = [s if site.service(s.name).function is not None else replace(s, functions=()) for s in services]
     keepers: dict[str, PriceKeeper] = {}
@@ -170,11 +170,13 @@ def stage_histories(pipelines: Sequence[PipelineConfig], history: Load) -> dict[
     return found
 
 
-def _history(name: str | None) -> Load:
-    """By the minute, up to second 0; empty without a trace."""
+def history_from(name: str | None) -> Load:
+    """By the minute, up to second 0; empty without a trace. Says what was read."""
     if name is None:
         return Load(0.0, 60.0, np.empty(0), np.empty(0))
     trace = open_trace(name)
     if trace.step_s != 60.0:
         raise BadInput("has bins above a minute, of which no minute can be learned", "history", name)
+    if trace.read:
+        logs.say(f"history: {trace.read}")
     return history_of(trace, 0.0, trace.duration_s, 1.0)

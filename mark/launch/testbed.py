@@ -280,6 +280,7 @@ class TraceLoad:
             wall_s=wall_s,
             time_scale=self._time_scale,
             stages=self._stages,
+            read=self._trace.read,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,7 +12,7 @@ from mark.domain.errors import BadInput
 
 _FILES = ("torch", "sklearn", "onnx")
 _ELSEWHERE = ("http", "https", "registry", "version")
-MOST_BYTES = 10 * 1024**3
+_MOST_NAMED = 8
 # What is no part of a model: tools' own folders (and everything hidden), what could hold a secret, and logs, which
 # hold addresses of clients.
 _LEFT_OUT = ("__pycache__", "node_modules", "venv", "*.egg-info")
@@ -31,10 +31,6 @@ class ModelFiles:
     folder: Path
     files: dict[str, Path]
     kept_back: list[str]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.files.values())
 
     def only(self, opened: set[Path]) -> ModelFiles:
         """Those files alone that the model opens, which are not part of what is installed."""
@@ -56,18 +52,17 @@ class ModelFiles:
         return self
 
 
-def shipped_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
+def listed(files: Mapping[str, Path | bytes]) -> str:
+    """Number, size and names of files, as they are told before anything is copied or sent."""
+    size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
+    names = sorted(files)
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
+    return f"{count}, {size:,} bytes: {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
     """The files of a model's folder by their path in it, and those left out: logs, and what may hold a secret."""
-    files, kept_back = _sorted_out(folder)
-    size = sum(path.stat().st_size for path in files.values())
-    if size > MOST_BYTES:
-        raise BadInput(
-            "more than 10 GiB: give the service a folder of its own", str(folder), f"{size / 1024**3:.0f} GiB"
-        )
-    return files, kept_back
-
-
-def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
     files: dict[str, Path] = {}
     kept_back: list[str] = []
     for path, name in walk(folder, folder):
@@ -109,13 +104,17 @@ def model_files(reference: str, folder: Path, patterns: Sequence[str] = (), with
     else:
         module = kind.replace(".", "/")
         names = {f"{module}.py", f"{module}/__init__.py"}
-    found, kept_back = _sorted_out(folder)
+    found, kept_back = sorted_out(folder)
     files = {
         name: path
         for name, path in found.items()
         if (not patterns or any(fnmatch(name, pattern) for pattern in patterns))
         and (without is None or not path.absolute().is_relative_to(without.absolute()))
     }
+    for pattern in patterns:
+        if not any(fnmatch(name, pattern) for name in found):
+            raise BadInput(f"no file of {folder} that may be kept matches it", "files", pattern)
     if not names & files.keys():
-        raise BadInput(f"is not among the files of {folder}", "model", reference)
+        what = "its own file is not among them: name it, too" if patterns else f"is not among the files of {folder}"
+        raise BadInput(what, "files" if patterns else "model", reference)
     return ModelFiles(reference, folder, files, kept_back)

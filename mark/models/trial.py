@@ -1,4 +1,4 @@
-"""Load a model once in a process of its own, as a worker would, and see which files of its folder it opens.
+"""Load a model or a driver once in a process of its own, as a worker would, and see which files of its folder it opens.
 
     python -m mark.models.trial REFERENCE SEARCH REPORT
 
@@ -22,10 +22,12 @@ from pathlib import Path
 
 from mark.domain.errors import BadInput, MarkError
 from mark.models import answering
+from mark.models.driver import load_driver
 from mark.models.load import home, in_one_line, load
 
 _OPENED, _LOST = 0x20, 0x4000  # IN_OPEN, IN_Q_OVERFLOW
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind it
+DRIVER = "driver:"  # before the reference to a driver, which is imported only
 _SAY_FILES = "say by `files` which ones it needs"
 
 
@@ -132,7 +134,10 @@ def main() -> None:
     code = 0
     try:
         os.chdir(home(reference, Path(search)))
-        answering.warm_up(load(reference, Path(search)))
+        if reference.startswith(DRIVER):
+            load_driver(reference.removeprefix(DRIVER), Path(search))
+        else:
+            answering.warm_up(load(reference, Path(search)))
     except (Exception, SystemExit) as error:
         if not isinstance(error, MarkError):  # those say all in their one line
             traceback.print_exc()

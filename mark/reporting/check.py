@@ -21,7 +21,6 @@ from mark.reporting.promise_help import tail_words, window
 from mark.reporting.words import count, duration, number, percent, rate, usd
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
-from mark.workload.info import trace_info
 from mark.workload.reader import open_trace
 
 _FLEETS = (1, 2, 4, 8)  # instances of which it is said what they carry
@@ -45,9 +44,8 @@ def check_file(name: str) -> str:
     if {"model", "instance"} <= header:
         profiles = load_profiles(name)
         return "ok, a profile of " + ", ".join(f"{model} on {', '.join(types)}" for model, types in profiles.items())
-    info = trace_info(open_trace(name))
-    text = f"ok, a trace of {count(info['requests'])} requests in {duration(info['duration_s'])}"
-    return "; ".join([f"{text}, {number(info['mean_rps'])} a second", *info["notes"]])
+    trace = open_trace(name)
+    return "; ".join([f"ok, a trace of {trace.summary}", *trace.notes])
 
 
 def _service(name: str) -> str:

@@ -61,7 +61,7 @@ def commitment_json(
         "schema": 1,
         "service": result.service,
         "policy": result.policy,
-        "trace": {"name": result.trace.name, "duration_s": result.trace.duration_s},
+        "trace": {"name": result.trace.name, "duration_s": result.trace.duration_s, "read": result.trace.read},
         "bill_usd": result.bill.as_json(),
         "committed": dict(committed),
         "discounts_from": source,

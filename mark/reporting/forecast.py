@@ -11,7 +11,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
 from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import forecasters
 from mark.reporting.words import duration, milliseconds, number, percent, usd
@@ -42,7 +42,7 @@ def backtest_table(found: Backtest, dollars: Dollars | None) -> RenderableType:
         scores.add_row(text(name, "bold green" if name == _best(found) else ""), *_cells(found, name))
         rows = [score.by_horizon[h] for h in _shown_steps(found)]
         horizons.add_row(text(name), *(f"{_rate(row['crps'])} ({percent(row['coverage_90'])})" for row in rows))
-    parts: list[RenderableType] = [text(_headline(found), "bold"), scores, horizons]
+    parts: list[RenderableType] = [*what_was_read(found.split.read), text(_headline(found), "bold"), scores, horizons]
     if dollars is not None:
         bills = columns("policy", *_DOLLAR_HEADS)
         for row in _dollar_rows(dollars):
@@ -59,6 +59,7 @@ def render_backtest(found: Backtest, dollars: Dollars | None) -> str:
         kicker="mark · backtest",
         sentences=_takeaway(found) or ["How good the forecasts were"],
         facts=_headline(found),
+        read=found.split.read,
         sections=[
             section("Scores", grid([head.replace("\n", " ") for head in _HEADS], _score_rows(found)), _SCORES_LEAD),
             section("In dollars", grid(["policy", *_DOLLAR_HEADS], _dollar_rows(dollars)), _DOLLARS_LEAD)

@@ -60,7 +60,7 @@ def frontier_table(found: Frontier) -> RenderableType:
         steps.add_row(text(name), *cells)
     tables = [table, steps] if steps.row_count else [table]
     return page(
-        *what_was_read(found.any_result.trace.read if found.any_result is not None else ""),
+        *what_was_read(_read(found)),
         text(_headline(found), "bold"),
         *tables,
         *sentences(takeaways(found)),
@@ -77,6 +77,7 @@ def render_frontier(found: Frontier) -> str:
         kicker="mark · dollars against the promise",
         sentences=takeaways(found),
         facts=_headline(found),
+        read=_read(found),
         sections=[
             section("Dollars over RT_max", drawn(rt_max_figure(found)), _LEAD),
             section("Dollars over nines", drawn(nines_figure(found)), "The same points. 99 % are two nines."),
@@ -298,6 +299,10 @@ def _notes(found: Frontier) -> list[str]:
 def _common(found: Frontier, shared: SimulationResult) -> list[str]:
     every = [set(notes({"": point.result})) for point in found.points if point.result is not None]
     return [note for note in notes({"": shared}) if all(note in one for one in every)]
+
+
+def _read(found: Frontier) -> str:
+    return "" if found.any_result is None else found.any_result.trace.read
 
 
 def _headline(found: Frontier) -> str:

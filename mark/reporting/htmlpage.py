@@ -52,8 +52,18 @@ def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:
     return make_subplots(rows, columns, **options)
 
 
-def html_page(*, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str]) -> str:
-    """The whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out."""
+def read_first(read: str) -> str:
+    """The line of what was read, for the beginning of a page's facts; nothing where the trace was generated."""
+    return f"{html.escape(read)}<br>" if read else ""
+
+
+def html_page(
+    *, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str], read: str = ""
+) -> str:
+    """The whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out.
+
+    `read` says what was read of the trace that the page rests on.
+    """
     first, *more = sentences
     return "\n".join(
         [
@@ -65,7 +75,7 @@ def html_page(*, title: str, kicker: str, sentences: Sequence[str], facts: str, 
             f"</head><body><main><header><p class=kicker>{html.escape(kicker)}</p>",
             f"<h1>{html.escape(first)}</h1>",
             *(f"<p>{html.escape(sentence)}</p>" for sentence in more),
-            f"<p class=facts>{html.escape(facts)}</p></header>",
+            f"<p class=facts>{read_first(read)}{html.escape(facts)}</p></header>",
             *filter(None, sections),
             "<footer>Made by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
             "</main>",

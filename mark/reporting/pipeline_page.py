@@ -39,6 +39,7 @@ def pipeline_plan_page(planned: PlannedPipeline) -> str:
         kicker=f"mark · {planned.config.name}",
         sentences=[first, *kept],
         facts=" ".join(more),
+        read=planned.read,
         sections=[
             section("The graph", f"<div class=wide>{graph_svg(plan.pipeline, _boxes(plan))}</div>", _GRAPH_LEAD),
             section("Where the milliseconds and the dollars go", drawn(_spent_figure(plan)), _SPENT_LEAD),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mark.billing.line_items import utc
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.takeaway import kept, notes
 from mark.reporting.words import count, number, percent, usd
 
@@ -45,6 +45,7 @@ def reconcile_table(found: Reconciliation) -> RenderableType:
     table.add_row("total", "", "", _money(found.invoice.usd), _money(found.simulated_usd), _money(apart_usd))
     period = f"{utc(found.begin_s)} to {utc(found.end_s)}"
     return page(
+        *what_was_read(first.trace.read),
         text(f"{first.service} on {first.trace.name}, {count(first.trace.requests)} requests, {period}", "bold"),
         text(f"simulated: {found.policy} at the {'invoice' if found.prices == 'invoice' else 'catalogue'}'s prices"),
         table,

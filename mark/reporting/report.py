@@ -17,7 +17,7 @@ from mark.planning.policies.alternatives import KEPT, NONE
 from mark.reporting import plots
 from mark.reporting.attribution import TITLE, attribution_rows
 from mark.reporting.explain import believed_words, saved_words
-from mark.reporting.htmlpage import asset, packed, packed_plotly, page_script
+from mark.reporting.htmlpage import asset, packed, packed_plotly, page_script, read_first
 from mark.reporting.takeaway import (
     MARKETS,
     at_a_glance,
@@ -88,7 +88,7 @@ def render_report(
             f"<p class=kicker>mark · {_html(first.service)}</p>",
             f"<h1>{_html(sentences[0])}</h1>",
             *(f"<p>{_html(sentence)}</p>" for sentence in sentences[1:]),
-            f"<p class=facts>{_html(trace.read)}<br>" if trace.read else "<p class=facts>",
+            f"<p class=facts>{read_first(trace.read)}",
             f"{_html(trace.name)}: {count(trace.requests)} requests in {duration(trace.duration_s)}",
             f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
             f"{f' · prices of {_html(first.priced)}' if first.priced else ''} · seed {first.seed}</p>",

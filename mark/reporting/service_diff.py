@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.reporting.takeaway import MARKETS, kept, market_name, overflow_share
 from mark.reporting.words import dollars, duration, milliseconds, number, per_month, percent
 
@@ -40,12 +40,18 @@ def service_diff_table(diff: ServiceDiff) -> RenderableType:
     table = columns(*_HEADS)
     for name, *cells in _rows(diff):
         table.add_row(text(name), *cells)
-    return page(*sentences([_verdict(diff), *_promise(diff)]), table, *small_print([*_changed(diff), _basis(diff)]))
+    return page(
+        *what_was_read(diff.before.trace.read),
+        *sentences([_verdict(diff), *_promise(diff)]),
+        table,
+        *small_print([*_changed(diff), _basis(diff)]),
+    )
 
 
 def service_diff_markdown(diff: ServiceDiff) -> str:
     """A comment for a pull request: the verdict, a table, what was changed, and what it rests on."""
     lines = [f"### {_verdict(diff)}", ""]
+    lines += [line for read in [diff.before.trace.read] if read for line in (f"<sub>{_escaped(read)}</sub>", "")]
     lines += [line for sentence in _promise(diff) for line in (sentence, "")]
     lines += [f"| {' | '.join(_HEADS)} |", "|---|---:|---:|---:|"]
     lines += [f"| {' | '.join(row)} |" for row in _rows(diff)]

@@ -166,8 +166,9 @@ def trace_table(info: Mapping[str, Any]) -> RenderableType:
     """`mark.workload`'s facts about a trace, one a line."""
     table = columns("", "")
     for key, value in info.items():
-        table.add_row(text(key), text(_fact(value)))
-    return page(table)
+        if key != "read":
+            table.add_row(text(key), text(_fact(value)))
+    return page(*what_was_read(info["read"]), table)
 
 
 def catalogs_table(catalogs: Sequence[Catalog]) -> RenderableType:

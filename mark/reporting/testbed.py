@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mark.reporting.layout import columns, page, text
+from mark.reporting.layout import columns, page, text, what_was_read
 from mark.reporting.takeaway import MARKETS, market_name
 from mark.reporting.words import milliseconds, number, percent, usd
 
@@ -71,7 +71,8 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
         *_why(data),
     ]
     stages = [_stages(data["stages"])] if "stages" in data else []
-    return page(table, *stages, _bill(data["bill_usd"]), *map(text, notes))
+    read = what_was_read(data["trace"]["read"])
+    return page(*read, table, *stages, _bill(data["bill_usd"]), *map(text, notes))
 
 
 def _stages(stages: Sequence[Mapping[str, Any]]) -> RenderableType:

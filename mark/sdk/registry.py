@@ -9,7 +9,7 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import ProfileRow
-from mark.models.files import ModelFiles, model_files
+from mark.models.files import listed, model_files
 from mark.models.model import Model
 from mark.models.registry import ModelVersion, check_said
 from mark.models.registry_place import open_registry, place_of
@@ -53,7 +53,7 @@ def register(
     found.checked()
     if found.kept_back:
         print(f"mark: left out, as logs or possible secrets: {', '.join(found.kept_back[:10])}", file=sys.stderr)
-    print(f"mark: {_told(found)}", file=sys.stderr)
+    print(f"mark: of {found.folder.resolve()} keeps {listed(found.files)}", file=sys.stderr)
 
     def tried(folder: Path) -> None:
         if load:
@@ -66,14 +66,6 @@ def register(
     return opened.register(
         name, found.reference, found.files, profile=rows, metrics=metrics, parent=parent, alias=alias, tried=tried
     )
-
-
-def _told(found: ModelFiles) -> str:
-    """How much is kept, said before it is copied or sent."""
-    names = sorted(found.files)
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    files = "1 file" if len(names) == 1 else f"{len(names)} files"
-    return f"keeps {files} of {found.folder.resolve()}, {found.size_bytes:,} bytes: {shown}"
 
 
 def _rows_of(file: Path, names: Sequence[str]) -> tuple[str, bytes]:

@@ -39,6 +39,7 @@ class ServiceOptions(TypedDict, total=False):
     response_kb: float
     profile: str | Path
     tail: float
+    files: Sequence[str]
     versions: Mapping[str, Mapping[str, Any]]
     catalog: str | Path
     markets: Sequence[str]

@@ -20,7 +20,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import DEFAULT, BadLines
-from mark.workload.blocks import BOM, blocks, shown, watched
+from mark.workload.blocks import BOM, CUT_OFF, beginning, blocks, shown, watched
 from mark.workload.log_json import from_container, from_messages, has_messages, in_container, json_log
 from mark.workload.log_text import (
     ADDRESSES,
@@ -79,7 +79,7 @@ class LogFile:
 
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
     """The file as an access log, by its first lines; None where it is none. Raises BadInput for an unreadable file."""
-    return _recognised(path, _head(path), reading)
+    return _recognised(path, beginning(path, HEAD), reading)
 
 
 def is_log(head: bytes, reading: LogReading) -> bool:
@@ -89,7 +89,7 @@ def is_log(head: bytes, reading: LogReading) -> bool:
 
 def log_fault(path: Path) -> str | None:
     """Why a file that looks like an access log is none; None where it does not even look so."""
-    head = _head(path)
+    head = beginning(path, HEAD)
     if in_container(head):
         return "a container's log, and its lines are no access log in a known format"
     if CONNECTIONS.search(head):
@@ -111,15 +111,6 @@ def read_logs(
     log = _Log(name, files, reading, left_out)
     trace = trace_of(name, log.stream, notes=log.notes, most_kept=_MOST_KEPT)
     return replace(trace, read_as=log.read_as, began_s=float(log.origin) / 1e6)
-
-
-def _head(path: Path) -> bytes:
-    head = b""
-    for _, block in blocks(path, HEAD, nuls=lambda _: None):
-        head += block if block.strip() else b""
-        if len(head) >= HEAD:
-            break
-    return head[: head.rfind(b"\n", 0, HEAD) + 1] or head
 
 
 def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
@@ -198,6 +189,7 @@ class _Tally:
     bad: int = 0
     first_bad: _Place = _NOWHERE
     cut: int = 0  # of the bad lines, those that end a file
+    cut_files: list[Path] = field(default_factory=list)  # compressed, and ending too early
     before: int = 0  # unknown lines before the first request of a file
     notices: int = 0  # these included
     first_notice: _Place = _NOWHERE
@@ -257,6 +249,7 @@ class _Log:
         parts += [f"{others} other file{'s' if others > 1 else ''} not read"] if others else []
         left_out = tally.lines - tally.requests
         parts += [f"{left_out} of {tally.lines} lines left out"] if left_out else []
+        parts += [f"{path.name}: {CUT_OFF}" for path in tally.cut_files]
         parts += [f"{tally.filtered} requests filtered out"] if tally.filtered else []
         return ", ".join(parts)
 
@@ -308,6 +301,8 @@ class _Log:
                     self.tally.whole_seconds = not np.any(stamps % _SECOND_US)
             before += size
         self.tally.check(self.reading.bad_lines)
+        if self.tally.cut_files:
+            self.reading.bad_lines.check_cut(self.tally.cut_files[0], len(self.files))
         if keep is not None and not ordered.count:
             first = f"the first of {self.tally.filtered} in {self.name} has {self.tally.first_filtered!r}"
             raise BadInput(f"no lines match; {first}", "log_filter", keep.text)
@@ -321,7 +316,7 @@ class _Log:
         if self.clock is not None:
             self.clock.begin()
         begun = ends_bad = False
-        for line, raw in blocks(file.path, nuls=tally.saw_nuls, told=told):
+        for line, raw in blocks(file.path, nuls=tally.saw_nuls, cut=tally.cut_files.append, told=told):
             # Files that were joined may each have begun with a byte-order mark.
             block = raw.replace(b"\n" + BOM, b"\n") if BOM in raw else raw
             block = block if file.unwrap is None else file.unwrap(block)
@@ -345,6 +340,11 @@ class _Log:
             if len(utc):
                 yield utc
         tally.cut += ends_bad
+        if self.clock is not None:
+            try:
+                self.clock.end()
+            except BadInput as error:
+                raise BadInput(f"{error.where} {error.value}: {error.what}", str(file.path)) from None
 
     def _count_others(
         self, file: LogFile, line: int, block: bytes, wrong: Micros, startup: int, *, ends_bad: bool

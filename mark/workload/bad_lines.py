@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from mark.domain.errors import BadInput
+from mark.workload.blocks import CUT_OFF
 
 _WRITTEN = re.compile(r"(\d+)|(\d+(?:\.\d+)?)\s?%")
 
@@ -43,6 +45,16 @@ class BadLines:
             enough = f"{math.ceil(1000.0 * bad / lines) / 10.0:g}%" if lines and bad > 20 else str(bad)
             rest = f", `skip_bad_lines` {enough} leaves such lines out"
             raise BadInput(f"{bad:,} of {lines:,} lines cannot be read, the first is {first}{rest}", where)
+
+    def check_cut(self, path: Path, files: int) -> None:
+        """Raise BadInput for a compressed file that ends too early beside others, unless a limit was said.
+
+        A lone file lost what came after its end, and its trace ends there. One among others lost requests between
+        theirs, and their number is not known.
+        """
+        if files > 1 and self == DEFAULT:
+            what = f"{CUT_OFF}, so that requests are missing among those of the other files"
+            raise BadInput(f"{what}: `skip_bad_lines` 2% reads what is there", str(path))
 
     def __str__(self) -> str:
         return f"{self.share * 100.0:g}%" if self.most is None else str(self.most)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import gzip
 import io
 import lzma
 import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Protocol, cast
 
 import zstandard
 
@@ -29,6 +28,7 @@ _XZ = b"\xfd7zXZ\0"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+CUT_OFF = "the compressed file is truncated"
 _NULS = re.compile(rb"\0+")
 _CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32), 127])
 _MOST_CONTROLS = 0.01  # of the bytes of a text
@@ -51,8 +51,30 @@ def is_folder(path: Path) -> bool:
     return stat.S_ISDIR(mode)
 
 
+def beginning(path: Path, size: int) -> bytes:
+    """The first lines of a file, about `size` bytes of them, whatever stands behind them. Raises BadInput."""
+    head = b""
+    cut: list[Path] = []
+    try:
+        for _, block in blocks(path, size, nuls=_ignored, cut=cut.append):
+            head += block if block.strip() else b""
+            if len(head) >= size:
+                break
+    except BadInput:
+        if not head:
+            raise
+    if cut and not head:
+        raise BadInput(CUT_OFF, str(path))
+    return head[: head.rfind(b"\n", 0, size) + 1] or head
+
+
 def blocks(
-    path: Path, size: int = _BLOCK, *, nuls: Callable[[int], None] | None = None, told: Told | None = None
+    path: Path,
+    size: int = _BLOCK,
+    *,
+    nuls: Callable[[int], None] | None = None,
+    cut: Callable[[Path], None] | None = None,
+    told: Told | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines each ended by a line feed) in blocks of about `size` bytes.
 
@@ -61,7 +83,8 @@ def blocks(
     is gzip, bzip2, xz or zstd.
 
     With `nuls` a run of NUL bytes in a text ends a line, and `nuls` is told its length: logrotate's `copytruncate` and
-    a crash leave such runs. Without it they are binary data.
+    a crash leave such runs. Without it they are binary data. With `cut` a compressed file may end anywhere, as one does
+    that is still written or was copied in part: `cut` is told its path, and the line that it ends within is left out.
     """
     line = 1
     rest = b""
@@ -91,14 +114,21 @@ def blocks(
                 if block:
                     yield line, _unix(block)
                     line += block.count(b"\n")
-    except EOFError as error:
-        raise BadInput("the compressed file is truncated", str(path)) from error
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+            if isinstance(stream, _Packed) and stream.cut:
+                if cut is None:
+                    raise BadInput(CUT_OFF, str(path))
+                cut(path)
+                rest = b""
+    except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         raise BadInput("the compressed file is corrupt", str(path), str(error)) from error
     except OSError as error:
         raise BadInput("cannot be read", str(path), error.strerror or str(error)) from error
     if rest:
         yield line, _unix(rest + b"\n")
+
+
+def _ignored(_: int) -> None:
+    """NUL bytes, of which the reader of the whole file tells."""
 
 
 def is_text(data: bytes) -> bool:
@@ -112,19 +142,18 @@ def is_packed(head: bytes) -> bool:
     return head.startswith((_GZIP, _BZIP2, _XZ, _ZSTD))
 
 
-def _unpacked(raw: io.BufferedReader) -> IO[bytes]:
+def _unpacked(raw: io.BufferedReader) -> _Stream:
     magic = raw.peek(6)
-    if magic.startswith(_GZIP):
-        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-    if magic.startswith(_BZIP2):
-        return bz2.open(raw)
-    if magic.startswith(_XZ):
-        return lzma.open(raw)
-    if magic.startswith(_ZSTD):
-        return cast(IO[bytes], io.BufferedReader(_Zstd(raw)))
+    for begins, unpacker in _UNPACKERS.items():
+        if magic.startswith(begins):
+            return _Packed(raw, unpacker)
     if magic.startswith(_UTF16):
-        return cast(IO[bytes], _Utf16(raw))
+        return _Utf16(raw)
     return raw
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class _Utf16:
@@ -138,32 +167,56 @@ class _Utf16:
         return self._decoder.decode(data, final=not data).encode("utf-8", "replace")
 
 
-class _Zstd(io.RawIOBase):
-    """What frames of zstd hold. The library's own reader takes a truncated file for a short one."""
+class _Unpacker(Protocol):
+    """What the libraries of gzip, bzip2, xz and zstd have in common."""
 
-    def __init__(self, raw: io.BufferedReader) -> None:
-        self._raw = raw
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._packed, self._text = b"", b""
+    @property
+    def eof(self) -> bool: ...
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def unused_data(self) -> bytes: ...
 
-    def readinto(self, buffer: Any) -> int:
-        while not self._text:
-            if self._frame.eof:
-                self._packed = self._frame.unused_data or self._raw.read(_PACKED)
-                if not self._packed:
-                    return 0
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-            elif not (packed := self._raw.read(_PACKED)):
-                raise EOFError
-            else:
-                self._packed = packed
-            self._text = self._frame.decompress(self._packed)
-        size = min(len(buffer), len(self._text))
-        buffer[:size], self._text = self._text[:size], self._text[size:]
-        return size
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+_UNPACKERS: Mapping[bytes, Callable[[], _Unpacker]] = {
+    _GZIP: lambda: cast(_Unpacker, zlib.decompressobj(16 + zlib.MAX_WBITS)),
+    _BZIP2: bz2.BZ2Decompressor,
+    _XZ: lzma.LZMADecompressor,
+    _ZSTD: lambda: cast(_Unpacker, zstandard.ZstdDecompressor().decompressobj()),
+}
+
+
+class _Packed:
+    """What the parts of a compressed file hold, one after the other. `cut`: the file ends within a part.
+
+    The libraries' own files lose what stands before the cut.
+    """
+
+    def __init__(self, raw: IO[bytes], unpacker: Callable[[], _Unpacker]) -> None:
+        self._raw, self._unpacker = raw, unpacker
+        self._part = unpacker()
+        self._rest = b""
+        self.cut = False
+
+    def read(self, size: int) -> bytes:
+        pieces, length = [self._rest], len(self._rest)
+        while length < size and (packed := self._next()):
+            if self._part.eof:
+                self._part = self._unpacker()
+            text = self._part.decompress(packed)
+            pieces.append(text)
+            length += len(text)
+        text = b"".join(pieces)
+        text, self._rest = text[:size], text[size:]
+        return text
+
+    def _next(self) -> bytes:
+        if self._part.eof:  # gzip may be padded behind a part
+            return self._part.unused_data.lstrip(b"\0") or self._raw.read(_PACKED).lstrip(b"\0")
+        packed = self._raw.read(_PACKED)
+        self.cut = not packed
+        return packed
 
 
 def shown(line: bytes) -> str:

@@ -20,7 +20,7 @@ _MISSING = frozenset(
         *("", "-", "--", "\u2013", "\u2014", ".", "?", "null", "(null)", "none", "nil", "nan", "nat"),
         *("na", "n/a", "#n/a"),
         *("<na>", "undefined", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "\\n"),
-        *("no data", "missing"),
+        *("no data", "missing", "#div/0!", "#value!", "#ref!", "#name?", "#null!", "#num!"),
     ]
 )
 _SPACES = " '\u2019\u00a0\u202f\u2009"

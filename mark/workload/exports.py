@@ -1,7 +1,8 @@
 """Files of other tools as named columns: delimited text, JSON lines and documents, Parquet.
 
 What the columns mean is none of this module's business (see `tables`). Formats: Prometheus, HTTP API, range
-queries; CloudWatch, GetMetricStatistics and GetMetricData; Datadog, "Query timeseries data"; k6, "CSV output".
+queries; CloudWatch, GetMetricStatistics, GetMetricData and GetQueryResults; Datadog, "Query timeseries data";
+Elasticsearch, date histogram aggregations; k6, "CSV output" and "JSON output"; Locust, "--csv-full-history".
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ _DELIMITERS = (";", "\t", "|", ",")
 _PEEK_LINES = 20
 _SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 # The line below psql's header, the border of MySQL's tables, and the number of rows below them.
-_FRAME = re.compile(r"[-+|=: ]*-[-+|=: ]*|\(\d[\d,. ]* \w+\)")
+_FRAME = re.compile(
+    r"[-+|=: ]*-[-+|=: ]*|\(\d[\d,. ]* \w+\)|\d[\d,. ]* rows?\b(?: in set| selected| returned)?[^,;\t|]*"
+)
 
 Columns = Mapping[str, Sequence[object]]
 
@@ -51,19 +54,19 @@ class Export:
     lines: Sequence[int] | None = None
     bad: Sequence[tuple[int, str]] = ()
     skipped: Sequence[str] = ()
+    cut: bool = False  # is it compressed, and ends too early?
 
 
 def read_export(path: Path) -> Export | None:
     """The columns of a file; None where it has no form that is known. Raises BadInput for what breaks its own form."""
     if is_parquet(path):
         return _parquet(path)
-    text = _text(path).strip("\n")
+    cut: list[Path] = []
+    text = _text(path, cut.append).strip("\n")
     if not text.strip():
         raise BadInput("the file is empty", str(path))
-    first = text.lstrip()[:1]
-    if first in ("{", "["):
-        return _json(text, path)
-    return _delimited(text, path)
+    found = _json(text, path) if text.lstrip()[:1] in ("{", "[") else _delimited(text, path)
+    return replace(found, cut=True) if found is not None and cut else found
 
 
 def is_parquet(path: Path) -> bool:
@@ -74,9 +77,9 @@ def is_parquet(path: Path) -> bool:
         return False  # what reads it says why
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, cut: Callable[[Path], None]) -> str:
     parts, size = [], 0
-    for _, block in blocks(path):
+    for _, block in blocks(path, cut=cut):
         size += len(block)
         if size > MOST_BYTES:
             raise BadInput("more than 2 GiB; files with the header t_seconds,count are streamed", str(path))
@@ -124,12 +127,15 @@ def _json(text: str, path: Path) -> Export | None:
         return _json_lines(text, path)
     if isinstance(whole, dict):
         _refuse_part(whole, path)
-        for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _datadog):
+        for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram):
             if (found := read(whole, path)) is not None:
                 return found
         lists = [value for value in whole.values() if isinstance(value, list) and value]
         inner = [rows for rows in lists if all(isinstance(row, dict) for row in rows)]
-        return _rows(inner[0] if len(inner) == 1 else [whole], path)
+        rows = inner[0] if len(inner) == 1 else [whole]
+        found = _rows(rows, path)
+        _refuse_fewer(whole, len(rows), found, path)
+        return found
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
         return _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
@@ -142,6 +148,24 @@ _NEXT = re.compile(
 )
 
 
+_TOTAL = re.compile(r"total(?:_?(?:count|results|items|hits|rows|size))?|num_?(?:results|items)", re.IGNORECASE)
+
+
+def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, path: Path) -> None:
+    """An answer that says how many rows there are must have them all. The sum of a column may be called so, too."""
+    sums = [plain_numbers(values) for values in found.columns.values()] if found is not None else []
+    for key, value in whole.items():
+        if not (_TOTAL.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > rows):
+            continue
+        if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
+            what = f"is more than the {rows:,} rows here: fetch the other pages, too, and join their rows"
+            raise BadInput(what, f"{path} {key}", value)
+
+
+_INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch
+_PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out", re.IGNORECASE)
+
+
 def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
     """An answer in pages says that more follows; its first page alone would be too few requests."""
     nested = [value for value in whole.values() if isinstance(value, dict)]
@@ -150,6 +174,17 @@ def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
             if _NEXT.fullmatch(key) and value not in (None, "", False, [], {}):
                 what = "is one page of several: fetch the other pages, too, and join their rows"
                 raise BadInput(what, f"{path} {key}", shown(str(value).encode()[:60]))
+        if any(answer.get(key) is True for key in _INCOMPLETE):
+            key = next(key for key in _INCOMPLETE if answer.get(key) is True)
+            raise BadInput("the answer is not complete: ask again, or for a shorter time", f"{path} {key}", "true")
+    shards = whole.get("_shards")
+    if isinstance(shards, dict) and shards.get("failed"):
+        raise BadInput("not all shards of Elasticsearch answered", f"{path} _shards.failed", shards["failed"])
+    for warning in said if isinstance(said := whole.get("warnings"), list) else ():
+        if _PARTIAL.search(str(warning)):
+            raise BadInput("the answer is not complete", f"{path} warnings", shown(str(warning).encode()[:80]))
+    if whole.get("status") in ("Scheduled", "Running") and "results" in whole:
+        raise BadInput("the query of CloudWatch Logs Insights still ran", f"{path} status", whole["status"])
     results = whole.get("MetricDataResults")
     for result in results if isinstance(results, list) else ():
         if isinstance(result, dict) and str(result.get("StatusCode", "Complete")) != "Complete":
@@ -171,7 +206,15 @@ def _json_lines(text: str, path: Path) -> Export | None:
                 return None
             raise BadInput("no JSON object", f"{path} line {number}", shown(line.encode()))
         rows.append(row)
+    if all({"metric", "type", "data"} <= row.keys() for row in rows):
+        return _k6(rows, path)
     return _rows(rows, path)
+
+
+def _k6(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
+    """k6's JSON output: declarations of metrics, and their points."""
+    points = [(row["metric"], row["data"]) for row in rows if row["type"] == "Point"]
+    return _rows([{"metric": name, **data} for name, data in points if isinstance(data, dict)], path)
 
 
 def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
@@ -279,6 +322,31 @@ def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
         pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
         series.append((str(one.get("Label", one.get("Id", UNNAMED))), pairs, None))
     return _several(series, "CloudWatch metric data", path)
+
+
+def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
+    """Rows of CloudWatch Logs Insights: each a list of fields and their values."""
+    results = whole.get("results")
+    if not isinstance(results, list) or not results or not all(isinstance(row, list) for row in results):
+        return None
+    cells = [_objects(row, "CloudWatch Logs Insights", path) for row in results]
+    return _rows([{str(cell.get("field")): cell.get("value") for cell in row} for row in cells], path)
+
+
+def _histogram(whole: Mapping[str, object], path: Path) -> Export | None:
+    """A `date_histogram` of Elasticsearch, the only aggregation and not divided further."""
+    found = whole.get("aggregations")
+    if not isinstance(found, dict) or len(found) != 1:
+        return None
+    only = next(iter(found.values()))
+    buckets = only.get("buckets") if isinstance(only, dict) else None
+    if not isinstance(buckets, list) or not buckets:
+        return None
+    rows = _objects(buckets, "Elasticsearch", path)
+    if any(isinstance(value, dict) for row in rows for value in row.values()):
+        raise BadInput("buckets within buckets: ask for one date_histogram", str(path))
+    pairs = [(row.get("key"), row.get("doc_count")) for row in rows]
+    return _pairs(pairs, "Elasticsearch date_histogram", "doc_count", path)
 
 
 def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -11,6 +12,7 @@ from mark.domain.errors import BadInput
 from mark.workload.blocks import blocks
 
 _WILD = frozenset("*?[")
+_COPIED = re.compile(r"[ ._-]*(?:\b(?:copy|kopie|bak|old|orig|backup|save)\b|\(\d+\)|~)", re.IGNORECASE)
 _PACKED = frozenset((".gz", ".bz2", ".xz", ".zst"))
 
 LeftOut = tuple[str, str]
@@ -57,36 +59,51 @@ def below(folder: Path) -> tuple[list[Path], list[LeftOut]]:
 
 
 def _once(found: list[Path], left_out: list[LeftOut], none: str, where: str) -> tuple[list[Path], list[LeftOut]]:
-    """Without a second name of a file, and without the packed copy of one: `access.log.1` and `access.log.1.gz`."""
+    """Without a second name of a file, and without a copy of one: `access.log.1` and `access.log.1.gz`, or `access.log`
+    and `access.log.bak`, where one holds the same as the other, or as its beginning.
+    """
     found = list(dict.fromkeys(found))
-    names = set(found)
-    # A link comes after the file that it leads to.
-    found.sort(key=lambda path: (path.is_symlink(), path))
+    # A link comes after the file that it leads to, and a copy after its original.
+    found.sort(key=lambda path: (path.is_symlink(), path.suffix in _PACKED, len(path.name), path))
+    originals: dict[Path, list[Path]] = {}
     seen: dict[tuple[int, int], Path] = {}
     kept = []
     for path in found:
-        plain = path.with_suffix("")
+        alike = originals.setdefault(path.with_name(_original(path.name)), [])
         status = path.stat()
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first is not path:
             left_out.append((path.name, f"another name of {first.name}"))
-        elif path.suffix in _PACKED and plain in names and _same(path, plain):
-            left_out.append((path.name, f"the same as {plain.name}"))
+        elif (original := next((one for one in alike if _begins(path, one)), None)) is not None:
+            left_out.append((path.name, f"the same as {original.name}"))
         else:
             kept.append(path)
+            alike.append(path)
     if not kept:
         raise BadInput(none, where)
-    return kept, left_out
+    return sorted(kept, key=lambda path: (path.is_symlink(), path)), left_out
 
 
-def _same(one: Path, other: Path) -> bool:
-    """Do both hold the same bytes, once unpacked?"""
+def _original(name: str) -> str:
+    """The name without what packing and copying add."""
+    for suffix in _PACKED:
+        name = name.removesuffix(suffix)
+    return _COPIED.sub("", name)
+
+
+def _begins(copy: Path, original: Path) -> bool:
+    """Does the original begin with all that the copy holds, once they are unpacked?"""
     try:
-        pairs = zip_longest(_pieces(one), _pieces(other))
-        return all(first == second for first, second in pairs)
+        pieces = zip_longest(_pieces(copy), _pieces(original), fillvalue=b"")
+        ended = False
+        for first, second in pieces:
+            if (ended and first) or not second.startswith(first):
+                return False
+            ended = ended or len(first) < len(second)
     except BadInput:
         return False  # reading them says why
+    return True
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    return (block for _, block in blocks(path, nuls=lambda _: None))
+    return (block for _, block in blocks(path, nuls=lambda _: None, cut=lambda _: None))

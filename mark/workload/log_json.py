@@ -56,7 +56,8 @@ _COUNTS = frozenset(
 _OF_COUNTS = _COUNTS | {"request", "http", "num", "number", "n", "of", "doc", "docs", "per", "second", "minute", "all"}
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SIGNS = re.compile(r"[^a-z0-9]")
-_SAME_US = 1_000_000
+_SECOND_US = 1_000_000
+_SAME_US = _SECOND_US  # how far apart two times of one moment may be
 _DAY = re.compile(rb"\d{4}-\d\d-\d\d")
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 
@@ -274,7 +275,8 @@ def _time_field(
     if apart or any(np.median(np.abs(s.micros - first.micros)) > _SAME_US for s in others):
         names_of = ", ".join(".".join(paths[0]) for paths in zoned)
         raise BadInput("several fields hold times, choose one with `time_column`", "this JSON log", names_of)
-    finest = max(zoned, key=lambda paths: len(np.unique(zoned[paths].micros)))
+    # Times that a whole second keeps apart are as many without their fractions.
+    finest = max(zoned, key=lambda p: (len(np.unique(zoned[p].micros)), np.count_nonzero(zoned[p].micros % _SECOND_US)))
     return finest, zoned[finest].micros
 
 

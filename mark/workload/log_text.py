@@ -241,7 +241,22 @@ LOGFMT = TextLog(
         "status": rb'.*?\bstatus="?(\d{3})',
     },
 )
-FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER, LINES_EPOCH, LOGFMT)
+# ltsv.org, "Labels for Web server's Log"; label:value, tabs in between, in any order.
+_LABELS = (
+    *("host", "user", "ident", "req", "method", "uri", "protocol", "status", "size", "reqsize", "referer", "ua"),
+    *("vhost", "forwardedfor", "forwardedproto", "upstream_addr", "cache", "path", "request", "server", "scheme"),
+)
+LTSV = TextLog(
+    "LTSV log",
+    re.compile(
+        rb"^(?=(?:[^\n]*\t)?(?:status:\d{3}|req(?:uest)?:\"?[A-Z]|method:[A-Z]))(?:[^\n]*\t)?"
+        rb"(?:time(?:_local|_iso8601|stamp)?|datetime|ts):\[?((?:"
+        + ISO + rb")|(?:" + WEB + rb")|\d{10}(?:\.\d{1,6})?|\d{13})\]?(?=\t|\r?$)",
+        re.MULTILINE,
+    ),
+    {label: rb"(?:.*\t)?" + label.encode() + rb":([^\t]*+)" for label in _LABELS},
+)  # fmt: skip
+FORMATS: tuple[TextLog, ...] = (ALB, CLASSIC, HAPROXY, COMMON, LINES, LINES_AFTER, LINES_EPOCH, LOGFMT, LTSV)
 CONNECTIONS = re.compile(rb'"- - - ?"')  # of TCP, in the logs of a balancer or of Envoy
 UNTIMED = re.compile(rb"^[^\n]*" + _REQUEST + _STATUS, re.MULTILINE)
 

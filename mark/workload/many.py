@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from mark.workload.times import as_times
 from mark.workload.trace import Trace
 
 _PEEK_ROWS = 50
+_LEAST_TWIN = 4096  # bytes: shorter files may hold a header only
 _NO_TEXT = ("binary data", "a line longer")
 # What rotation and compression add to a name.
 _ROTATED = re.compile(r"(?:[.-]?\d[\d.T_-]*|\.(?:gz|bz2|xz|zst))+$")
@@ -59,6 +61,7 @@ def read_many(
     if logs:
         if not mixed:
             _refuse_two_formats(logs)
+            _refuse_twins([log.path for log in logs])
         _refuse_namesake(logs, others)
         left_out += [(path.name, "no access log") for path in others]
         return read_logs(name, logs, reading, left_out)
@@ -74,6 +77,18 @@ def _refuse_two_formats(logs: Sequence[LogFile]) -> None:
             what = f"logs of two formats may hold the same requests, name those to read by a pattern: {first.path.name}"
             found = f"{first.lines.name}, {log.path.name}: {log.lines.name}"
             raise BadInput(what, str(first.path.parent), found)
+
+
+def _refuse_twins(files: Sequence[Path]) -> None:
+    """Refuse files of the same bytes: a copy counts each request twice, and two nodes may write the same lines."""
+    by_size: dict[int, list[Path]] = {}
+    for path in files:
+        alike = by_size.setdefault(path.stat().st_size, [])
+        twin = next((one for one in alike if filecmp.cmp(one, path, shallow=False)), None)
+        if twin is not None and path.stat().st_size >= _LEAST_TWIN:
+            what = f"holds the same bytes as {twin.name}: a copy, or another node? Name those to read by a pattern"
+            raise BadInput(what, str(path))
+        alike.append(path)
 
 
 def _refuse_namesake(logs: Sequence[LogFile], others: Sequence[Path]) -> None:
@@ -124,6 +139,9 @@ def _tables(
         if list(export.columns) != list(first.columns) or export.form != first.form:
             what = f"tables of different columns, name those to read by a pattern: {first_path.name} and {path.name}"
             raise BadInput(what, name)
+    for path, export in exports:
+        if export.cut:
+            bad_lines.check_cut(path, len(exports))
     if len(exports) > 1 and "t_seconds" in first.columns:
         raise BadInput("files with t_seconds count from their own start, so they cannot be joined", name)
     where = str(first_path) if len(exports) == 1 else f"{name}, {len(exports)} files one below the other"
@@ -151,7 +169,9 @@ def _joined(exports: Sequence[Export]) -> Export:
         bad += [(before + line, what) for line, what in export.bad]
         before = max([*lines[-1:], *(line for line, _ in bad[-1:])])
     skipped = [what for export in exports for what in export.skipped]
-    return replace(first, columns=columns, lines=lines if first.lines else None, bad=bad, skipped=skipped)
+    lines_of_all = lines if first.lines else None
+    cut = any(export.cut for export in exports)
+    return replace(first, columns=columns, lines=lines_of_all, bad=bad, skipped=skipped, cut=cut)
 
 
 def _has_times(export: Export) -> bool:

@@ -101,6 +101,7 @@ _OTHER_CALLS = re.compile(
     r"\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)\s*\(",
     re.IGNORECASE,
 )
+_WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query's function of a window of time
 _METRIC = re.compile(r"([a-zA-Z_:][\w:.]*)\s*(?:\{[^}]*\})?\s*\[\s*([^\]:]+)[^\]]*\]")
 _WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -116,6 +117,8 @@ def meaning_of(name: str) -> Meaning:
         return _of_query(name, call[1].lower())
     bare = _BRACES.sub("", name)
     low = bare.lower()
+    if _WINDOWED.search(name) and not _OTHER_CALLS.search(low):
+        return Meaning(Kind.UNCLEAR)  # delta, deriv, changes, ...
     per = _PER.search(low)
     # The unit of time of `requests per minute` is neither a measure nor a minimum.
     words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}

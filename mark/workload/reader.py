@@ -8,10 +8,10 @@ from pathlib import Path
 from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
-from mark.workload.accesslog import LogReading, is_log, log_fault, log_file, read_logs
+from mark.workload.accesslog import HEAD, LogReading, is_log, log_fault, log_file, read_logs
 from mark.workload.arrivals import read_arrivals
 from mark.workload.bad_lines import DEFAULT, BadLines
-from mark.workload.blocks import blocks, is_folder, shown
+from mark.workload.blocks import beginning, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
 from mark.workload.exports import is_parquet
 from mark.workload.files import below, is_pattern, matching
@@ -85,10 +85,10 @@ def _read_pipe(spec: str, path: Path, how: LogReading, columns: TableColumns, ga
 def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) -> Trace:
     if is_parquet(path) or columns.asks_for_table:
         return _table(path, columns, gaps, how)
-    block = next((block for _, block in blocks(path, 1 << 16, nuls=lambda _: None)), None)
-    if block is None or not block.strip():
+    head = beginning(path, HEAD)
+    if not head.strip():
         raise BadInput("the file is empty", str(path))
-    header = shown(block.split(b"\n", 1)[0]).strip()
+    header = shown(head.split(b"\n", 1)[0]).strip()
     named = tuple(column.strip() for column in header.split(","))
     if named[0] == "t_seconds" and (how.log_filter is not None or columns.said):
         return _table(path, columns, gaps, how)

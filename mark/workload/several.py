@@ -21,6 +21,7 @@ _LABELS = frozenset(
 )
 _MOST = 1000
 K6 = "http_reqs"
+AGGREGATED = "Aggregated"  # the sum of the others in Locust's history
 
 
 def series_of(columns: Mapping[str, Sequence[object]], seconds: FloatArray) -> list[str] | None:
@@ -53,6 +54,8 @@ def chosen_series(names: Sequence[str], asked: str | None, where: str) -> list[s
         return [asked]
     if K6 in known:
         return [K6]
+    if (rows := [name for name in known if name.split(", ")[-1] == AGGREGATED]) and len(rows) == 1:
+        return rows
     kinds = {name: meaning_of(name).kind for name in known}
     requests = [name for name, kind in kinds.items() if kind is Kind.REQUESTS]
     others = {kind for kind in kinds.values() if kind is not Kind.REQUESTS}

@@ -191,6 +191,10 @@ class ZoneClock:
     def __init__(self, zone: str) -> None:
         self._zone, self._name = zone_named(zone), zone
         self._last: int | None = None
+        # Of lines in such an hour, one behind the other: the first time, and whether the clock was set back.
+        self._unclear: int | None = None
+        self._set_back = False
+        self._in_hour = False  # was the last line in one?
         self.twice = 0  # lines within hours that the clock showed twice
 
     def utc(self, local: Micros) -> Micros:
@@ -204,24 +208,38 @@ class ZoneClock:
         utc = local - first
         unclear = np.flatnonzero(first != second)
         self.twice += len(unclear)
+        last = -1 if self._in_hour else None
         for i in unclear.tolist():
+            if last is None or np.any(np.abs(local[last + 1 : i] - local[i]) > _JUMBLED_US):
+                self.end()
+                self._unclear, self._set_back = int(local[i]), False
+            last = i
             before = int(utc[i - 1]) if i else self._last
             if before is not None and utc[i] < before - _JUMBLED_US:
                 utc[i] = local[i] - second[i]
+                self._set_back = True
         if len(utc):
             self._last = int(utc[-1])
+            self._in_hour = bool(len(unclear) and unclear[-1] == len(utc) - 1)
         return np.asarray(utc, dtype=np.int64)
 
     def begin(self) -> None:
         """Another file: its first line has no line before."""
-        self._last = None
+        self._last, self._unclear, self._in_hour = None, None, False
+
+    def end(self) -> None:
+        """Of a file. Raise BadInput where times may be of either hour: no line shows that the clock was set back."""
+        if self._unclear is not None and not self._set_back:
+            shown = (_NAIVE_EPOCH + timedelta(microseconds=self._unclear)).isoformat(" ")
+            what = f"{shown} came twice there, and no line goes back: log times with their offset from UTC"
+            raise BadInput(what, "time_zone", self._name)
 
     def _offsets(self, quarters: Micros, fold: int) -> Micros:
-        offsets = [_offset(self._zone, quarter * _QUARTER_US, fold) for quarter in quarters.tolist()]
+        offsets = [offset_us(self._zone, quarter * _QUARTER_US, fold) for quarter in quarters.tolist()]
         return np.array(offsets, dtype=np.int64)
 
 
-def _offset(zone: ZoneInfo, local_us: int, fold: int) -> int:
+def offset_us(zone: ZoneInfo, local_us: int, fold: int) -> int:
     """How far the clock of a zone is ahead of UTC, before a change (fold 0) and after it (fold 1)."""
     shown = _NAIVE_EPOCH + timedelta(microseconds=local_us)
     return round((shown.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta()) / timedelta(microseconds=1))
@@ -267,7 +285,7 @@ def _zone_of_jump(before: int, after: int) -> str | None:
         zone = ZoneInfo(name)
 
         def change(quarter: int, zone: ZoneInfo = zone) -> int:
-            return _offset(zone, quarter * _QUARTER_US, 1) - _offset(zone, quarter * _QUARTER_US, 0)
+            return offset_us(zone, quarter * _QUARTER_US, 1) - offset_us(zone, quarter * _QUARTER_US, 0)
 
         if after < before:
             if change(before) < 0 and change(after) < 0:
@@ -296,8 +314,8 @@ class TimeFormat:
         unknown = [name for name in parts[1::2] if name not in _DIRECTIVES]
         if unknown or parts[-1].endswith("%"):
             raise BadInput(f"unknown directive %{''.join(unknown[:1])}, see strptime", "time_format", text)
-        if not {"Y", "y"} & set(parts[1::2]) or not {"H", "I"} & set(parts[1::2]):
-            raise BadInput("needs a year and an hour, such as %Y-%m-%d %H:%M:%S", "time_format", text)
+        if not {"Y", "y"} & set(parts[1::2]):
+            raise BadInput("needs a year, such as %Y-%m-%d %H:%M:%S", "time_format", text)
         pattern = "".join(_DIRECTIVES[part] if i % 2 else re.escape(part) for i, part in enumerate(parts))
         self.pattern = rf"(?<![\w]){pattern}(?![\w])".encode()
 

@@ -18,6 +18,7 @@ from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
 from mark.workload.bad_lines import DEFAULT, BadLines
 from mark.workload.bins import added, rows_as_bins
+from mark.workload.blocks import CUT_OFF
 from mark.workload.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
 from mark.workload.counts import trace_of_counts
 from mark.workload.exports import SERIES, UNNAMED, Export, read_export
@@ -28,6 +29,7 @@ from mark.workload.time_columns import TableRows, cell_of, time_column, with_who
 from mark.workload.times import AS_WRITTEN, TimeForm
 from mark.workload.trace import Trace
 
+_LEAST_TOTAL = 100.0  # requests
 NONE = "none"  # --count-column none: one row a request
 DECIMALS = (POINT, COMMA)
 
@@ -381,6 +383,10 @@ class _Table:
         return notes + [f"{what} left out" for what in rows.skipped]
 
     @property
+    def _cut(self) -> str:
+        return f", {CUT_OFF}" if self._export.cut else ""
+
+    @property
     def _word(self) -> str:
         return "line" if self._export.lines else "row"
 
@@ -400,7 +406,7 @@ class _Table:
             notes.append("whole-second stamps: requests of a second are spread evenly over it")
         stream = seconds - seconds[0]
         trace = trace_of(name, lambda: iter([stream]), notes=lambda: tuple(notes))
-        return replace(trace, read_as="a row is a request")
+        return replace(trace, read_as=f"a row is a request{self._cut}")
 
     def _of_counts(self, name: str, column: _Column, unit: Unit, gaps: str, bad_lines: BadLines) -> Trace:
         rows, numbers = self.rows, column.numbers
@@ -432,9 +438,22 @@ class _Table:
             raise BadInput("bins narrower than 1 ms", self._where, f"{width_s:g} s")
         if not counts.any():
             raise BadInput("no requests: every count is 0", self._where)
+        if unit is ROW and self._said.unit is None and (place := _total(counts)) is not None:
+            what = f"the {place} row is the sum of the others: a total? Leave it out, or say `count_unit` count"
+            raise BadInput(what, self._where, f"{counts[0 if place == 'first' else -1]:g}")
         trace = trace_of_counts(name, self._where, starts, counts, width_s, gaps)
-        said = f"column {column.name!r} as {unit.said}"
+        said = f"column {column.name!r} as {unit.said}{self._cut}"
         return replace(trace, read_as=said, notes=(f"{assumed}, every {width_s:g} s", *notes, *trace.notes))
+
+
+def _total(counts: FloatArray) -> str | None:
+    """Is the first row or the last the sum of all others? Small sums are so by chance."""
+    total = float(counts.sum())
+    if len(counts) < 4 or total < 2.0 * _LEAST_TOTAL:
+        return None
+    return next(
+        (place for place, i in (("last", -1), ("first", 0)) if abs(2.0 * counts[i] - total) < 1e-9 * total), None
+    )
 
 
 def _names(columns: Sequence[_Column]) -> str:

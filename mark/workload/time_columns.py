@@ -10,7 +10,7 @@ import numpy as np
 from mark.domain.errors import BadInput
 from mark.workload.cells import read_numbers
 from mark.workload.exports import Columns
-from mark.workload.times import TimeForm, Times, are_clocks, are_days, as_times
+from mark.workload.times import EXCEL, TimeForm, Times, are_clocks, are_days, as_times
 
 _TIME_NAMES = ("timestamp", "@timestamp", "time", "ts", "datetime", "date time", "t", "_time")
 _STARTS = frozenset(
@@ -23,6 +23,11 @@ _ENDS = frozenset(
     ]
 )
 _ENDS |= frozenset(["responded", "resolved", "ingested", "indexed"])
+_EXCEL_FIRST, _EXCEL_LAST = 36_526.0, 55_000.0  # from the year 2000 to 2050
+_DATE_WORDS = frozenset([*_TIME_NAMES, "day", "datum", "zeit", "fecha", "data", "jour", "bucket", "minute", "period"])
+_DATE_WORDS |= frozenset({"date", "timestamp"})
+_DAY_S = 86_400.0
+_FEW = 3
 _HOURS = frozenset({"hour", "hr", "hour of day"})
 _TOTALS = frozenset(
     [
@@ -105,10 +110,41 @@ def time_column(
     dates = {name: times for name, times in found.items() if times.since_1970} or found
     moving = {name: times for name, times in dates.items() if len(times.known) < 2 or np.ptp(times.known) > 0.0}
     dates = moving or dates
+    if not dates and form.form is None:
+        dates = _excel_days(candidates, where, form)
     if not dates:
         return None
     name = next(iter(dates)) if len(dates) == 1 else _of_several(dates, where)
     return name, dates[name], candidates[name][1]
+
+
+def _excel_days(
+    candidates: Mapping[str, tuple[Sequence[object], tuple[str, ...]]], where: str, form: TimeForm
+) -> dict[str, Times]:
+    """Columns of Excel's days where nothing else is a time: the first column, or one that is named as a time.
+
+    They are known by fractions of a day at one step. Raises BadInput for other numbers of such a size under the name of
+    a time.
+    """
+    found: dict[str, Times] = {}
+    for place, (name, (values, _)) in enumerate(candidates.items()):
+        named = bool(set(name.lower().replace("_", " ").split()) & _DATE_WORDS)
+        if place and not named:
+            continue
+        days = read_numbers(values)
+        if days is None or days.unit is not None or days.bad:
+            continue
+        known = days.values[np.isfinite(days.values)]
+        if len(known) < _FEW or not (known.min() >= _EXCEL_FIRST and known.max() <= _EXCEL_LAST):
+            continue
+        steps = np.diff(np.sort(np.round(known * _DAY_S)))
+        at_one_step = steps.min() == np.median(steps) > 0.0 and np.all(steps % steps.min() == 0.0)
+        if np.any(known != np.floor(known)) and at_one_step:
+            times = as_times(name, values, replace(form, form=EXCEL))
+            found |= {} if times is None else {name: times}
+        elif named:
+            raise BadInput("days of Excel? Say `time_format` excel", f"{where} column {name}", f"{known[0]:g}")
+    return found
 
 
 def _of_several(dates: Mapping[str, Times], where: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -14,11 +12,8 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.workload.cells import plain_numbers
-from mark.workload.stamps import CHANGING, zone_named
-
-if TYPE_CHECKING:
-    import pandas as pd
+from mark.workload.cells import plain_numbers, read_numbers
+from mark.workload.stamps import CHANGING, Stamps, TimeFormat, offset_us, stamps_of, zone_named
 
 # Since the year 1989 and until 2106, so that a number of requests is rarely taken for a time.
 _FIRST_S, _LAST_S = 6e8, 4.3e9
@@ -40,12 +35,13 @@ _MONTHS = {
 
 _CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9})\d*)?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
 _ZONE = (
-    r"(?:\s?(?P<zone>Z|z|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?|\s(?P<abbreviation>[A-Z]{3,5}))?"
+    r"(?:\s?(?P<zone>Z|z|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?|UTC|GMT)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?"
+    r"|\s(?P<abbreviation>[A-Z]{3,5}))?"
 )
 _TAIL = rf"(?:(?:T|,?\s+|\s@\s|:){_CLOCK}{_ZONE})?"
 _MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
 _WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
-_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
 _FORMS = (
     ("ISO 8601", re.compile(rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){_TAIL}")),
     ("compact", re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?{_ZONE})?")),
@@ -104,17 +100,21 @@ def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -
     without a zone are UTC, or of the zone that is said. Raises BadInput for dates of which day and month cannot be
     told apart, and for clocks that a zone does not have or has twice.
     """
-    numbers = _numbers(values)
     if said.form == EXCEL:
-        if numbers is None:
+        days = read_numbers(values)
+        if days is None:
             return None
-        seconds = np.round(numbers * 86_400.0, 1) - _EXCEL_S
+        seconds = np.round(days.values * 86_400.0, 1) - _EXCEL_S
+        whole = np.round(seconds)
+        if np.all(np.diff(whole[np.isfinite(whole)]) != 0.0):
+            seconds = whole  # five decimals of a day are a second
         return _localised(name, Times(seconds, "days of Excel", since_1970=True, local=True), said.zone)
+    numbers = _numbers(values)
     if numbers is not None and (found := _of_numbers(name, numbers)) is not None:
         return found
     texts = [value.strip() if isinstance(value, str) else "" if value is None else str(value) for value in values]
     if said.form is not None and "%" in said.form:
-        return _localised(name, _by_form(texts, said.form), said.zone)
+        return _localised(name, _parsed(texts, said.form, TimeFormat(said.form).stamps), said.zone)
     if numbers is not None and said.form is None and not _compact(texts):
         return None
     return _localised(name, _of_texts(name, texts, said), said.zone)
@@ -172,8 +172,7 @@ def _compact(texts: Sequence[str]) -> bool:
 
 def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
     if texts and all(map(_ISO.fullmatch, texts)):
-        zoned = [text[-1] in "Zz" or (len(text) > 16 and text[-6] in "+-") for text in texts]
-        return _parsed(list(texts), "ISO 8601", zoned)
+        return _parsed(texts, "ISO 8601")
     for written, form in _FORMS:
         # A look at some rows first: most columns hold no times, and a table may be long.
         peek = texts[:: max(1, len(texts) // 50)]
@@ -189,9 +188,7 @@ def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
         named = next((match["abbreviation"] for match in found if match["abbreviation"]), None)
         if named is not None and said.zone is None:
             raise BadInput("names a zone by letters, say which one it is by `time_zone`", f"time column {name}", named)
-        iso = ["" if match is None else _as_iso(match, order) for match in matches]
-        zoned = [match is not None and match["zone"] is not None for match in matches]
-        return _parsed(iso, written, zoned)
+        return _parsed(["" if match is None else _as_iso(match, order) for match in matches], written)
     return None
 
 
@@ -204,7 +201,7 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
         month = parts["m"] if "m" in parts else str(_MONTHS.get(parts["month"][:3].lower(), 0))
     text = f"{parts['y']}-{int(month):02}-{int(day):02}"
     if parts["H"] is None:
-        return text
+        return f"{text}T00:00:00"
     hour = int(parts["H"])
     if half := parts.get("half"):
         hour = hour % 12 + 12 * (half in "Pp")
@@ -214,7 +211,8 @@ def _as_iso(match: re.Match[str], order: str | None) -> str:
     zone = parts["zone"]
     if zone is None:
         return text
-    if zone[0] not in "+-":
+    zone = zone.removeprefix("UTC").removeprefix("GMT")
+    if zone[:1] not in ("+", "-"):
         return text + "Z"
     return f"{text}{zone[:3]}:{zone[-2:] if len(zone) > 3 else '00'}"
 
@@ -252,34 +250,14 @@ def _longest_step(found: Sequence[re.Match[str]], order: str) -> float:
     return float(np.diff(days).max()) if 1 < len(days) <= len(found) / 2 else np.inf
 
 
-def _by_form(texts: Sequence[str], form: str) -> Times | None:
-    import pandas as pd  # here: 0.4 s, only for tables
-
-    try:
-        dates = pd.to_datetime(pd.Series(texts), format=form, errors="coerce", utc="%z" in form or "%Z" in form)
-    except ValueError as error:
-        raise BadInput(f"no form of times: {str(error).splitlines()[0]}", "time_format", form) from None
-    if dates.notna().sum() < _LEAST * len(texts):
+def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]], Stamps] = stamps_of) -> Times | None:
+    found = parse([text.encode("utf-8", "replace") for text in texts])
+    good = found.micros >= 0
+    if np.count_nonzero(good) < _LEAST * len(texts):
         return None
-    return Times(_seconds(dates), form, since_1970=True, local=dates.dt.tz is None)
-
-
-def _parsed(iso: Sequence[str], written: str, zoned: Sequence[bool]) -> Times | None:
-    import pandas as pd  # here: 0.4 s, only for tables
-
-    dates = pd.to_datetime(pd.Series(iso), utc=True, format="ISO8601", errors="coerce")
-    seconds = _seconds(dates)
-    if np.isfinite(seconds).sum() < _LEAST * len(seconds):
-        return None
-    return Times(seconds, written, since_1970=True, local=not any(zoned))
-
-
-def _seconds(dates: pd.Series) -> FloatArray:
-    plain = dates.dt.tz_localize(None) if dates.dt.tz is not None else dates
-    micros = plain.to_numpy(dtype="datetime64[us]")
-    seconds = np.asarray(micros.astype(np.int64), dtype=np.float64) / 1e6
-    seconds[np.isnat(micros)] = np.nan
-    return seconds
+    return Times(
+        np.where(good, found.micros / 1e6, np.nan), written, since_1970=True, local=bool(found.local[good].all())
+    )
 
 
 # -- zones -------------------------------------------------------------------------------------------------------------
@@ -304,9 +282,8 @@ def _zone_where(local_s: float, holds: Callable[[float, float], bool]) -> str | 
 
 def _offsets(local_s: float, zone: ZoneInfo) -> tuple[float, float]:
     """Of the clock before a change and after it; the same but in the hours around one."""
-    at = datetime(1970, 1, 1) + timedelta(seconds=local_s)
-    before, after = (at.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
-    return (before.total_seconds() if before else 0.0, after.total_seconds() if after else 0.0)
+    before, after = (offset_us(zone, round(local_s * 1e6), fold) / 1e6 for fold in (0, 1))
+    return before, after
 
 
 def _localised(name: str, times: Times | None, zone_name: str | None) -> Times | None:

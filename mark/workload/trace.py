@@ -75,15 +75,16 @@ class Trace:
     @property
     def read(self) -> str:
         """What was read, in one line: it stands first in every answer that rests on it. Nothing is of a generator."""
-        if self.name.startswith("synthetic:"):
-            return ""
+        return "" if self.name.startswith("synthetic:") else f"read {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """Requests, span, mean and step, and which column was taken for what."""
         requests = self.total_counts(0.0, self.duration_s)
         seen_s = self.duration_s - sum(end - begin for begin, end in self.gaps)
         bins = f", every {self.bin_s:g} s" if self.kind == "counts" else ""
-        return (
-            f"read {_number(requests)} requests in {_span(self.duration_s)}, {_number(requests / seen_s)}/s{bins}"
-            + (f"; {self.read_as}" if self.read_as else "")
-        )
+        rate = f"{_number(requests)} requests in {_span(self.duration_s)}, {_number(requests / seen_s)}/s{bins}"
+        return f"{rate}; {self.read_as}" if self.read_as else rate
 
     @property
     def step_s(self) -> float:

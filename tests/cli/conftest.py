@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from mark.cli.output import progress_clock
 from tests.cli.two_stages import CODE, DRIVER_FILE, FILE, PROFILE, TRACE
+
+
+@pytest.fixture(autouse=True)
+def _no_progress() -> Iterator[None]:
+    """Progress goes by a clock that stands still, so that what a command says does not depend on the machine."""
+    before = progress_clock.set(lambda: 0.0)
+    yield
+    progress_clock.reset(before)
 
 
 @pytest.fixture

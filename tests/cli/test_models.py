@@ -177,7 +177,7 @@ def test_a_model_is_registered_with_what_it_opens_alone(folder: Path, capsys: Ca
     assert list(kept["files"]) == ["ranker.py", "weights.bin"]
     assert main(["models", "register", "ranker:Ranker", "--name", "r"]) == 0
     err = capsys.readouterr().err
-    assert f"keeps 2 files of {folder}, " in err
+    assert f"of {folder} keeps 2 files, " in err
     assert "left out, as logs or possible secrets: my-access.log" in err
 
 

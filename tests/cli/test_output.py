@@ -3,13 +3,23 @@
 import io
 import json
 import os
+from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mark.cli.output import CountingShown, ReadingShown, cores, deliver, json_text, progress, write_file
+from mark.cli.output import (
+    CountingShown,
+    ReadingShown,
+    cores,
+    deliver,
+    json_text,
+    progress,
+    progress_clock,
+    write_file,
+)
 from mark.domain.errors import BadInput
 from mark.reporting.layout import columns, text
 
@@ -22,6 +32,15 @@ class Clock:
 
     def __call__(self) -> float:
         return self.s
+
+
+@pytest.fixture
+def now() -> Iterator[Clock]:
+    """The clock of progress."""
+    clock = Clock()
+    before = progress_clock.set(clock)
+    yield clock
+    progress_clock.reset(before)
 
 
 def test_undefined_numbers_become_null_and_numpys_become_plain() -> None:
@@ -52,27 +71,24 @@ def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
         write_file(str(tmp_path), "x", "--json")
 
 
-def test_a_log_that_is_gone_does_not_end_the_work() -> None:
+def test_a_log_that_is_gone_does_not_end_the_work(now: Clock) -> None:
     closed = io.StringIO()
     closed.close()
-    now = Clock()
-    with progress("x", now) as tell, redirect_stderr(closed):
+    with progress("x") as tell, redirect_stderr(closed):
         now.s = 11.0
         tell(0.5)
 
 
-def test_progress_into_a_pipe_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    now = Clock()
-    with progress("simulating", now) as tell:
+def test_progress_into_a_pipe_is_a_line_every_ten_seconds(now: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("simulating") as tell:
         for share in (0.1, 0.2, 0.3, 0.4, 0.5):
             tell(share)
             now.s += 6.0
     assert capsys.readouterr() == ("", "simulating: 30%\nsimulating: 50%\n")
 
 
-def test_reading_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    now = Clock()
-    shown = ReadingShown(now)
+def test_reading_says_bytes_and_rate_every_ten_seconds(now: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ReadingShown()
     for megabytes in (0, 100, 200, 300, 400):
         shown(megabytes * 1_000_000, 1_000_000_000)
         now.s += 6.0
@@ -85,9 +101,8 @@ def test_reading_says_bytes_and_rate_every_ten_seconds(capsys: pytest.CaptureFix
     )
 
 
-def test_counting_says_how_many_types_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    now = Clock()
-    shown = CountingShown(now)
+def test_counting_says_how_many_types_every_ten_seconds(now: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = CountingShown()
     for done in range(4):
         shown(done, 3)
         now.s += 6.0
@@ -99,7 +114,7 @@ def test_counting_says_how_many_types_every_ten_seconds(capsys: pytest.CaptureFi
 
 
 def test_a_short_reading_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    ReadingShown(Clock())(1000, 1000)
+    ReadingShown()(1000, 1000)
     assert capsys.readouterr() == ("", "")
 
 

@@ -73,6 +73,7 @@ def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert main(shlex.split(command)[1:]) == 0
     words = " ".join(capsys.readouterr().out.split())
+    assert words.startswith("read 14,400 requests in 60 minutes, 4/s; ALB access log ")
     assert "The simulator explains 100.0 % of the $0.17 that were used" in words
     assert "mark would have paid $" in words
 

@@ -10,7 +10,7 @@ import pytest
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
-from mark.launch.controller import stage_histories
+from mark.launch.controller import history_from, stage_histories
 
 PIPELINE = """
 [service]
@@ -26,6 +26,15 @@ slo_ms = 40
 model = "b"
 slo_ms = 60
 """
+
+
+def test_the_controller_says_what_it_read_of_its_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("t_seconds,count\n0,60\n60,120\n")
+    assert history_from(str(file)).mean_rps.tolist() == [1.0, 2.0]
+    assert capsys.readouterr().err == "mark: history: read 180 requests in 2 minutes, 1.5/s, every 60 s\n"
+    assert len(history_from("synthetic:poisson?rate=2")) > 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_stages_history_is_that_of_its_calls(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.models.files import model_files, shipped_files
+from mark.models.files import model_files, sorted_out
 
 
 @pytest.fixture
@@ -45,6 +45,19 @@ def test_the_files_of_a_model_are_found(
     assert found.reference == reference
     assert list(found.files) == expected
     assert found.kept_back == ["access.log", "server.key"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        (["m.py", "wieghts.bin"], r"^files: no file of .* that may be kept matches it: wieghts.bin$"),
+        (["m.py", "access.log"], r"^files: no file of .* that may be kept matches it: access.log$"),
+        (["weights.bin"], r"^files: its own file is not among them: name it, too: m:M$"),
+    ],
+)
+def test_files_that_are_named_must_be_there(folder: Path, patterns: list[str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        model_files("m:M", folder, patterns)
 
 
 def test_a_graph_is_named_within_its_own_folder(folder: Path) -> None:
@@ -94,5 +107,5 @@ def test_what_could_hold_a_secret_stays(tmp_path: Path, name: str) -> None:
     for each in (name, "keys/code.py"):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_text("x")
-    files, kept_back = shipped_files(tmp_path)
+    files, kept_back = sorted_out(tmp_path)
     assert (list(files), kept_back) == (["keys/code.py"], [name])

@@ -84,7 +84,7 @@ def test_sensitivity_tells_when_the_order_changes() -> None:
 
 
 def test_trace_facts_are_one_a_line() -> None:
-    lines = plain(trace_table({"requests": 1_234_567, "cv": None, "notes": []})).split("\n")
+    lines = plain(trace_table({"read": "", "requests": 1_234_567, "cv": None, "notes": []})).split("\n")
     assert [line.split() for line in lines if line.strip()] == [
         ["requests", "1,234,567"],
         ["cv", "-"],

@@ -27,7 +27,7 @@ def told(
 ) -> str:
     page = result_page(
         {
-            "trace": {"name": "t", "duration_s": 60.0, "time_scale": time_scale},
+            "trace": {"name": "t", "duration_s": 60.0, "time_scale": time_scale, "read": ""},
             "requests": {"total": 240, "instances": 144, "functions": 92, "rejected": 4},
             "slo": {"rt_max_ms": 800.0, "target": 0.98, "attainment": attainment},
             "missed": {"instances": 1, "functions": 19, "rejected": 4},
@@ -67,6 +67,11 @@ def test_stages_are_listed_below_their_pipeline() -> None:
 def test_a_compressed_load_says_what_its_seconds_are() -> None:
     assert "Sent 60 s of the trace, in 6 s (--compress 10): one request in 10" in told()
     assert "Sent 60 s of the trace Requests" in told(time_scale=1.0)
+
+
+def test_a_load_says_first_what_was_read() -> None:
+    trace = {"name": "t.csv", "duration_s": 60.0, "time_scale": 1.0, "read": "read 240 requests in 60 s, 4/s"}
+    assert told(trace=trace).startswith("read 240 requests in 60 s, 4/s Sent 60 s")
 
 
 def test_a_missed_promise_says_what_missed_it_and_why() -> None:

@@ -8,7 +8,7 @@ import json
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from zoneinfo import ZoneInfo
@@ -139,6 +139,58 @@ def _cloudfront(at: datetime, k: int, rng: Random) -> str:
     return at.strftime("%Y-%m-%d\t%H:%M:%S") + f"\tFRA56-P1\t{k}\t192.0.2.1\tGET\td.example\t/{k}\t200\n"
 
 
+def _ltsv(at: datetime, k: int, rng: Random) -> str:
+    shown = at.strftime("%d/%b/%Y:%H:%M:%S +0000")
+    labels = ["host:192.0.2.1", "req:POST /predict HTTP/1.1", f"status:{rng.choice((200, 503))}", f"reqtime:0.0{k % 9}"]
+    rng.shuffle(labels)
+    return "\t".join(rng.sample([f"time:[{shown}]", *labels], 5)) + "\n"
+
+
+def _nginx_json(at: datetime, k: int, rng: Random) -> str:
+    row = {"time_iso8601": at.strftime("%Y-%m-%dT%H:%M:%S+00:00"), "msec": f"{at.timestamp():.3f}"}
+    return json.dumps(row | {"request": f"GET /{k} HTTP/1.1", "status": "200", "request_time": "0.003"}) + "\n"
+
+
+def _traefik_json(at: datetime, k: int, rng: Random) -> str:
+    logged = at + timedelta(seconds=rng.random())
+    row = {
+        "ClientAddr": "192.0.2.1:40000",
+        "DownstreamStatus": 200,
+        "Duration": k,
+        "RequestMethod": "POST",
+        "RequestPath": f"/{k}",
+        "StartLocal": at.strftime("%Y-%m-%dT%H:%M:%S.%f000Z"),
+        "StartUTC": at.strftime("%Y-%m-%dT%H:%M:%S.%f000Z"),
+        "level": "info",
+        "msg": "",
+        "time": logged.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def _traefik(at: datetime, k: int, rng: Random) -> str:
+    return f'{_combined(at, k, rng)[:-1]} {k} "web@docker" "http://10.0.0.2:80" 3ms\n'
+
+
+def _google(at: datetime, k: int, rng: Random) -> str:
+    request = {"requestMethod": "GET", "requestUrl": f"https://example.com/{k}", "status": 200, "latency": "0.031s"}
+    received = (at + timedelta(seconds=1.0 + rng.random())).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    row = {"httpRequest": request, "timestamp": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "receiveTimestamp": received}
+    return json.dumps({"insertId": f"{k:x}", **row}) + "\n"
+
+
+def _s3(at: datetime, k: int, rng: Random) -> str:
+    return (
+        f"79a59df900b949e5 bucket [{at.strftime('%d/%b/%Y:%H:%M:%S +0000')}] 192.0.2.3 - 3E57427F3EXAMPLE "
+        f'REST.GET.OBJECT k{k} "GET /bucket/k{k} HTTP/1.1" 200 - 113 113 7 5 "-" "S3Console/0.4" - Xhost= SigV4 '
+        "ECDHE-RSA-AES128-GCM-SHA256 AuthHeader bucket.s3.us-west-1.amazonaws.com TLSv1.2\n"
+    )
+
+
+def _virtual_host(at: datetime, k: int, rng: Random) -> str:
+    return f"www.example.com:443 {_combined(at, k, rng)[:-1]} {rng.randrange(10**6)}\n"
+
+
 IIS_HEAD = (
     "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n#Date: 2026-05-01 10:00:00\n"
     "#Fields: date time "
@@ -163,6 +215,13 @@ FORMATS: dict[str, tuple[Callable[[datetime, int, Random], str], float, str]] = 
     "Docker": (_docker, 1e-3, ""),
     "IIS": (_iis, 1.0, IIS_HEAD),
     "CloudFront": (_cloudfront, 1.0, CLOUDFRONT_HEAD),
+    "LTSV": (_ltsv, 1.0, ""),
+    "nginx JSON": (_nginx_json, 1e-3, ""),
+    "Traefik JSON": (_traefik_json, 1e-6, ""),
+    "Traefik": (_traefik, 1.0, ""),
+    "Google's balancer": (_google, 1e-6, ""),
+    "S3": (_s3, 1.0, ""),
+    "Apache with a virtual host": (_virtual_host, 1.0, ""),
 }
 LOCAL = ("Flask", "HAProxy", "uvicorn", "Docker")
 

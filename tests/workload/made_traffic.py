@@ -105,6 +105,9 @@ TIMES = {
 }
 
 
+EXCEL_DAYS = "days of Excel"
+
+
 def _table(rows: list[list[str]], delimiter: str) -> str:
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
@@ -150,7 +153,7 @@ def _encoded(random: Random, text: str, said: list[str]) -> bytes:
 def _spreadsheet(random: Random) -> Made:
     """Excel's and LibreOffice's: any locale, any date, sometimes columns that are no counts."""
     minutes = _minutes(random)
-    locale, form = random.choice(list(LOCALES)), random.choice(list(TIMES))
+    locale, form = random.choice(list(LOCALES)), random.choice([*TIMES, EXCEL_DAYS])
     delimiter = ";" if "German" in locale or locale in ("French", "Swedish") else random.choice([",", ",", "\t", ";"])
     if form == "minutes" and minutes.step_s < 60:
         form = "ISO"
@@ -165,8 +168,14 @@ def _spreadsheet(random: Random) -> Made:
     zone = ZoneInfo(random.choice(ZONES)) if random.random() < 0.3 and form != "RFC 2822" else UTC
     rows = [["Time", name, *others]]
     for i, (at, n) in enumerate(zip(minutes.at, minutes.counts, strict=True)):
-        cell = random.choice(["", "-", "n/a"]) if n is None else number(float(n))
-        rows.append([at.astimezone(zone).strftime(TIMES[form]), cell, *(make(i) for make in others.values())])
+        cell = random.choice(["", "-", "n/a", "#N/A", "#DIV/0!"]) if n is None else number(float(n))
+        clock = at.astimezone(zone)
+        if form == EXCEL_DAYS:
+            days = (clock.replace(tzinfo=UTC) - datetime(1899, 12, 30, tzinfo=UTC)) / timedelta(days=1)
+            shown = f"{days:.6f}".replace(".", "," if "German" in locale or locale == "French" else ".")
+        else:
+            shown = clock.strftime(TIMES[form])
+        rows.append([shown, cell, *(make(i) for make in others.values())])
     if str(zone) != "UTC":
         said.append(str(zone))
     text = _dirty(random, rows, delimiter, number(float(minutes.requests)), said)
@@ -339,6 +348,63 @@ def _k6(random: Random) -> Made:
     )
 
 
+def _k6_json(random: Random) -> Made:
+    at, lines, requests = datetime(2026, 5, 1, 10, tzinfo=UTC), [], random.randint(50, 1000)
+    declared = {"type": "Metric", "data": {"name": "http_reqs", "type": "counter"}, "metric": "http_reqs"}
+    for _ in range(requests):
+        at += timedelta(seconds=random.expovariate(3.0))
+        for name, value in (("http_reqs", 1), ("http_req_duration", 31.7), ("vus", 5)):
+            if name != "vus" or random.random() < 0.1:
+                data = {"time": at.isoformat(), "value": value, "tags": {"status": "200", "method": "POST"}}
+                lines.append({"type": "Point", "data": data, "metric": name})
+    text = "".join(json.dumps(line) + "\n" for line in [declared, *lines])
+    return Made("k6 JSON", text.encode(), requests, "")
+
+
+def _locust(random: Random) -> Made:
+    """`--csv`: a row a second, and the sum of requests so far; with `--csv-full-history` a row a name, too."""
+    full = random.random() < 0.5
+    rows, total = [["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "99%"]], 0.0
+    for second in range(random.randint(30, 200)):
+        rate = random.uniform(20.0, 90.0)
+        total += rate
+        stamp = str(1_777_629_600 + second)
+        for kind, name, share in [("GET", "/a", 0.25), ("POST", "/b", 0.75)] if full else []:
+            rows.append([stamp, "10", kind, name, repr(rate * share), "0.0", "12", "40"])
+        rows.append([stamp, "10", "", "Aggregated", repr(rate), "0.0", "12", "40"])
+    return Made("Locust", _table(rows, ",").encode(), total, "full" if full else "")
+
+
+def _insights(random: Random) -> Made:
+    """`aws logs get-query-results`: `stats count() by bin(1m)`."""
+    minutes = _minutes(random)
+    status = random.choice(["Complete", "Complete", "Complete", "Running"])
+    rows = [
+        [{"field": "bin", "value": at.strftime("%Y-%m-%d %H:%M:%S.000")}, {"field": "requests", "value": str(n)}]
+        for at, n in zip(minutes.at, minutes.counts, strict=True)
+        if n is not None
+    ]
+    random.shuffle(rows)
+    text = json.dumps({"results": rows, "statistics": {"recordsMatched": 9.0}, "status": status})
+    requests = minutes.requests if status == "Complete" else -1.0
+    return Made("Logs Insights", text.encode(), requests, status, minutes.seconds if status == "Complete" else None)
+
+
+def _elasticsearch(random: Random) -> Made:
+    minutes = _minutes(random)
+    known = [(at, n) for at, n in zip(minutes.at, minutes.counts, strict=True) if n is not None]
+    split, failed = random.random() < 0.2, random.random() < 0.2
+    buckets: list[dict[str, object]] = [
+        {"key_as_string": at.isoformat(), "key": round(at.timestamp() * 1e3), "doc_count": n} for at, n in known
+    ]
+    if split:
+        buckets = [one | {"by": {"buckets": [{"key": 200, "doc_count": 1}]}} for one in buckets]
+    shards = {"total": 5, "successful": 5 - failed, "failed": int(failed)}
+    answer = {"took": 3, "timed_out": False, "_shards": shards, "aggregations": {"per": {"buckets": buckets}}}
+    requests, seconds = (-1.0, None) if split or failed else (minutes.requests, minutes.seconds)
+    return Made("Elasticsearch", json.dumps(answer).encode(), requests, f"{split} {failed}", seconds)
+
+
 def _postgres(random: Random) -> Made:
     minutes = _minutes(random)
     name = random.choice(["requests", "count", "n", "sum"])
@@ -387,6 +453,10 @@ TOOLS: dict[str, Callable[[Random], Made]] = {
     "CloudWatch": _cloudwatch,
     "Datadog": _datadog,
     "k6": _k6,
+    "k6 JSON": _k6_json,
+    "Locust": _locust,
+    "Logs Insights": _insights,
+    "Elasticsearch": _elasticsearch,
     "PostgreSQL": _postgres,
     "Kibana": _kibana,
 }

@@ -317,7 +317,6 @@ OWN: dict[str, float | str] = {
     "a7_cloudwatch_average.json": "Average.*count_column.*Sum",
     "b1_rate_legend.csv": 60 * 40_798.0,
     "c1_counter_without_total.json": 924_115 - 900_600,
-    "d1_date_and_time.json": 40,
     "e1_long_format.csv": "2 series.*series. sum: a, b",
     "f3_total_row.csv": 40_780,
     "g1_utc_suffix.csv": 40_780,
@@ -430,6 +429,33 @@ def test_days_of_excel_are_read_when_asked(tmp_path: Path) -> None:
     text = table("Time,requests", lambda i: f"{46143 + (600 + i) / 1440:.7f},{COUNTS[i]}")
     trace = opened(tmp_path, text, TableColumns(times=TimeForm("excel")))
     assert (total(trace), trace.began_s) == (pytest.approx(SUM), T0)
+
+
+def test_days_of_excel_are_read(tmp_path: Path) -> None:
+    """By their fractions at one step, with any decimal sign and five decimals; whole days and other steps are asked."""
+    days = [46143 + (600 + i) / 1440 for i in range(N)]
+    for cell, separator in (("{:.10f}", ","), ("{:.5f}", ","), ("{:.8f}", ";")):
+        cells = [cell.format(day) for day in days]
+        comma = separator == ";"
+        cells = [one.replace(".", ",") for one in cells] if comma else cells
+        trace = opened(
+            tmp_path, table(f"Zeit{separator}Anfragen", lambda i, c=cells, s=separator: f"{c[i]}{s}{COUNTS[i]}")
+        )
+        assert (total(trace), trace.began_s, trace.bin_s) == (SUM, T0, 60.0)
+    for asked in ([46143 + i for i in range(N)], [46143 + (600 + i * i) / 1440 for i in range(N)]):
+        with pytest.raises(BadInput, match=r"column Date: days of Excel\? Say `time_format` excel: 46143"):
+            opened(tmp_path, table("Date,requests", lambda i, d=asked: f"{d[i]},{COUNTS[i]}"))
+    with pytest.raises(BadInput, match="no column holds times"):
+        opened(tmp_path, table("when,requests", lambda i: f"week {i},{40_000.5 + i / 2}"))
+
+
+def test_a_total_with_a_time_is_asked_for(tmp_path: Path) -> None:
+    text = values("requests", lambda i: str(COUNTS[i] if i < N - 1 else sum(COUNTS[: N - 1])))
+    with pytest.raises(BadInput, match="the last row is the sum of the others: a total"):
+        opened(tmp_path, text)
+    assert total(opened(tmp_path, text, TableColumns(unit="count"))) == 2 * sum(COUNTS[: N - 1])
+    small = values("requests", lambda i: str(39 if i == N - 1 else i % 3))
+    assert total(opened(tmp_path, small)) == 78
 
 
 def program_log(form: str) -> str:

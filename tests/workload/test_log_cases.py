@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+import zstandard
 
 from mark.domain.errors import BadInput
 from mark.workload.accesslog import LogReading, log_file
@@ -415,6 +419,29 @@ def test_a_compressed_copy_is_not_counted_again(tmp_path: Path) -> None:
     assert any("access.log.1.gz (the same as access.log.1)" in note for note in trace.notes)
 
 
+def test_a_copy_of_a_log_is_not_counted_again(tmp_path: Path) -> None:
+    """Neither a whole one nor one that was made while the log still grew; packed, and longer than a block of 8 MiB."""
+    long = "".join(combined(k).replace("curl", "c" * 9000) for k in range(1000))
+    written(tmp_path, long, "access.log")
+    written(tmp_path, long[: long.index("\n", 8_900_000) + 1], "access.log.bak")
+    written(tmp_path, long, "access (1).log.gz")
+    written(tmp_path, "".join(map(combined, range(1000, 1100))), "access.log.old")
+    trace = open_trace(str(tmp_path))
+    assert trace.rows == 1100
+    named = next(note for note in trace.notes if "not read" in note)
+    assert "access.log.bak (the same as access.log)" in named
+    assert "access (1).log.gz (the same as access.log)" in named
+
+
+def test_two_logs_of_the_same_bytes_are_asked_for(tmp_path: Path) -> None:
+    """Of two nodes both may be meant; a pattern names them."""
+    for node in ("node1.log", "node2.log"):
+        written(tmp_path, "".join(GOOD), node)
+    with pytest.raises(BadInput, match=r"node2.log: holds the same bytes as node1.log: .* by a pattern"):
+        open_trace(str(tmp_path))
+    assert open_trace(str(tmp_path / "node*.log")).rows == 600
+
+
 def test_a_link_to_a_log_is_not_counted_again(tmp_path: Path) -> None:
     written(tmp_path, "".join(GOOD), "z.log")
     (tmp_path / "current.log").symlink_to(tmp_path / "z.log")
@@ -490,6 +517,74 @@ def test_a_broken_table_of_a_folder_is_not_passed_over(tmp_path: Path) -> None:
     written(tmp_path, "time,requests\n2026-05-01T00:00:00Z,5\n2026-05-01T01:00:00Z,5\n", "a.csv")
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"time,requests\n2026-05-02T00:00:00Z,5\n" * 9)[:-9])
     with pytest.raises(BadInput, match=r"b.csv.gz: the compressed file is truncated"):
+        open_trace(str(tmp_path))
+
+
+def test_an_hour_that_comes_twice_must_be_told_apart(tmp_path: Path) -> None:
+    """Its lines may be of either hour; a line that goes back tells."""
+    second_time = 1_792_890_000  # 2026-10-25 01:00 UTC, 02:00 in Berlin for the second time
+
+    def lines(begin_s: int, end_s: int) -> str:
+        berlin = ZoneInfo("Europe/Berlin")
+        stamps = [datetime.fromtimestamp(at, berlin).strftime("%d/%b/%Y %H:%M:%S") for at in range(begin_s, end_s, 5)]
+        return "".join(f'10.0.0.1 - - [{at}] "POST /predict HTTP/1.1" 200 -\n' for at in stamps)
+
+    columns = TableColumns(times=TimeForm(zone="Europe/Berlin"))
+    whole = written(tmp_path, lines(second_time - 3600, second_time + 5400), "whole.log")
+    assert open_trace(whole, columns=columns).duration_s == pytest.approx(9000.0, abs=10.0)
+    later = written(tmp_path, lines(second_time + 600, second_time + 5400), "later.log")
+    with pytest.raises(BadInput, match=r"later.log: time_zone Europe/Berlin: 2026-10-25 02:10:00 came twice there"):
+        open_trace(later, columns=columns)
+
+
+# -- truncated files ---------------------------------------------------------------------------------------------------
+
+ALB_LINES = [alb_line(k + k * 7919 % 997 / 1e3) for k in range(4000)]
+PACKED = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "xz": lambda data: lzma.compress(data, preset=0),
+    "bzip2": lambda data: bz2.compress(data, 1),
+}
+
+
+@pytest.mark.parametrize("packer", PACKED)
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_truncated_log_ends_where_the_file_does(tmp_path: Path, packer: str, share: float) -> None:
+    """Its requests up to there are all read, and the first line says that it was cut."""
+    data = PACKED[packer]("".join(ALB_LINES).encode())
+    path = tmp_path / "access.log"
+    path.write_bytes(data[: int(share * len(data))])
+    trace = open_trace(str(path))
+    assert 0.2 * share * 4000 < trace.rows < 4000
+    assert trace.read.endswith("; ALB access log, access.log: the compressed file is truncated")
+    whole = written(tmp_path, "".join(ALB_LINES[: trace.rows]), "whole.log")
+    np.testing.assert_array_equal(
+        arrivals(trace, 0.0, trace.duration_s), arrivals(open_trace(whole), 0.0, trace.duration_s)
+    )
+
+
+def test_a_truncated_file_among_others_is_refused(tmp_path: Path) -> None:
+    for node in ("a", "b"):
+        data = gzip.compress("".join(ALB_LINES[node == "b" :: 2]).encode())
+        (tmp_path / f"{node}.log.gz").write_bytes(data if node == "a" else data[: len(data) // 2])
+    with pytest.raises(BadInput, match=r"b.log.gz: .* truncated, so that requests .*: `skip_bad_lines` 2% reads"):
+        open_trace(str(tmp_path))
+    trace = open_trace(str(tmp_path), skip_bad_lines=BadLines.parse("2%"))
+    assert 2500 < trace.rows < 4000
+    assert "b.log.gz: the compressed file is truncated" in trace.read
+
+
+def test_a_truncated_table_ends_before_the_row_that_is_cut(tmp_path: Path) -> None:
+    rows = [f"2026-05-01T{i // 60:02}:{i % 60:02}:00Z,{1000 + i * 7919 % 997}\n" for i in range(1200)]
+    data = gzip.compress(("time,requests\n" + "".join(rows)).encode())
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv.gz").write_bytes(data[: len(data) * 2 // 3])
+    trace = open_trace(str(tmp_path / "a.csv.gz"))
+    assert 500 < trace.rows < 1200
+    assert trace.total_counts(0.0, trace.duration_s) == sum(1000 + i * 7919 % 997 for i in range(trace.rows))
+    assert trace.read.endswith("column 'requests' as requests of each row, the compressed file is truncated")
+    with pytest.raises(BadInput, match=r"csv.gz: the compressed file is truncated, so that"):
         open_trace(str(tmp_path))
 
 

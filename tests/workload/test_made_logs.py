@@ -13,6 +13,7 @@ from tests.workload.files import arrivals
 from tests.workload.made_logs import made_log
 
 REFUSALS = ("are no requests of its format", "is named as", "no file here is")
+TWICE = "came twice there, and no line goes back"
 
 
 def read_as_made(folder: Path, seed: int, most: int = 400) -> bool:
@@ -22,6 +23,9 @@ def read_as_made(folder: Path, seed: int, most: int = 400) -> bool:
     try:
         trace = open_trace(str(log.path), columns=log.columns)
     except BadInput as error:
+        if TWICE in str(error):  # few requests do not tell the hour
+            assert "zone None" not in log.what
+            return False
         assert any(text in str(error) for text in REFUSALS), (log.what, str(error))  # noqa: PT017
         assert "noise" in log.what or "cut" in log.what or "start-up" in log.what, (log.what, str(error))  # noqa: PT017
         return False

@@ -25,6 +25,7 @@ from typing import Any
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
+from mark.models.files import listed
 from mark.reporting.monthly import CostLine, monthly
 from mark.reporting.quotas import QuotaLine
 from mark.rules.capacity_classes import capacity_classes
@@ -203,6 +204,10 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     stages = [one.service.name for one in shipments if one.pipeline is not None]
     named = [one.service.name for one in shipments if one.pipeline is None] + list(pipelines)  # by clients
     terraform = _terraform(target, gate, say)
+    for one in {one.folder: one for one in shipments}.values():
+        say(f"{one.folder}: sends {listed(one.files)}")
+        if one.kept_back:
+            say(f"{one.folder}: never sent, as logs or possible secrets: {', '.join(one.kept_back[:10])}")
     account = known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
     terraform.init()

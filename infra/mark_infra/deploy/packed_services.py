@@ -145,8 +145,6 @@ class Packer:
         for folder, sent in of.items():
             made[folder] = archive(sent[0].files, self.target.folder / "artifacts" / f"{folder}.tar.gz")
             check_archive(made[folder], *sent)
-            if kept_back := sent[0].kept_back:
-                self.say(f"{folder}: not sent, as logs or possible secrets: {', '.join(kept_back[:10])}")
         return made
 
     def pack(self, one: Shipment, images: Mapping[str, str | None], to: Path) -> PackedService:

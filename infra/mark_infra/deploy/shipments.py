@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 
 from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
@@ -16,14 +18,20 @@ from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
-from mark.models.files import shipped_files, walk
+from mark.models.files import ModelFiles, sorted_out, walk
 from mark.models.registry_place import PREFIX as REGISTRY
 from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
+from mark.models.trial import DRIVER, opened_files
 from mark.pipelines.sited_group import sited_group
 from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
+from mark_infra.deploy.artifacts import size_of
 
+Opened = Callable[[str, Path, Iterable[Path]], set[Path]]
+"""Which of some files a model opens: its reference, the folder it is looked up in, and the files. Raises BadInput."""
+
+_MOST_BYTES = 10 * 1024**3
 _VERSIONS = "versions"  # of a registry, in the archive
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _INSTANCES = r"""^[ \t]*instances[ \t]*=[ \t]*\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""  # of a service file
@@ -49,8 +57,9 @@ class Shipment:
         return self.service.name if self.pipeline is None else self.pipeline.name
 
 
-def shipment(service_file: str, search: Path | None = None) -> Shipment:
+def shipment(service_file: str, search: Path | None = None, opened: Opened = opened_files) -> Shipment:
     """A service with the files that it needs. `search`: where its model's code is, unless beside the service file.
+    `opened` says which files a model opens.
 
     Raises BadInput, or Infeasible where no type keeps the SLO.
     """
@@ -62,32 +71,39 @@ def shipment(service_file: str, search: Path | None = None) -> Shipment:
     text = source.read_text(encoding="utf-8")
     if service_file not in SERVICE_NAMES:
         folder = search or source.parent
-        found, kept_back = shipped_files(folder)
-        files |= found
+        models = [version.model for version in service.versions] or [service.model]
+        found, kept_back = sorted_out(folder)
+        for model in models:
+            _check_model(model, folder, found)
+        files |= _needed(folder, found, kept_back, models, service.files, service.source, opened)
         text = _with_tables(text, {"profile": service.profile_file, "catalog": service.catalog}, folder, files)
         text = _with_versions(text, service, files)
-        _check_models(service, folder, files)
     files["service.toml"] = text.encode()
     return Shipment(deployment, files, kept_back)
 
 
-def shipments(file: str) -> list[Shipment]:
+def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     """What is to be sent by a service file, or by a pipeline file, whose stages are services each.
 
     Raises BadInput, also for stages that do not say their part of RT_max; Infeasible where no type keeps a stage's SLO.
     """
     if not names_pipeline(file):
-        return [shipment(file)]
+        return [shipment(file, opened=opened)]
     config = load_pipeline(file)
     config.check_visits()
     services = config.bought_services()
     source = Path(config.source).resolve()
-    found, kept_back = shipped_files(source.parent)
-    files: dict[str, Path | bytes] = {**found}
-    tables = {"profile": config.profile_file, "catalog": config.fleet.catalog}
+    found, kept_back = sorted_out(source.parent)
+    models = [stage.model for stage in config.stages]
+    drivers = [config.driver] if config.driver else []
+    for model in models + drivers:
+        _check_model(model, source.parent, found)
+    references = [*models, *(DRIVER + driver for driver in drivers)]
+    files: dict[str, Path | bytes] = {
+        **_needed(source.parent, found, kept_back, references, config.files, config.source, opened)
+    }
+    tables = {"profile": config.profile_file, "catalog": config.fleet.catalog, "lineage": config.lineage_file}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
-    for model in [stage.model for stage in config.stages] + ([config.driver] if config.driver else []):
-        _check_model(model, source.parent, files)
     files["service.toml"] = text.encode()
     made = [Shipment(_looked_up(config, service), files, kept_back, config) for service in services]
     for one in made:
@@ -191,14 +207,76 @@ def _deployment(service_file: str) -> ResolvedService:
     return open_service(RunRequest(trace="", service=service_file), model_files=True)
 
 
-def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | bytes]) -> None:
-    """Raises BadInput for a model that would not be found where the archive is unpacked."""
-    for model in [version.model for version in service.versions] or [service.model]:
-        _check_model(model, folder, files)
+def _needed(
+    folder: Path,
+    found: dict[str, Path],
+    kept_back: Sequence[str],
+    references: Sequence[str],
+    patterns: Sequence[str],
+    source: str,
+    opened: Opened,
+) -> dict[str, Path]:
+    """The files of the folder that match a pattern, or that its models open, and those for their packages.
+
+    Raises BadInput for a pattern without a file, for a model that does not load here, and for one that opens a file
+    which is never sent.
+    """
+    chosen = dict(_packages(found))
+    for pattern in patterns:
+        matching = {name: path for name, path in found.items() if fnmatch(name, pattern)}
+        if not matching:
+            raise BadInput("no file of the service's folder that may be sent matches it", f"{source} files", pattern)
+        chosen |= matching
+    if patterns:
+        return _checked(folder, chosen)
+    secret = {name: folder / name for name in kept_back}
+    for reference in dict.fromkeys(reference for reference in references if _has_code(reference)):
+        try:
+            seen = opened(reference, folder, [*found.values(), *secret.values()])
+        except BadInput as error:
+            what = f"{error.what}; where it cannot load here, name what to send: [service] files = [...]"
+            raise BadInput(what, f"{source} {error.where}", error.value) from None
+        if never := [name for name, path in secret.items() if path in seen]:
+            what = "opens a file that is never sent, as a log or a possible secret: rename it"
+            raise BadInput(what, f"{source} {reference}", never[0])
+        chosen |= ModelFiles(reference, folder, found, []).only(seen).files
+    return _checked(folder, chosen)
+
+
+def _checked(folder: Path, files: dict[str, Path]) -> dict[str, Path]:
+    """Themselves. Raises BadInput for more than fits, and for a symbolic link that leads out of the folder."""
+    size = size_of(files)
+    if size > _MOST_BYTES:
+        raise BadInput("more than 10 GiB would be sent", str(folder), f"{size / 1024**3:.0f} GiB")
+    return ModelFiles("", folder, files, []).checked().files
+
+
+def _has_code(reference: str) -> bool:
+    """Has the model files or code, which may lie in the service's folder?"""
+    kind, colon, _ = reference.partition(":")
+    return bool(colon) and kind not in ("http", "https", "version") and kind.partition(".")[0] != "mark"
+
+
+def _packages(found: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """requirements.txt, and the files that it names, or of folders that it names."""
+    todo = ["requirements.txt"]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            continue
+        yield name, found[name]
+        if name.endswith(".txt"):
+            text = found[name].read_text(encoding="utf-8", errors="replace")
+            words = {posixpath.normpath(word) for word in re.split(r"[\s=]+", text) if word}
+            todo += [other for other in found if other != name and {other, *_parents(other)} & words]
+
+
+def _parents(name: str) -> list[str]:
+    return [str(parent) for parent in PurePosixPath(name).parents][:-1]
 
 
 def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) -> None:
-    """Raises BadInput as `_check_models`, also of a driver."""
+    """Raises BadInput for a model, or a driver, that would not be found where the archive is unpacked."""
     kind, colon, rest = model.partition(":")
     if not colon or kind in ("http", "https", "version"):
         return

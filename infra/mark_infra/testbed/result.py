@@ -23,11 +23,11 @@ _NAMED = {ANSWERED: "instances", BY_FUNCTION: "functions"}
 def result(
     service: str, slo: Slo, trace: str, duration_s: float, seed: int, replay: LoadReplay,
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
-    stages: Mapping[str, str] | None = None,
+    stages: Mapping[str, str] | None = None, read: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """Of the requests of one service or pipeline; bill and fleet are of the whole testbed between two looks.
 
-    `stages` are those of a pipeline, with their names as services.
+    `stages` are those of a pipeline, with their names as services. `read` says what was read of the whole trace.
     `duration_s` is of the trace, which passes `time_scale` times as fast as the clock of latencies and minutes here.
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
     of a bound here: compare with `mark bound`.
@@ -49,7 +49,7 @@ def result(
         "policy": after.get("policy", "mark"),
         "predictor": after.get("predictor", "auto"),
         "seed": seed,
-        "trace": {"name": trace, "requests": total, "duration_s": duration_s, "time_scale": time_scale},
+        "trace": {"name": trace, "requests": total, "duration_s": duration_s, "time_scale": time_scale, "read": read},
         "requests": {
             "total": total,
             "instances": instances,

@@ -7,6 +7,22 @@ from pathlib import Path
 TYPES = ("c5.large", "c7g.large", "g5.xlarge", "g4dn.xlarge", "lambda:1024")
 PROFILE = "model,instance,batch,latency_ms\n" + "".join(f"echo:Echo,{name},1,20\n" for name in TYPES)
 
+CODE = """
+import mark
+
+
+class Echo(mark.Model):
+    def predict(self, batch):
+        return batch
+
+
+class A(Echo): ...
+
+
+class B(Echo): ...
+"""
+DRIVER = "import mark\n\n\n@mark.pipeline\nasync def run(query, models):\n    return await models.first(query)\n"
+
 SERVICE = """
 [service]
 name = "echo"
@@ -29,7 +45,7 @@ def service(folder: Path, *instances: str, profile: str = "profile.csv", code: s
     (folder / "my.toml").write_text(SERVICE.format(instances=list(instances) or ["c5.large"], profile=profile))
     (folder / profile).parent.mkdir(exist_ok=True)
     (folder / profile).write_text(PROFILE)
-    (folder / code).write_text("")
+    (folder / code).write_text(CODE)
     return str(folder / "my.toml")
 
 
@@ -64,6 +80,6 @@ def pipeline(folder: Path, text: str = PIPELINE) -> str:
     (folder / "two").mkdir(exist_ok=True)
     (folder / "profile.csv").write_text(PROFILE)
     (folder / "two" / "my.toml").write_text(text)
-    for name in ("echo.py", "driver.py"):
-        (folder / "two" / name).write_text("")
+    (folder / "two" / "echo.py").write_text(CODE)
+    (folder / "two" / "driver.py").write_text(DRIVER)
     return str(folder / "two" / "my.toml")

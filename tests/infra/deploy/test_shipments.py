@@ -32,13 +32,66 @@ from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.models.registry_unpacked import check
-from tests.infra.deploy.service_files import PIPELINE, PROFILE, SERVICE, pipeline, service
+from tests.infra.deploy.service_files import CODE, PIPELINE, PROFILE, SERVICE, pipeline, service
 
 
 def test_a_folder_is_sent_with_its_service(tmp_path: Path) -> None:
     sent = shipment(service(tmp_path))
-    assert sorted(sent.files) == ["echo.py", "my.toml", "profile.csv", "service.toml"]
+    assert sorted(sent.files) == ["echo.py", "profile.csv", "service.toml"]
     assert isinstance(sent.files["service.toml"], bytes)
+
+
+def unneeded(folder: Path) -> None:
+    """Files as they lie beside a model that does not open them."""
+    for name in ("access.log", "traffic.csv", ".env", "test_echo.py", "keys.pem", "notes.md", "tests/test_all.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+
+
+def test_a_model_is_sent_with_the_files_that_it_opens(tmp_path: Path) -> None:
+    """Its modules and weights, and the wheels that its packages come from; no log, trace, key or test."""
+    file = Path(service(tmp_path))
+    unneeded(tmp_path)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "a.bin").write_bytes(b"1")
+    (tmp_path / "weights" / "old.bin").write_bytes(b"0")
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    (tmp_path / "echo.py").write_text(f"import helper\n{CODE}W = open('weights/a.bin').read()\n")
+    for name, text in (("requirements.txt", "-r more.txt\n--find-links=./wheels\n"), ("more.txt", "numpy\n")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "own-1-py3-none-any.whl").write_bytes(b"")
+    sent = shipment(str(file))
+    assert sorted(sent.files) == [
+        *("echo.py", "helper.py", "more.txt", "profile.csv", "requirements.txt", "service.toml", "weights/a.bin"),
+        "wheels/own-1-py3-none-any.whl",
+    ]
+    assert sent.kept_back == ["access.log", "keys.pem"]
+
+
+def test_a_service_file_may_name_what_is_sent(tmp_path: Path) -> None:
+    """Then nothing is loaded: the model's libraries may be missing here."""
+    file = Path(service(tmp_path))
+    unneeded(tmp_path)
+    (tmp_path / "echo.py").write_text("import not_here\n")
+    with pytest.raises(BadInput, match=r"does not load: .*not_here.* name what to send: \[service\] files"):
+        shipment(str(file))
+    text = file.read_text()
+    file.write_text(text.replace("slo_ms", 'files = ["*.py", "notes.*"]\nslo_ms'))
+    assert sorted(shipment(str(file)).files) == [
+        *("echo.py", "notes.md", "profile.csv", "service.toml", "test_echo.py", "tests/test_all.py")
+    ]
+    file.write_text(text.replace("slo_ms", 'files = ["echo.py", "access.log"]\nslo_ms'))
+    with pytest.raises(BadInput, match=r"my.toml files: no file of the service's folder .* matches it: access.log"):
+        shipment(str(file))
+
+
+def test_a_model_that_opens_a_possible_secret_is_refused(tmp_path: Path) -> None:
+    file = Path(service(tmp_path))
+    unneeded(tmp_path)
+    (tmp_path / "echo.py").write_text(f"{CODE}K = open('keys.pem').read()\n")
+    with pytest.raises(BadInput, match=r"opens a file that is never sent, .*: rename it: keys.pem"):
+        shipment(str(file))
 
 
 def test_a_profile_from_elsewhere_comes_along(tmp_path: Path) -> None:
@@ -83,7 +136,8 @@ def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no requirements\.txt brings it"):
         shipment(service(tmp_path, code="other.py"))
     (tmp_path / "requirements.txt").write_text("echo\n")
-    shipment(str(tmp_path / "my.toml"))
+    sent = shipment(str(tmp_path / "my.toml"), opened=lambda *_: set())
+    assert sorted(sent.files) == ["profile.csv", "requirements.txt", "service.toml"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +151,9 @@ def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, l
     (tmp_path / model.partition(":")[2].partition("?")[0]).write_text("weights")
     (tmp_path / "profile.csv").write_text(PROFILE.replace("echo:Echo", model))
     file.write_text(file.read_text().replace("echo:Echo", model))
-    assert libraries_of(shipment(str(file))) == (library,)
+    sent = shipment(str(file), opened=lambda _, __, files: {path for path in files if path.name.startswith("m.")})
+    assert libraries_of(sent) == (library,)
+    assert model.partition(":")[2].partition("?")[0] in sent.files
 
 
 def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> None:
@@ -198,7 +254,7 @@ def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> Non
         ("two-second", "second", "two"),
     ]
     assert first.files is second.files
-    assert sorted(first.files) == ["driver.py", "echo.py", "my.toml", "profile-profile.csv", "service.toml"]
+    assert sorted(first.files) == ["driver.py", "echo.py", "profile-profile.csv", "service.toml"]
     assert first.deployment.function is not None
     assert (first.deployment.function.offer.name, second.deployment.function) == ("lambda:1024", None)
     assert first.service.limits_unsaid == ()

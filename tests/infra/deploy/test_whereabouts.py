@@ -187,7 +187,7 @@ def test_a_plan_for_another_region_or_account_is_refused(
 ) -> None:
     """Its plan would forget the first site, and rewrite the rights of its controller."""
     target = deployed(tmp_path / "s")
-    sent = shipments(service(tmp_path))
+    sent = shipments(service(tmp_path / "mine"))
     before = (target.folder / VARIABLES).read_text()
     with pytest.raises(BadInput, match=f"site mark is in {REGION}.*: {OTHER_REGION}$"):
         plan(sent, replace(target, region=OTHER_REGION), lambda _: None)
@@ -197,6 +197,23 @@ def test_a_plan_for_another_region_or_account_is_refused(
         plan(sent, target, lambda _: None)
     assert terraform.done == ["init", "init"]
     assert (target.folder / VARIABLES).read_text() == before
+
+
+def test_files_that_are_sent_are_said_first(aws: MotoServer, terraform: FakeTerraform, tmp_path: Path) -> None:
+    """Before anything is built or sent; those that never are sent, too."""
+    target = deployed(tmp_path / "s")
+    file = service(tmp_path / "mine")
+    for name in ("access.log", "notes.md"):
+        (tmp_path / "mine" / name).write_text("192.0.2.1")
+    sent = shipments(file)
+    said: list[str] = []
+    with pytest.raises(BadInput, match=f"site mark is in {REGION}"):
+        plan(sent, replace(target, region=OTHER_REGION), said.append)
+    size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in sent[0].files.values())
+    assert said[:2] == [
+        f"echo: sends 3 files, {size:,} bytes: echo.py, profile.csv, service.toml",
+        "echo: never sent, as logs or possible secrets: access.log",
+    ]
 
 
 def test_a_second_region_with_the_same_name_is_refused(

@@ -1,0 +1,764 @@
+"""Variations of each kind of fault (letters A to L), invented without a look at the code that reads them.
+
+Each has the requests in it, or None where only a refusal is right. `REFUSED` are the others that are refused, too: with
+a way out, because they have two readings or no form that is known.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+T0 = datetime(2026, 5, 1, 10, 0, 0, tzinfo=UTC)
+N = 60
+
+
+def at(i: float, step: int = 60) -> datetime:
+    return T0 + timedelta(seconds=i * step)
+
+
+def iso(i: float, step: int = 60, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    return at(i, step).strftime(form)
+
+
+C = [1000 + (i * 37) % 91 for i in range(N)]
+S = sum(C)
+
+
+def second(i: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    return (T0 + timedelta(seconds=i)).strftime(form)
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]], sep: str = ",") -> str:
+    return "\n".join([sep.join(map(str, head)), *(sep.join(map(str, r)) for r in rows)]) + "\n"
+
+
+def counter(start: int = 900_000, reset: int | None = None) -> list[int]:
+    out, v = [], start
+    for i, c in enumerate(C):
+        v = 0 if reset == i else v
+        v += c
+        out.append(v)
+    return out
+
+
+CASES: dict[str, tuple[str | bytes | dict[str, str | bytes], float | None]] = {}
+
+
+def case(name: str, data: str | bytes | dict[str, str | bytes], truth: float | None) -> None:
+    CASES[name] = (data, truth)
+
+
+# A
+cells = ["#N/A" if i == 5 else "#DIV/0!" if i == 20 else str(c) for i, c in enumerate(C)]
+case("A1 Excel errors", table(["Time", "requests"], [(iso(i), c) for i, c in enumerate(cells)]), S - C[5] - C[20])
+big = [120_345 + c for c in C]
+case(
+    "A2 Indian groups",
+    table(
+        ["Time", "requests"],
+        [(iso(i), f'"{b // 100000},{b % 100000 // 1000:02d},{b % 1000:03d}"') for i, b in enumerate(big)],
+    ),
+    sum(big),
+)
+case("A3 percent cells", table(["Time", "Value"], [(iso(i), f"{12 + i % 7}.5%") for i in range(N)]), None)
+case(
+    "A4 comma exponent",
+    table(["Zeit", "Anfragen"], [(iso(i), f"{c / 1000:.6f}E+03".replace(".", ",")) for i, c in enumerate(C)], ";"),
+    S,
+)
+case(
+    "A5 negative in brackets",
+    table(["Time", "requests"], [(iso(i), f'"({c:,})"' if i == 7 else f'"{c:,}"') for i, c in enumerate(C)]),
+    None,
+)
+case("A6 unit word", table(["Time", "Value"], [(iso(i), f"{c} requests") for i, c in enumerate(C)]), S)
+case("A7 duration cells", table(["Time", "Value"], [(iso(i), f"{30 + i % 5} ms") for i in range(N)]), None)
+case("A8 bytes", table(["Time", "Value"], [(iso(i), f"{30 + i % 5}.2 kB") for i in range(N)]), None)
+# B
+case(
+    "B1 rate x 60",
+    table(['"Time"', '"sum(rate(http_requests_total[5m])) * 60"'], [(iso(i), float(c)) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "B2 rate of a latency sum",
+    table(['"Time"', '"sum(rate(http_request_duration_seconds_sum[5m]))"'], [(iso(i), 3.2 + i % 3) for i in range(N)]),
+    None,
+)
+case(
+    "B3 ratio of rates",
+    table(
+        ['"Time"', '"sum(rate(http_requests_total{code=~""5..""}[5m])) / sum(rate(http_requests_total[5m]))"'],
+        [(iso(i), 0.01 * (1 + i % 3)) for i in range(N)],
+    ),
+    None,
+)
+case(
+    "B4 cpu rate",
+    table(['"Time"', '"sum(rate(node_cpu_seconds_total[5m]))"'], [(iso(i), 3.2 + i % 3) for i in range(N)]),
+    None,
+)
+case("B5 integer legend req/s", table(["Time", "credit - req/s"], [(iso(i), c) for i, c in enumerate(C)]), S * 60)
+case(
+    "B6 increase 1h every minute",
+    table(['"Time"', '"sum(increase(http_requests_total[1h]))"'], [(iso(i), c * 60) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "B7 avg_over_time",
+    table(['"Time"', '"avg_over_time(http_inflight_requests[5m])"'], [(iso(i), 3 + i % 3) for i in range(N)]),
+    None,
+)
+case(
+    "B8 topk of rate with by",
+    table(
+        ['"Time"', '"topk(1, sum by (route) (rate(http_requests_total[1m])))"'], [(iso(i), c) for i, c in enumerate(C)]
+    ),
+    S * 60,
+)
+case("B9 per hour name", table(["Time", "requests per hour"], [(iso(i), c * 60) for i, c in enumerate(C)]), S)
+# C
+case(
+    "C1 reset in the middle", table(["Time", "Value"], [(iso(i), v) for i, v in enumerate(counter(reset=30))]), S - C[0]
+)
+case(
+    "C2 json lines counter",
+    "".join(json.dumps({"ts": at(i).timestamp(), "requests_total": v}) + "\n" for i, v in enumerate(counter())),
+    S - C[0],
+)
+case(
+    "C3 histogram count beside sum",
+    table(
+        ["time", "request_seconds_count", "request_seconds_sum"],
+        [(iso(i), v, v * 0.03) for i, v in enumerate(counter())],
+    ),
+    S - C[0],
+)
+case(
+    "C4 counter with separators",
+    table(["Time", "served"], [(iso(i), f'"{v:,}"') for i, v in enumerate(counter())]),
+    S - C[0],
+)
+case(
+    "C5 counter newest first", table(["Time", "Value"], [(iso(i), v) for i, v in enumerate(counter())][::-1]), S - C[0]
+)
+case(
+    "C6 counter of CloudWatch Maximum",
+    json.dumps(
+        {
+            "Label": "requests_total",
+            "Datapoints": [
+                {"Timestamp": at(i).isoformat(), "Maximum": float(v), "Unit": "Count"} for i, v in enumerate(counter())
+            ],
+        }
+    ),
+    S - C[0],
+)
+# D
+case(
+    "D1 Datum Uhrzeit",
+    table(
+        ["Datum", "Uhrzeit", "Anfragen"],
+        [(iso(i, form="%d.%m.%Y"), iso(i, form="%H:%M"), c) for i, c in enumerate(C)],
+        ";",
+    ),
+    S,
+)
+case(
+    "D2 end before start",
+    json.dumps([{"period_end": iso(i + 1), "period_start": iso(i), "requests": c} for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "D3 date and hour",
+    table(
+        ["date", "hour", "requests"], [(at(i, 3600).strftime("%Y-%m-%d"), at(i, 3600).hour, c) for i, c in enumerate(C)]
+    ),
+    S,
+)
+case(
+    "D4 date, hour, minute",
+    table(
+        ["date", "hour", "minute", "requests"],
+        [(at(i).strftime("%Y-%m-%d"), at(i).hour, at(i).minute, c) for i, c in enumerate(C)],
+    ),
+    S,
+)
+case(
+    "D5 year month day",
+    table(
+        ["year", "month", "day", "hour", "requests"],
+        [(at(i, 3600).year, at(i, 3600).month, at(i, 3600).day, at(i, 3600).hour, c) for i, c in enumerate(C)],
+    ),
+    S,
+)
+case("D6 time only no date", table(["time", "requests"], [(iso(i, form="%H:%M:%S"), c) for i, c in enumerate(C)]), S)
+# E
+case(
+    "E1 pods", table(["time", "pod", "requests"], [(iso(i), p, c) for i, c in enumerate(C) for p in ("a", "b")]), 2 * S
+)
+case(
+    "E2 wide with total",
+    table(["Time", "api", "web", "total"], [(iso(i), c, 2 * c, 3 * c) for i, c in enumerate(C)]),
+    3 * S,
+)
+case(
+    "E3 Influx annotated",
+    "#group,false,false,true,true,false,false,true,true\n#datatype,string,long,dateTime:RFC3339,dateTime:RFC3339,dateTime:RFC3339,double,string,string\n#default,_result,,,,,,,\n"
+    + table(
+        ["", "result", "table", "_start", "_stop", "_time", "_value", "_field", "_measurement"],
+        [
+            (
+                "",
+                "",
+                0,
+                iso(0, form="%Y-%m-%dT%H:%M:%SZ"),
+                iso(N, form="%Y-%m-%dT%H:%M:%SZ"),
+                iso(i, form="%Y-%m-%dT%H:%M:%SZ"),
+                c,
+                "requests",
+                "http",
+            )
+            for i, c in enumerate(C)
+        ],
+    ),
+    S,
+)
+case(
+    "E4 statuses long",
+    table(["minute", "status", "count"], [(iso(i), s, c) for i, c in enumerate(C) for s in (200, 500)]),
+    2 * S,
+)
+case(
+    "E5 k6 json",
+    "".join(
+        json.dumps(x) + "\n"
+        for i in range(300)
+        for x in (
+            {
+                "metric": "http_reqs",
+                "type": "Point",
+                "data": {"time": (T0 + timedelta(seconds=i * 0.7)).isoformat(), "value": 1, "tags": {"status": "200"}},
+            },
+            {
+                "metric": "http_req_duration",
+                "type": "Point",
+                "data": {
+                    "time": (T0 + timedelta(seconds=i * 0.7)).isoformat(),
+                    "value": 31.2,
+                    "tags": {"status": "200"},
+                },
+            },
+        )
+    ),
+    300,
+)
+case(
+    "E6 locust",
+    table(
+        [
+            "Timestamp",
+            "User Count",
+            "Type",
+            "Name",
+            "Requests/s",
+            "Failures/s",
+            "50%",
+            "99%",
+            "Total Request Count",
+            "Total Failure Count",
+            "Total Average Response Time",
+        ],
+        [
+            (
+                int(at(i, 1).timestamp()),
+                10,
+                t,
+                n,
+                100.5 if n == "Aggregated" else 50.25,
+                0,
+                12,
+                40,
+                int(100.5 * i) if n == "Aggregated" else int(50.25 * i),
+                0,
+                13.1,
+            )
+            for i in range(N)
+            for t, n in (("GET", "/a"), ("GET", "/b"), ("", "Aggregated"))
+        ],
+    ),
+    6030,
+)
+# F
+case(
+    "F1 average at the end",
+    table(["Time", "requests"], [*((iso(i), c) for i, c in enumerate(C)), ("Average", S / N)]),
+    S,
+)
+case(
+    "F2 subtotal each hour",
+    table(
+        ["Time", "requests"],
+        [
+            r
+            for i, c in enumerate(C)
+            for r in ([(iso(i), c)] + ([("Subtotal", sum(C[i - 29 : i + 1]))] if i % 30 == 29 else []))
+        ],
+    ),
+    S,
+)
+
+
+def ngx(i: int, extra: str = "") -> str:
+    web = second(i, "%d/%b/%Y:%H:%M:%S +0000")
+    return f'10.0.0.{i % 9} - - [{web}] "POST /predict HTTP/1.1" 200 12 "-" "curl/8.0"{extra}\n'
+
+
+log = [ngx(i) for i in range(400)]
+case(
+    "F3 NULs and half a line",
+    "".join(log[:200]).encode() + b"\0" * 5000 + log[200][40:].encode() + "".join(log[201:]).encode(),
+    399,
+)
+case(
+    "F4 footer of a query tool",
+    table(["Time", "requests"], [(iso(i), c) for i, c in enumerate(C)]) + "\n60 rows in set (0.01 sec)\n",
+    S,
+)
+case("F5 3 percent of the lines", "".join(log[i] if i % 33 else "garbage here\n" for i in range(400)), None)
+case(
+    "F6 max row below",
+    table(
+        ["Time", "requests"], [*((iso(i), c) for i, c in enumerate(C)), ("Max", max(C)), ("Min", min(C)), ("Total", S)]
+    ),
+    S,
+)
+case("F7 total with a date", table(["Time", "requests"], [*((iso(i), c) for i, c in enumerate(C)), (iso(N), S)]), None)
+case(
+    "F8 truncated gz", gzip.compress("".join(ngx(i, extra=f" {i * 7919}") for i in range(4000)).encode())[:-3000], 3619
+)
+# G
+case("G1 millis with comma", table(["Time", "requests"], [('"' + iso(i) + ',000"', c) for i, c in enumerate(C)]), S)
+case(
+    "G2 date(1)",
+    table(["Time", "requests"], [(iso(i, form="%a %b %e %H:%M:%S UTC %Y"), c) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "G3 Oracle",
+    table(["Time", "requests"], [(iso(i, form="%d-%b-%y %I.%M.%S.000000 %p").upper(), c) for i, c in enumerate(C)]),
+    S,
+)
+case("G4 ISO week", table(["Time", "requests"], [(iso(i, form="%G-W%V-%uT%H:%M:%S"), c) for i, c in enumerate(C)]), S)
+case(
+    "G5 two-digit year US",
+    table(["Time", "requests"], [(iso(i, form="%-m/%-d/%y %H:%M"), c) for i, c in enumerate(C)]),
+    S,
+)
+case("G6 offset GMT+2", table(["Time", "requests"], [(iso(i) + " GMT+0200", c) for i, c in enumerate(C)]), S)
+case(
+    "G7 excel serial",
+    table(["Time", "requests"], [(f"{46143 + 10 / 24 + i / 1440:.8f}", c) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "G8 JavaScript Date",
+    table(
+        ["Time", "requests"],
+        [(iso(i, form="%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)"), c) for i, c in enumerate(C)],
+    ),
+    S,
+)
+case(
+    "G9 epoch as float text",
+    table(["Time", "requests"], [(f"{at(i).timestamp():.6E}", c) for i, c in enumerate(C)]),
+    None,
+)
+# H
+case(
+    "H1 uvicorn no times",
+    "".join(f'INFO:     127.0.0.1:{50000 + i} - "POST /predict HTTP/1.1" 200 OK\n' for i in range(200)),
+    None,
+)
+case(
+    "H2 UTF-16BE tabs",
+    b"\xfe\xff" + table(["Time", "requests"], [(iso(i), c) for i, c in enumerate(C)], "\t").encode("utf-16-be"),
+    S,
+)
+case(
+    "H3 IIS fields change",
+    "#Software: Microsoft Internet Information Services 10.0\n#Fields: date time cs-method sc-status\n"
+    + "".join(f"{second(i)} POST 200\n" for i in range(200))
+    + "#Fields: date time s-ip cs-method sc-status\n"
+    + "".join(f"{second(i)} 10.0.0.1 POST 200\n" for i in range(200, 400)),
+    400,
+)
+case(
+    "H4 LTSV",
+    "".join(
+        f"time:{second(i, '%d/%b/%Y:%H:%M:%S +0000')}\thost:10.0.0.1\treq:POST /predict HTTP/1.1\tstatus:200\n"
+        for i in range(400)
+    ),
+    400,
+)
+case(
+    "H5 Traefik common",
+    "".join(ngx(i).rstrip("\n") + f' {i} "web@docker" "http://10.0.0.2:80" 3ms\n' for i in range(400)),
+    400,
+)
+case(
+    "H6 logfmt",
+    "".join(
+        f"time={(T0 + timedelta(seconds=i)):%Y-%m-%dT%H:%M:%SZ} level=info method=POST path=/predict status=200\n"
+        for i in range(400)
+    ),
+    400,
+)
+case(
+    "H7 gunicorn error log",
+    "".join(f"[{second(i)} +0000] [12] [INFO] Handling signal: term\n" for i in range(200)),
+    None,
+)
+case(
+    "H8 HAProxy ISO",
+    "".join(
+        f"{second(i)}+00:00 lb haproxy[12]: 10.0.0.1:40000 [{second(i, '%d/%b/%Y:%H:%M:%S')}.000] fe be/s1 0/0/1/30/31 "
+        '200 120 - - ---- 1/1/0/0/0 0/0 "POST /predict HTTP/1.1"\n'
+        for i in range(400)
+    ),
+    400,
+)
+# I
+t2 = [(iso(i), c) for i, c in enumerate(C)]
+case(
+    "I1 two nodes as tables",
+    {"n1.csv": table(["Time", "requests"], t2), "n2.csv": table(["Time", "requests"], t2)},
+    None,
+)
+case(
+    "I2 logs and others",
+    {
+        "access.log": "".join(log[200:]),
+        "access.log.1.gz": gzip.compress("".join(log[:200]).encode()),
+        "error.log": "2026/05/01 10:00:00 [error] 7#7: *1 upstream timed out\n" * 20,
+        ".access.log.swp": b"b0VIM 8.2" + b"\0" * 200,
+        "README.md": "# logs\n",
+    },
+    400,
+)
+case(
+    "I3 one row of overlap",
+    {"a.csv": table(["Time", "requests"], t2[:31]), "b.csv": table(["Time", "requests"], t2[30:])},
+    S,
+)
+case(
+    "I4 two days of prometheus",
+    {
+        "a.json": json.dumps(
+            {
+                "status": "success",
+                "data": {
+                    "resultType": "matrix",
+                    "result": [
+                        {
+                            "metric": {"__name__": "http_requests_total"},
+                            "values": [[at(i).timestamp(), str(v)] for i, v in list(enumerate(counter()))[:30]],
+                        }
+                    ],
+                },
+            }
+        ),
+        "b.json": json.dumps(
+            {
+                "status": "success",
+                "data": {
+                    "resultType": "matrix",
+                    "result": [
+                        {
+                            "metric": {"__name__": "http_requests_total"},
+                            "values": [[at(i).timestamp(), str(v)] for i, v in list(enumerate(counter()))[30:]],
+                        }
+                    ],
+                },
+            }
+        ),
+    },
+    S - C[0],
+)
+case("I5 log and its copy", {"access.log": "".join(log), "access.log.bak": "".join(log)}, 400)
+case("I6 ALB partly twice", {"a.log": "".join(log[:250]), "b.log": "".join(log[150:])}, 500)
+# J
+case(
+    "J1 classes",
+    table(["Time", "2xx", "3xx", "4xx", "5xx"], [(iso(i), c, 1, 2, 3) for i, c in enumerate(C)]),
+    S + 6 * N,
+)
+case("J2 codes", table(["Time", "200", "404", "500"], [(iso(i), c, 1, 2) for i, c in enumerate(C)]), S + 3 * N)
+case(
+    "J3 requests per 5m",
+    table(["Time", "p50", "p95", "requests per 5m"], [(iso(i, 300), 31, 40, c) for i, c in enumerate(C)]),
+    S,
+)
+case("J4 years", table(["Time", "requests 2025", "requests 2026"], [(iso(i), c, 2 * c) for i, c in enumerate(C)]), None)
+case("J5 only digits header", table(["0", "1"], [(iso(i), c) for i, c in enumerate(C)]), S)
+case("J6 no header", table([iso(0), C[0]], [(iso(i), c) for i, c in list(enumerate(C))[1:]]), S)
+# K
+case(
+    "K1 five minutes then one",
+    table(
+        ["Time", "requests"],
+        [*((iso(i, 300), 5 * c) for i, c in enumerate(C[:30])), *((iso(150 + i), c) for i, c in enumerate(C[30:]))],
+    ),
+    5 * sum(C[:30]) + sum(C[30:]),
+)
+case("K2 overlap of exports", table(["Time", "requests"], t2[:40] + t2[35:]), S)
+case(
+    "K3 spring",
+    table(
+        ["Time", "requests"],
+        [
+            ((datetime(2026, 3, 28, 12) + timedelta(hours=i + (i >= 14))).strftime("%Y-%m-%d %H:%M"), c)
+            for i, c in enumerate(C)
+        ],
+    ),
+    S,
+)
+case(
+    "K4 rate with step change",
+    table(
+        ["Time", "req/s"],
+        [*((iso(i, 300), c) for i, c in enumerate(C[:30])), *((iso(150 + i), c) for i, c in enumerate(C[30:]))],
+    ),
+    300 * sum(C[:30]) + 60 * sum(C[30:]),
+)
+case(
+    "K5 autumn descending quarter hours",
+    table(
+        ["Time", "requests"],
+        [
+            ((datetime(2026, 10, 25, 0) + timedelta(minutes=15 * i - 60 * (i >= 12))).strftime("%Y-%m-%d %H:%M"), c)
+            for i, c in enumerate(C)
+        ][::-1],
+    ),
+    S,
+)
+case(
+    "K6 weekly and daily",
+    table(
+        ["day", "requests"],
+        [((datetime(2026, 1, 1) + timedelta(days=i)).strftime("%Y-%m-%d"), c) for i, c in enumerate(C)],
+    ),
+    S,
+)
+
+
+# L
+def cw(label: str, status: str, name: str = "m1") -> dict[str, object]:
+    return {
+        "Id": name,
+        "Label": label,
+        "StatusCode": status,
+        "Timestamps": [at(i).isoformat() for i in range(N)],
+        "Values": [float(c) for c in C],
+    }
+
+
+case(
+    "L1 partial in the second",
+    json.dumps({"MetricDataResults": [cw("RequestCount", "Complete"), cw("RequestCount", "PartialData", "m2")]}),
+    None,
+)
+case(
+    "L2 prometheus truncated",
+    json.dumps(
+        {
+            "status": "success",
+            "warnings": ["results truncated due to limit"],
+            "data": {
+                "resultType": "matrix",
+                "result": [
+                    {
+                        "metric": {"__name__": "http_requests_total"},
+                        "values": [[at(i).timestamp(), str(v)] for i, v in enumerate(counter())],
+                    }
+                ],
+            },
+        }
+    ),
+    None,
+)
+case(
+    "L3 Elasticsearch hits",
+    json.dumps(
+        {
+            "took": 3,
+            "timed_out": False,
+            "hits": {
+                "total": {"value": 10000, "relation": "gte"},
+                "hits": [
+                    {
+                        "_index": "x",
+                        "_source": {
+                            "@timestamp": (T0 + timedelta(seconds=i)).isoformat(),
+                            "http": {"request": {"method": "GET"}},
+                            "url": {"path": "/"},
+                        },
+                    }
+                    for i in range(100)
+                ],
+            },
+        }
+    ),
+    None,
+)
+case(
+    "L4 Datadog logs page",
+    json.dumps(
+        {
+            "data": [
+                {
+                    "id": str(i),
+                    "attributes": {
+                        "timestamp": (T0 + timedelta(seconds=i)).isoformat(),
+                        "status": "info",
+                        "attributes": {"http": {"method": "GET"}},
+                    },
+                }
+                for i in range(100)
+            ],
+            "links": {"next": "https://api.example/next"},
+            "meta": {"page": {"after": "xyz"}},
+        }
+    ),
+    None,
+)
+case(
+    "L5 CloudWatch Logs Insights",
+    json.dumps(
+        {
+            "results": [
+                [{"field": "bin(1m)", "value": iso(i) + ".000"}, {"field": "count()", "value": str(c)}]
+                for i, c in enumerate(C)
+            ],
+            "status": "Running",
+            "statistics": {"recordsMatched": 1.0},
+        }
+    ),
+    None,
+)
+case(
+    "L6 Insights complete",
+    json.dumps(
+        {
+            "results": [
+                [{"field": "bin(1m)", "value": iso(i) + ".000"}, {"field": "count()", "value": str(c)}]
+                for i, c in enumerate(C)
+            ],
+            "status": "Complete",
+        }
+    ),
+    S,
+)
+case(
+    "L7 filter-log-events page",
+    json.dumps(
+        {
+            "events": [
+                {
+                    "logStreamName": "a",
+                    "timestamp": int((T0 + timedelta(seconds=i)).timestamp() * 1000),
+                    "message": ngx(i).strip(),
+                    "ingestionTime": 1,
+                    "eventId": str(i),
+                }
+                for i in range(100)
+            ],
+            "searchedLogStreams": [],
+            "nextToken": "abc",
+        }
+    ),
+    None,
+)
+case(
+    "L8 timed out shards",
+    json.dumps(
+        {
+            "took": 3,
+            "timed_out": True,
+            "_shards": {"total": 5, "failed": 2},
+            "aggregations": {
+                "per": {
+                    "buckets": [
+                        {"key_as_string": at(i).isoformat(), "key": int(at(i).timestamp() * 1000), "doc_count": c}
+                        for i, c in enumerate(C)
+                    ]
+                }
+            },
+        }
+    ),
+    None,
+)
+case(
+    "L9 Elasticsearch histogram",
+    json.dumps(
+        {
+            "took": 3,
+            "timed_out": False,
+            "aggregations": {
+                "per": {
+                    "buckets": [
+                        {"key_as_string": at(i).isoformat(), "key": int(at(i).timestamp() * 1000), "doc_count": c}
+                        for i, c in enumerate(C)
+                    ]
+                }
+            },
+        }
+    ),
+    S,
+)
+case(
+    "B10 delta of five minutes",
+    table(['"Time"', '"sum(delta(http_requests_total[5m]))"'], [(iso(i), 5 * c) for i, c in enumerate(C)]),
+    None,
+)
+case(
+    "B11 changes",
+    table(['"Time"', '"changes(process_start_time_seconds[1h])"'], [(iso(i), i % 3) for i in range(N)]),
+    None,
+)
+ITEMS = [{"time": stamp, "requests": c} for stamp, c in t2]
+case("L10 more rows than these", json.dumps({"total": 500, "items": ITEMS}), None)
+case("L11 more results than these", json.dumps({"count": 60, "total_count": 5000, "results": ITEMS}), None)
+case("L12 the sum of the rows", json.dumps({"total": S, "items": ITEMS}), S)
+case("L13 no further page", json.dumps({"has_more": False, "total": N, "data": ITEMS}), S)
+case(
+    "A9 Arabic digits",
+    table(["Time", "requests"], [(iso(i), "".join(chr(0x660 + int(d)) for d in str(c))) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "G10 a half of the day without a blank",
+    table(["Time", "requests"], [(iso(i, form="%Y-%m-%d %I:%M:%S%p"), c) for i, c in enumerate(C)]),
+    S,
+)
+case(
+    "C7 counter with a gap",
+    table(["time", "requests_total"], [(iso(i), v) for i, v in enumerate(counter()) if not 20 <= i < 25]),
+    S - C[0] - sum(C[20:26]),
+)
+case(
+    "I7 table and its copy", {"a.csv": table(["Time", "requests"], t2), "a.csv.bak": table(["Time", "requests"], t2)}, S
+)
+
+# Of several readings, or of no form that is known.
+REFUSED = frozenset(
+    (
+        *("C1 reset in the middle", "C6 counter of CloudWatch Maximum", "D4 date, hour, minute", "D5 year month day"),
+        *("D6 time only no date", "E1 pods", "E3 Influx annotated", "E4 statuses long", "E6 locust"),
+        *("F2 subtotal each hour", "G3 Oracle", "G4 ISO week", "G5 two-digit year US", "I3 one row of overlap"),
+        *("J1 classes", "J2 codes", "J5 only digits header", "K2 overlap of exports", "K3 spring"),
+    )
+)
