@@ -332,7 +332,7 @@ def test_routing_that_knows_less_of_queues_waits_longer() -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.4])
-def test_a_function_in_time_gets_what_is_doubtful_where_times_vary(sigma: float) -> None:
+def test_a_function_in_time_gets_doubtful_requests(sigma: float) -> None:
     """Fewer requests are late for it; certain times leave no doubt, and nothing changes."""
     arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0 / 8.0, 2000))
     plain, valued = (stage_of([1, 1], arrivals, sigma=sigma, least=least) for least in (0.0, 0.95))
@@ -347,7 +347,7 @@ def test_a_function_in_time_gets_what_is_doubtful_where_times_vary(sigma: float)
 
 
 @pytest.mark.parametrize("overflow", ["none", "late"])
-def test_what_is_doubtful_stays_where_no_function_is_in_time(overflow: str) -> None:
+def test_doubtful_requests_stay_without_a_function_in_time(overflow: str) -> None:
     arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0 / 8.0, 2000))
     use = function(0.7, 0.0) if overflow == "late" else None
     plain, valued = (

@@ -85,7 +85,7 @@ def test_certain_times_need_no_margin(squares_s2: float) -> None:
 @pytest.mark.parametrize(
     ("before_s", "left_s"), [([], 0.08), ([0.024], 0.08), ([0.024, 0.03], 0.12), ([0.02] * 3, 0.2)]
 )
-def test_the_probability_of_being_in_time_is_that_of_lognormal_batches(before_s: list[float], left_s: float) -> None:
+def test_the_probability_is_that_of_lognormal_batches(before_s: list[float], left_s: float) -> None:
     """Within a point of what is drawn: batches one after the other, p99 three times the mean."""
     sigma, means_s = 0.55, [*before_s, 0.024]
     draws = np.random.default_rng(1).lognormal(-0.5 * sigma**2, sigma, (200_000, len(means_s))) @ np.array(means_s)
@@ -106,7 +106,7 @@ def test_a_stricter_promise_passes_on_more() -> None:
     assert least_probability(0.5) == 0.85
 
 
-def test_a_request_is_passed_on_where_an_idle_instance_would_do_clearly_better() -> None:
+def test_a_request_is_doubtful_compared_with_an_idle_instance() -> None:
     assert doubtful(0.9, 0.99, 0.95)
     assert not doubtful(0.95, 0.99, 0.95)
     assert not doubtful(0.8, 0.8, 0.95)  # no instance can do better: it does not stand idle
