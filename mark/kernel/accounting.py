@@ -44,12 +44,19 @@ class Accounts(NamedTuple):
 
 
 @compiled
-def _close_minute(accounts: Accounts, minute: np.uint64, total: int, in_time: int, by_function: int) -> None:
+def _close_minute(accounts: Accounts, at: np.uint64, total: int, in_time: int, by_function: int) -> None:
+    # The last minute takes what comes later than all others: calls of a query may come after the evaluated part.
+    minute = min(at, np.uint64(accounts.minute_total.shape[0] - 1))
     accounts.minute_total[minute] += total
     accounts.minute_good[minute] += in_time
     accounts.minute_function[minute] += by_function
     accounts.counter[IN_TIME] += in_time
     accounts.counter[FUNCTIONS] += by_function
+
+
+@compiled
+def _close_bin(accounts: Accounts, fine: np.uint64, count: int) -> None:
+    accounts.fine_count[min(fine, np.uint64(accounts.fine_count.shape[0] - 1))] += count
 
 
 @compiled
@@ -61,21 +68,18 @@ def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float)
     rows = np.int64(out.rows[0])
     place = np.uint64(counter[DEPARTED] % ring.shape[0])
     last = np.uint64(ring.shape[0] - 1)
-    # The last bins take what comes later than all others: calls of a query may come after the evaluated part.
-    last_minute = np.uint64(accounts.minute_total.shape[0] - 1)
-    last_fine = np.uint64(accounts.fine_count.shape[0] - 1)
     # Neighbours mostly share minute and bin: these counters stay in registers until another minute (bin) comes.
     minute, fine = np.uint64(0), np.uint64(0)
     in_minute, in_fine, in_time, by_function, rejected = 0, 0, 0, 0, 0
     for row in range(rows):
         arrival_s, latency_s, slot = out.arrival_s[row], out.latency_s[row], out.slot[row]
-        own_minute = min(np.uint64(np.int64(arrival_s * (1.0 / 60.0))), last_minute)
-        own_fine = min(np.uint64(np.int64(arrival_s * per_fine)), last_fine)
+        own_minute = np.uint64(np.int64(arrival_s * (1.0 / 60.0)))
+        own_fine = np.uint64(np.int64(arrival_s * per_fine))
         if own_minute != minute:
             _close_minute(accounts, minute, in_minute, in_time, by_function)
             minute, in_minute, in_time, by_function = own_minute, 0, 0, 0
         if own_fine != fine:
-            accounts.fine_count[fine] += in_fine
+            _close_bin(accounts, fine, in_fine)
             fine, in_fine = own_fine, 0
         good = _in_time(latency_s, rt_max_s)
         in_minute += 1
@@ -91,7 +95,7 @@ def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float)
         latency_sum += answered_s
         latency_max = max(latency_max, answered_s)
     _close_minute(accounts, minute, in_minute, in_time, by_function)
-    accounts.fine_count[fine] += in_fine
+    _close_bin(accounts, fine, in_fine)
     histogram[HISTOGRAM_SIZE - 1] -= rejected  # infinite latencies
     counter[DEPARTED] += rows
     counter[REJECTED] += rejected

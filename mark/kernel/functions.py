@@ -32,6 +32,9 @@ from mark.kernel.state import (
     FunctionPool,
     Ints,
 )
+from mark.rules import admission
+
+_in_time = compiled(admission.in_time)
 
 
 def pool_for(function: FunctionUse | None) -> FunctionPool:
@@ -126,6 +129,12 @@ def latency_s(pool: FunctionPool, now_s: float) -> float:
     if number[IDLE_COUNT] > 0:
         return value[WARM_S]
     return value[WARM_S] + value[COLD_S] if _may_start(pool, now_s) else INF
+
+
+@compiled
+def is_in_time(pool: FunctionPool, now_s: float, horizon_s: float) -> bool:
+    """Would a call be answered by then, as far as a bouncer knows? It reckons with the warm latency."""
+    return bool(latency_s(pool, now_s) < INF and _in_time(pool.value[WARM_S], horizon_s))
 
 
 @compiled

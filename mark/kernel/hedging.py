@@ -44,6 +44,7 @@ from mark.kernel.copies import (
 )
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
 from mark.kernel.records import batch_s, of_kind, of_member, of_slot
+from mark.kernel.service import passed_on
 from mark.kernel.state import (
     CONCURRENCY,
     CROWDED,
@@ -541,6 +542,8 @@ def _send(
     if slot >= 0:
         latency = loop.expected_latency_s(st, slot, now_s)
         horizon = min(limit_s, of_kind(st, of_slot(st, slot).kind).horizon_s)
+        if passed_on(st, pool, slot, now_s, latency, horizon):
+            latency = INF
     cp.slot[place, copy] = slot
     if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
         cp.state[place, copy] = WAITING

@@ -24,6 +24,8 @@ _start_s = compiled(batching.start_s)
 _joins = compiled(batching.joins)
 _reserve_s = compiled(batching.reserve_s)
 _margin_s = compiled(admission.margin_s)
+_in_time_probability = compiled(admission.in_time_probability)
+_doubtful = compiled(admission.doubtful)
 _better = compiled(routing.better)
 TOLERANCE_S = admission.TOLERANCE_S
 # More than there are requests in a run; times the most that a replica can have in flight it is still a whole number.
@@ -465,20 +467,42 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
 
 
 @compiled
-def _known_margin_s(st: Stage, slot: int, now_s: float) -> float:
-    """For the scatter of the batches up to the one of a request that arrives now. After `_known_completion`."""
+def _known_squares_s2(st: Stage, slot: int, now_s: float) -> tuple[float, bool]:
+    """Squared mean times of the batches up to the one of a request that arrives now; does one of them wait?
+
+    After `_known_completion`.
+    """
     own = of_slot(st, slot)
     kind, size = own.kind, own.open_size
-    if st.kinds.variation[kind] == 0.0:
-        return 0.0
     before, waits = known.closed_s2(st, slot, now_s)
-    if not waits:
-        return 0.0
     if size > 0 and known.queue_of(st, slot).joins == 0:
         before += batch_s(st, kind, size) ** 2
         size = 0
-    squares = before / of_kind(st, kind).workers + batch_s(st, kind, size + 1) ** 2
-    return _margin_s(waits, squares, st.kinds.variation[kind])
+    return before / of_kind(st, kind).workers + batch_s(st, kind, size + 1) ** 2, waits
+
+
+@compiled
+def _known_latency_s(st: Stage, slot: int, now_s: float) -> float:
+    """As `expected_latency_s`, where service times vary, without the overhead and the margin."""
+    own = of_slot(st, slot)
+    finish, waits = _known_completion(st, slot, now_s)
+    full = batch_s(st, own.kind, of_kind(st, own.kind).n_batch)
+    return finish - now_s + _reserve_s(waits, batch_s(st, own.kind, 1), full)
+
+
+@compiled
+def doubtful(st: Stage, slot: int, now_s: float, horizon_s: float) -> bool:
+    """Is a request that the replica would admit better passed on to a function that is in time?"""
+    own = of_slot(st, slot)
+    variation = st.kinds.variation[own.kind]
+    if variation == 0.0:
+        return False
+    left = horizon_s - of_kind(st, own.kind).overhead_s
+    expected = _known_latency_s(st, slot, now_s)
+    probability = _in_time_probability(expected, _known_squares_s2(st, slot, now_s)[0], variation, left)
+    one = batch_s(st, own.kind, 1)
+    alone = _in_time_probability(one, one * one, variation, left)
+    return bool(_doubtful(probability, alone, st.least[0]))
 
 
 @compiled
@@ -487,9 +511,12 @@ def expected_latency_s(st: Stage, slot: int, now_s: float) -> float:
     own = of_slot(st, slot)
     row = of_kind(st, own.kind)
     if known.varies(st):
-        finish, waits = _known_completion(st, slot, now_s)
-        reserve = _reserve_s(waits, batch_s(st, own.kind, 1), batch_s(st, own.kind, row.n_batch))
-        return finish + row.overhead_s - now_s + reserve + _known_margin_s(st, slot, now_s)
+        latency = _known_latency_s(st, slot, now_s) + row.overhead_s
+        variation = st.kinds.variation[own.kind]
+        if variation == 0.0:
+            return latency
+        squares, waits = _known_squares_s2(st, slot, now_s)
+        return latency + _margin_s(waits, squares, variation)
     latency = _expected(st, slot, now_s) + row.overhead_s - now_s
     if own.open_size == 0:
         waits = row.n_batch > 1 and (row.window_s > 0.0 or own.free_s > now_s)

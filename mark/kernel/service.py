@@ -23,6 +23,17 @@ _FUNCTION = admission.FUNCTION
 
 
 @compiled
+def passed_on(st: Stage, pool: FunctionPool, slot: int, now_s: float, latency_s: float, horizon_s: float) -> bool:
+    """Does a function get a request that the replica expects to answer in time, because it may well not be?"""
+    return bool(
+        st.least[0] > 0.0
+        and _in_time(latency_s, horizon_s)
+        and functions.is_in_time(pool, now_s, horizon_s)
+        and loop.doubtful(st, slot, now_s, horizon_s)
+    )
+
+
+@compiled
 def _through(
     st: Stage,
     pool: FunctionPool,
@@ -54,6 +65,8 @@ def _through(
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
             horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
+            if passed_on(st, pool, slot, now, latency, horizon):
+                latency = INF
         else:
             latency = INF
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):

@@ -65,9 +65,11 @@ class StageSimulation:
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
     Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
-    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). `classes`
-    are the capacity classes of the candidates (`mark.rules.capacity_classes`), which routing by an ALB goes by: one for
-    all unless said. With `keep` the departures are kept until `departures` takes them.
+    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). Where
+    service times vary, a function that is in time gets a request that a bouncer would answer in time with a lower
+    probability than `least_in_time` (`admission.least_probability`). `classes` are the capacity classes of the
+    candidates (`mark.rules.capacity_classes`), which routing by an ALB goes by: one for all unless said. With `keep`
+    the departures are kept until `departures` takes them.
 
     Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or no
     number, because compiled code would read and write elsewhere.
@@ -82,6 +84,7 @@ class StageSimulation:
         function: FunctionUse | None,
         bouncers: bool,
         late: int = FUNCTION,
+        least_in_time: float = 0.0,
         routing: str = "least-completion",
         fine_s: float = 1.0,
         recent: int = 1000,
@@ -102,6 +105,8 @@ class StageSimulation:
         self._horizons_s = [INF] * len(self._candidates) if horizons_s is None else list(horizons_s)
         self._class_of = [0] * len(self._candidates) if classes is None else list(classes)
         check_candidates(self._candidates, self._horizons_s, self._class_of)
+        if not 0.0 <= least_in_time <= 1.0:
+            raise BadInput("a probability lies between 0 and 1", "least_in_time", least_in_time)
         self._end_s, self._since_s = end_s, 0.0  # arrivals come between these
         self._added: set[int] = set()
         groups = max(self._class_of, default=-1) + 1 if self._routing == ALB else 0
@@ -114,7 +119,8 @@ class StageSimulation:
         most_workers = max((c.workers for c in self._candidates), default=1)
         counter = np.zeros(5, dtype=np.int64)
         counter[RANDOM] = seed
-        queues, batches = known.none_known(faults.any or any(c.sigma != 0.0 for c in self._candidates))
+        varies = faults.any or any(c.sigma != 0.0 for c in self._candidates)
+        queues, batches = known.none_known(varies)
         self._st = Stage(
             kinds=_kinds(0, largest),
             classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
@@ -135,6 +141,7 @@ class StageSimulation:
             queues=queues,
             batches=batches,
             played_s=np.zeros(most_workers),
+            least=np.array([least_in_time if bouncers and varies else 0.0]),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
         self._pool = functions.pool_for(function)

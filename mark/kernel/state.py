@@ -137,6 +137,9 @@ class Stage(NamedTuple):
     queues: Records  # [S] of QUEUE; none where every batch takes as long as predicted
     batches: Records  # [S, Q] of BATCH, rings of the closed batches; Q is a power of two, or 0 as above
     played_s: Floats  # [C] while closed batches are played through
+    least: (
+        Floats  # [1] probability of being in time below which a function that is in time gets a request; 0: none does
+    )
 
 
 class FunctionPool(NamedTuple):

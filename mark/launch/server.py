@@ -25,7 +25,7 @@ from mark.profiling.measure_server import RT_MAX_S
 from mark.profiling.played_faults import FAULT_STREAM, FaultStream, faults_text, stream_of_text
 from mark.profiling.policy import candidate
 from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
-from mark.rules.admission import LATE, NEVER_S
+from mark.rules.admission import LATE, NEVER_S, least_probability
 from mark.serving import interruption_watch, server_process
 from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions
@@ -177,6 +177,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         function_s=function_s,
         function_timeout_s=function_timeout_s,
         late=LATE[service.late],
+        least_in_time=least_probability(service.slo.attainment),
         hang_s=options.hang_s,
         worker_memory_bytes=options.worker_memory_mib * 2.0**20,
         drain_s=options.drain_s,

@@ -1,5 +1,7 @@
 """Admission: what a bouncer takes, and where the rest goes (MArk, section 4.1)."""
 
+from math import erf, log, sqrt
+
 # Sums of times near 1e6 s carry rounding errors of about 1e-10 s; a microsecond is far above them and far below any
 # latency that matters. Without it a request that takes exactly RT_max would be late by chance.
 TOLERANCE_S = 1e-6
@@ -13,6 +15,10 @@ LATE = {"function": FUNCTION, "refuse": REJECT}  # of `destination`, by its name
 # Standard deviations of the margin. Measured at 5 to 130 % load with a 99th percentile of 1.1 to 3 times the mean: with
 # 1 more requests miss where few batches fit into RT_max, see docs/kernel.md.
 MARGIN = 0.5
+
+# Where a function answers in time, an instance must be in time with this probability. A miss is priced at 10 calls
+# where 2 % may be late, and at more where less may. Measured over prices of 3 to 100 calls, see docs/kernel.md.
+LEAST_PROBABILITY, DOUBTS = 0.85, 2.5
 
 
 def in_time(latency_s: float, rt_max_s: float) -> bool:
@@ -43,3 +49,36 @@ def margin_s(waits: bool, squares_s2: float, variation: float) -> float:
     request that waits for running batches only is admitted by its expected completion. Certain times need no margin.
     """
     return MARGIN * (variation * squares_s2) ** 0.5 if waits else 0.0
+
+
+def least_probability(attainment: float) -> float:
+    """The least probability of being in time with which an instance keeps a request that a function answers in time.
+
+    By value: with P(in time) on the instance, a miss at its price loses (1 - P) x price there, and nothing on the
+    function, which takes the price of a call. Every second request that an instance takes sends one behind it to the
+    function. So the instance is worth it where P > 1 - call / (2 x price). The price of a miss follows from the share
+    that may be late.
+    """
+    return max(LEAST_PROBABILITY, 1.0 - DOUBTS * (1.0 - attainment))
+
+
+def in_time_probability(expected_s: float, squares_s2: float, variation: float, left_s: float) -> float:
+    """The probability that batches are over within `left_s`, if they take `expected_s` on average, by a lognormal.
+
+    `squares_s2` and `variation` are those of `margin_s`.
+    """
+    if left_s <= 0.0:
+        return 0.0
+    spread = log(1.0 + variation * squares_s2 / (expected_s * expected_s))
+    if spread <= 0.0:
+        return 1.0 if expected_s <= left_s + TOLERANCE_S else 0.0
+    return 0.5 * (1.0 + erf((log(left_s / expected_s) + 0.5 * spread) / sqrt(2.0 * spread)))
+
+
+def doubtful(probability: float, alone: float, least: float) -> bool:
+    """Is a request better passed on to a function that is in time, by `least_probability`?
+
+    `alone` is the probability of a request on an idle instance. Where that is low the rule asks for no more than the
+    instance can do, because otherwise instances would stand idle.
+    """
+    return probability < least * alone

@@ -96,7 +96,8 @@ class Serving:
     `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
     (self-tuning). `candidates` has those of versions, by name, that differ from it. `function_s` is what a warm
     function takes; it counts only with `functions`, and `late` is where a request goes that would be late wherever it
-    went (`mark.rules.admission`). A batch that takes longer than `hang_s` costs its worker process its life; one that
+    went (`mark.rules.admission`); a function that is in time gets what is in time here with a lower probability than
+    `least_in_time`. A batch that takes longer than `hang_s` costs its worker process its life; one that
     has more than `worker_memory_bytes` is replaced. Of a `pipeline` its stages say all of that, and `versions` only
     names one.
     """
@@ -112,6 +113,7 @@ class Serving:
     functions: FunctionClient | None = None
     function_s: float = NEVER_S
     late: int = FUNCTION
+    least_in_time: float = 0.0
     function_timeout_s: float = 30.0
     most_batch: int = 64
     max_queued: int = 10_000
@@ -292,6 +294,7 @@ class ModelServer:
             workers=0,
             function_s=serving.function_s if serving.functions is not None else NEVER_S,
             late=serving.late,
+            least_in_time=serving.least_in_time,
             max_queued=serving.max_queued,
             probe_every_s=max(1.0, serving.rt_max_s),
         )

@@ -21,7 +21,7 @@ from mark.kernel.hedged_stage import HedgedStage
 from mark.kernel.stage import StageSimulation
 from mark.planning.policies.registry import policy_entry
 from mark.planning.port import Policy
-from mark.rules.admission import LATE
+from mark.rules.admission import LATE, least_probability
 from mark.rules.capacity_classes import capacity_classes
 from mark.simulation.inputs import Inputs
 from mark.simulation.world.cloud import SimulatedCloud
@@ -77,6 +77,7 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: fl
         function=resolved.function if policy.bouncers else None,
         bouncers=policy.bouncers,
         late=LATE[resolved.service.late],
+        least_in_time=least_probability(resolved.slo.attainment),
         routing=resolved.service.routing,
         fine_s=bin_width_s(resolved.slo),
         recent=resolved.service.slo_monitor.window,

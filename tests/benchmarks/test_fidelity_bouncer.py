@@ -10,7 +10,7 @@ import pytest
 
 from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.slo import Slo
-from mark.profiling.policy import candidate
+from mark.profiling.policy import candidate, sigma_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fidelity_bouncer as fidelity
@@ -37,7 +37,7 @@ def test_each_stream_has_the_rate_and_burstiness_it_names() -> None:
 
 def test_lone_requests_take_their_service_and_the_overhead(kind: Candidate) -> None:
     seen = fidelity.simulated(kind, np.arange(100) * 0.05)
-    assert seen == {**dict.fromkeys(fidelity.QUANTILES, pytest.approx(6.0)), "refused": 0.0}
+    assert seen == {**dict.fromkeys(fidelity.QUANTILES, pytest.approx(6.0)), "refused": 0.0, "late": 0.0}
 
 
 def test_what_is_too_much_is_refused(kind: Candidate) -> None:
@@ -85,8 +85,8 @@ def test_the_calmest_rounds_count() -> None:
     assert [seen["lag_p99"] for seen, _ in fidelity.calmest(rounds, 2)] == [0.1, 0.2]
 
 
-def row(p50: float, refused: float = 0.0) -> fidelity.Row:
-    return {"p50": p50, "p95": 2.0 * p50, "p99": 3.0 * p50, "refused": refused, "lag_p99": 0.1}
+def row(p50: float, refused: float = 0.0, late: float = 0.0) -> fidelity.Row:
+    return {"p50": p50, "p95": 2.0 * p50, "p99": 3.0 * p50, "refused": refused, "late": late, "lag_p99": 0.1}
 
 
 def test_a_table_shows_the_median_round_and_flags_deviations() -> None:
@@ -103,6 +103,22 @@ def test_a_table_shows_the_median_round_and_flags_deviations() -> None:
     assert "| poisson | 30% | 21.0 / 20.0 (+5.0%) |" in text
     assert "5.0% / 2.0%" in text
     assert text.count("apart") == 1
+
+
+def test_with_a_tail_the_late_shares_are_compared() -> None:
+    near = fidelity.compared([(row(20.0, late=0.054), row(10.0, late=0.05))])
+    apart = fidelity.compared([(row(10.0, late=0.056), row(10.0, late=0.05))])
+    assert fidelity.agrees(near, tail=3.0)
+    assert not fidelity.agrees(apart, tail=3.0)
+    assert "5.6% / 5.0%" in fidelity.markdown({("poisson", 0.9): apart}, tail=3.0)
+
+
+def test_a_tail_is_of_the_models_part_of_a_batch() -> None:
+    """Lognormals of 5.5 ms and of 0.5 ms more: the same standard deviation, and a lower p99 over mean."""
+    sigmas = [sigma_of(ProfileRow(1, mean_ms, p99_ms=fidelity.p99_ms(1, mean_ms, 3.0))) for mean_ms in (5.5, 6.0)]
+    spreads_ms = [mean_ms * np.sqrt(np.expm1(s**2)) for mean_ms, s in zip((5.5, 6.0), sigmas, strict=True)]
+    assert fidelity.p99_ms(1, 5.5, 3.0) == pytest.approx(16.5)
+    assert spreads_ms[0] == pytest.approx(spreads_ms[1])
 
 
 def test_the_plot_is_a_page_of_its_own(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ class HedgedWorld(World):
         if best is not None:
             best.asked.append(request)
             latency = best.completion_s() - now + best.reserve_s() + best.margin_s()
+            if admission.in_time(latency, case.rt_max_s) and self.passed_on(best, case.rt_max_s):
+                latency = admission.NEVER_S
             if admission.in_time(latency, case.rt_max_s) or not case.bouncers:
                 copy.state = WAITS
                 best.take(request, case.rt_max_s if case.bouncers else admission.NEVER_S)

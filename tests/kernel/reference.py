@@ -100,6 +100,7 @@ class Case:
     late: int = admission.FUNCTION
     classes: tuple[int, ...] = ()  # by candidate; empty: all in one
     faults: Faults = NO_FAULTS
+    least: float = 0.0  # probability of being in time below which a function that is in time gets a request
 
 
 @dataclass
@@ -263,8 +264,8 @@ class Replica:
         waits = largest > 1 and (self.window_s > 0.0 or self.free_for_next_s() > self.world.env.now)
         return batching.reserve_s(waits, self.service_s(1), self.service_s(largest))
 
-    def margin_s(self) -> float:
-        """Time that the bouncer keeps back for scatter, behind a batch that waits."""
+    def squares_s2(self) -> float:
+        """Squared mean times of the batches up to the one of a request that arrives now."""
         means_s = [*(mean_s for _, _, mean_s in self.running), *(batch.service_s for batch in self.closed)]
         size = 0
         if self.open is not None:
@@ -272,8 +273,22 @@ class Replica:
             if self.joined() is None:
                 means_s.append(self.service_s(size))
                 size = 0
-        squares = sum(mean_s**2 for mean_s in means_s) / self.kind.workers + self.service_s(size + 1) ** 2
-        return admission.margin_s(bool(self.closed), squares, self.kind.variation)
+        return float(sum(mean_s**2 for mean_s in means_s) / self.kind.workers + self.service_s(size + 1) ** 2)
+
+    def margin_s(self) -> float:
+        """Time that the bouncer keeps back for scatter, behind a batch that waits."""
+        return admission.margin_s(bool(self.closed), self.squares_s2(), self.kind.variation)
+
+    def doubtful(self, horizon_s: float) -> bool:
+        """Is a request that would be admitted better passed on, if a function is in time?"""
+        left_s = horizon_s - self.kind.overhead_s
+        expected_s = self.completion_s() - self.kind.overhead_s - self.world.env.now + self.reserve_s()
+        one_s, variation = self.service_s(1), self.kind.variation
+        return variation > 0.0 and admission.doubtful(
+            admission.in_time_probability(expected_s, self.squares_s2(), variation, left_s),
+            admission.in_time_probability(one_s, one_s**2, variation, left_s),
+            self.world.case.least,
+        )
 
     def take(self, request: int, promise_s: float) -> None:
         env = self.world.env
@@ -450,18 +465,29 @@ class World:
         if best is not None:
             best.asked.append(request)
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s() + best.margin_s()
-        if best is not None and admission.in_time(latency, horizon):
+        if best is not None and admission.in_time(latency, horizon) and not self.passed_on(best, horizon):
             self.outcome.promised.append(request)
             best.take(request, horizon)
             return
         by_function = self.environments.latency_s()
         # a bouncer knows whether functions answer at all, not whether the next call will be a cold start
         promised = case.function.warm_s if case.function and by_function < admission.NEVER_S else admission.NEVER_S
+        if best is not None and admission.in_time(latency, horizon):
+            latency = admission.NEVER_S  # passed on
         if admission.destination(latency, promised, limit, case.late) == admission.FUNCTION:
             self.environments.call(by_function)
             self.answer(request, BY_FUNCTION, now, now + by_function)
         else:
             self.answer(request, REFUSED, now, np.inf)
+
+    def passed_on(self, replica: Replica, horizon_s: float) -> bool:
+        """Does a function get a request that the replica expects to answer in time?"""
+        case = self.case
+        if case.function is None or not case.bouncers or case.least == 0.0:
+            return False
+        answers = self.environments.latency_s() < admission.NEVER_S
+        in_time = answers and admission.in_time(case.function.warm_s, horizon_s)
+        return in_time and replica.doubtful(horizon_s)
 
     def crash(self, number: int) -> None:
         """Whatever it has not answered comes again: once, and not behind an ALB."""

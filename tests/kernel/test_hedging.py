@@ -46,6 +46,7 @@ def hedged(case: Case, after_s: float, keep: bool = True) -> HedgedStage:
         function=case.function,
         bouncers=case.bouncers,
         late=case.late,
+        least_in_time=case.least,
         routing=case.routing,
         seed=case.seed,
         faults=case.faults,

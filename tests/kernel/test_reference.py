@@ -28,6 +28,7 @@ def empty_stage(case: Case) -> StageSimulation:
         function=case.function,
         bouncers=case.bouncers,
         late=case.late,
+        least_in_time=case.least,
         routing=case.routing,
         seed=case.seed,
         classes=case.classes or None,
@@ -135,6 +136,7 @@ def cases(
         draw(st.sampled_from([FUNCTION, REJECT])),
         tuple(draw(st.integers(0, 3)) for _ in candidates) if draw(st.booleans()) else (),
         draw(faults(tick * unit)) if faulty else Faults(),
+        draw(st.sampled_from([0.0, 0.85, 0.95, 0.99])),
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mark.domain.errors import BadInput
 from mark.kernel.departures import by_request
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, World, candidate, function
@@ -39,6 +40,7 @@ def stage_of(
     routing: str = "least-completion",
     seed: int = 0,
     recent: int = 1000,
+    least: float = 0.0,
 ) -> StageSimulation:
     """Ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
     stage = StageSimulation(
@@ -48,6 +50,7 @@ def stage_of(
         function=function(0.38, 2.86, concurrency=50, ramp_per_10s=20.0) if overflow else None,
         bouncers=bouncers,
         routing=routing,
+        least_in_time=least,
         seed=seed,
         recent=recent,
         keep=True,
@@ -326,3 +329,48 @@ def test_routing_that_knows_less_of_queues_waits_longer() -> None:
     chance = load * service_s / (2.0 * (1.0 - load))
     assert best < counted < two < 0.3 * chance
     np.testing.assert_allclose(busy, busy.mean(), rtol=0.02)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.4])
+def test_a_function_in_time_gets_doubtful_requests(sigma: float) -> None:
+    """Fewer requests are late for it; certain times leave no doubt, and nothing changes."""
+    arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0 / 8.0, 2000))
+    plain, valued = (stage_of([1, 1], arrivals, sigma=sigma, least=least) for least in (0.0, 0.95))
+    for stage in (plain, valued):
+        stage.advance(arrivals, 0, np.inf)
+        stage.finish()
+    if sigma == 0.0:
+        assert seen(plain) == seen(valued)
+    else:
+        assert valued.accounts.by_functions > plain.accounts.by_functions
+        assert valued.accounts.late < 0.7 * plain.accounts.late
+
+
+@pytest.mark.parametrize("overflow", ["none", "late"])
+def test_doubtful_requests_stay_without_a_function_in_time(overflow: str) -> None:
+    arrivals = np.cumsum(np.random.default_rng(5).exponential(1.0 / 8.0, 2000))
+    use = function(0.7, 0.0) if overflow == "late" else None
+    plain, valued = (
+        StageSimulation(
+            [replace(CPU, sigma=0.4)],
+            rt_max_s=RT_MAX_S,
+            end_s=MINUTES_S,
+            function=use,
+            bouncers=True,
+            least_in_time=least,
+            keep=True,
+        )
+        for least in (0.0, 0.95)
+    )
+    for stage in (plain, valued):
+        for number in range(2):
+            stage.add(number, 0, 0.0)
+        stage.advance(arrivals, 0, np.inf)
+        stage.finish()
+    assert seen(plain) == seen(valued)
+
+
+def test_a_probability_lies_between_0_and_1() -> None:
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(BadInput):
+            stage_of([1], np.zeros(0), least=wrong)

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, in_time, margin_s
+from mark.rules.admission import (
+    FUNCTION,
+    INSTANCE,
+    NEVER_S,
+    REJECT,
+    TOLERANCE_S,
+    destination,
+    doubtful,
+    in_time,
+    in_time_probability,
+    least_probability,
+    margin_s,
+)
 
 latencies = st.one_of(st.just(NEVER_S), st.floats(0.0, 100.0))
 
@@ -67,3 +80,34 @@ def test_a_margin_is_kept_behind_a_waiting_batch_only() -> None:
 @given(st.floats(0.0, 100.0))
 def test_certain_times_need_no_margin(squares_s2: float) -> None:
     assert margin_s(True, squares_s2, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before_s", "left_s"), [([], 0.08), ([0.024], 0.08), ([0.024, 0.03], 0.12), ([0.02] * 3, 0.2)]
+)
+def test_the_probability_is_that_of_lognormal_batches(before_s: list[float], left_s: float) -> None:
+    """Within a point of what is drawn: batches one after the other, p99 three times the mean."""
+    sigma, means_s = 0.55, [*before_s, 0.024]
+    draws = np.random.default_rng(1).lognormal(-0.5 * sigma**2, sigma, (200_000, len(means_s))) @ np.array(means_s)
+    expected = in_time_probability(sum(means_s), sum(s * s for s in means_s), math.expm1(sigma**2), left_s)
+    assert expected == pytest.approx((draws <= left_s).mean(), abs=0.01)
+
+
+def test_certain_times_are_in_time_or_not() -> None:
+    assert in_time_probability(0.6, 1.0, 0.0, 0.6) == 1.0
+    assert in_time_probability(0.7, 1.0, 0.0, 0.6) == 0.0
+    assert in_time_probability(0.1, 1.0, 0.5, 0.0) == 0.0
+
+
+def test_a_stricter_promise_passes_on_more() -> None:
+    assert least_probability(0.98) == pytest.approx(0.95)
+    assert least_probability(0.99) == pytest.approx(0.975)
+    assert least_probability(1.0) == 1.0
+    assert least_probability(0.5) == 0.85
+
+
+def test_a_request_is_doubtful_compared_with_an_idle_instance() -> None:
+    assert doubtful(0.9, 0.99, 0.95)
+    assert not doubtful(0.95, 0.99, 0.95)
+    assert not doubtful(0.8, 0.8, 0.95)  # no instance can do better: it does not stand idle
+    assert not doubtful(0.0, 1.0, 0.0)

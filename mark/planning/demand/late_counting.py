@@ -25,13 +25,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from mark.domain.arrays import FloatArray
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.kernel.compiled import CACHE_DIR
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.counting_watch import counting_watched
-from mark.rules.admission import LATE, TOLERANCE_S, in_time
+from mark.rules.admission import LATE, TOLERANCE_S, in_time, least_probability
 
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
 # Instances of a fleet by which one type's capacity is compared with another's.
@@ -44,7 +45,8 @@ _BLOCK = 500  # requests in which late ones are counted for the dispersion
 _LONG = 5  # blocks that are one, to see how long misses cluster
 _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all with full ones
 _SETTLED = 5.0  # times RT_max after which a fleet has forgotten that it began empty
-_VERSION = 2  # of this file's way of counting: changed, it invalidates what is kept
+_ENVIRONMENTS = 1 << 16
+_VERSION = 3  # of this file's way of counting: changed, it invalidates what is kept
 
 
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
@@ -75,8 +77,19 @@ class _Question:
     @property
     def passes_on(self) -> bool:
         """Does a function get the requests that no instance can answer in time?"""
-        late = self.service.late == "function"
-        return self.function_s is not None and (late or self.function_s <= self.service.slo.rt_max_s)
+        return self.function_s is not None and (self.answers or self.service.late == "function")
+
+    @property
+    def answers(self) -> bool:
+        """Is the function in time?"""
+        return self.function_s is not None and in_time(self.function_s, self.service.slo.rt_max_s)
+
+    @property
+    def always_warm(self) -> FunctionUse:
+        """The function, without cold starts and with more environments than a fleet of the table can ask for."""
+        assert self.function_s is not None, "only where there is one"
+        offer = FunctionOffer(128, 0.0, 0.0, 1.0, _ENVIRONMENTS, 1e9, math.inf, 1e9)
+        return FunctionUse(offer, self.function_s, 0.0, "derived")
 
     @property
     def is_known(self) -> bool:
@@ -110,11 +123,10 @@ def _counted(question: _Question) -> LateShares:
                 found[:, i, j] = counted.late, counted.calls, counted.dispersion
         _keep(question.key, found)
     late, calls, dispersion = found
-    rt_max_s, passes_on = question.service.slo.rt_max_s, question.passes_on
-    answers = passes_on and in_time(question.function_s or 0.0, rt_max_s)
     return LateShares(
-        INSTANCES, load_rps, late, calls, dispersion, rt_max_s, CLOSE_REQUESTS, float(not answers), float(passes_on)
-    )
+        INSTANCES, load_rps, late, calls, dispersion, question.service.slo.rt_max_s, CLOSE_REQUESTS,
+        float(not question.answers), float(question.passes_on),
+    )  # fmt: skip
 
 
 def _throughput_rps(candidate: Candidate) -> float:
@@ -186,9 +198,10 @@ def _count(question: _Question, instances: int, each_rps: float, requests: int, 
         [candidate],
         rt_max_s=rt_max_s,
         end_s=float(arrivals_s[-1]) + 1.0,
-        function=None,
+        function=question.always_warm if question.answers else None,
         bouncers=True,
         late=LATE["refuse"],
+        least_in_time=least_probability(service.slo.attainment),
         routing=service.routing,
         seed=int(draws.integers(2**31)),
         keep=True,
@@ -198,13 +211,9 @@ def _count(question: _Question, instances: int, each_rps: float, requests: int, 
     stage.advance(arrivals_s, 0, np.inf)
     stage.finish()
     recording = stage.recording()
-    latency_s = recording.finish_s - arrivals_s
-    refused = ~np.isfinite(latency_s)
-    late = latency_s > rt_max_s + TOLERANCE_S
-    calls = np.zeros(requests, dtype=np.bool_)
-    if question.passes_on:
-        calls = refused
-        late = np.where(refused, not in_time(question.function_s or 0.0, rt_max_s), late)
+    late = recording.finish_s - arrivals_s > rt_max_s + TOLERANCE_S  # what is refused is never answered
+    refused = recording.slot < 0
+    calls = refused & question.passes_on
     settled = arrivals_s > min(_SETTLED * rt_max_s, 0.2 * float(arrivals_s[-1]))
     start_s = recording.start_s
 

@@ -31,7 +31,17 @@ from math import ceil
 from typing import NamedTuple, Protocol
 
 from mark.domain.errors import BadInput
-from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, margin_s
+from mark.rules.admission import (
+    FUNCTION,
+    INSTANCE,
+    NEVER_S,
+    REJECT,
+    TOLERANCE_S,
+    destination,
+    doubtful,
+    in_time_probability,
+    margin_s,
+)
 from mark.rules.batching import joins, reserve_s, start_s
 from mark.serving.backend.request import Batch, Request, is_left
 
@@ -109,8 +119,10 @@ class Bouncer:
     0 where it is certain or unknown. `overhead_s` is added once per request, `window_s` is how long a batch that
     isn't full waits for company though a worker is idle (0: work-conserving). `function_s` is what a warm function
     takes, infinite without functions; the attribute may be set to infinity while functions refuse and back. What is
-    late wherever goes where `late` says: FUNCTION or REJECT. At most `max_queued` requests wait, at most
-    `max_batch_bytes` bytes of bodies are in a batch. `workers` is how many are up; none is fine.
+    late wherever goes where `late` says: FUNCTION or REJECT. Where times vary, a function that is in time gets a
+    request that workers would answer in time with a lower probability than `least_in_time`
+    (`mark.rules.admission.least_probability`). At most `max_queued` requests wait, at most `max_batch_bytes` bytes of
+    bodies are in a batch. `workers` is how many are up; none is fine.
 
     A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
     is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline
@@ -131,6 +143,7 @@ class Bouncer:
         workers: int = 1,
         function_s: float = NEVER_S,
         late: int = FUNCTION,
+        least_in_time: float = 0.0,
         max_queued: int = 10_000,
         max_batch_bytes: float = NEVER_S,
         probe_every_s: float = NEVER_S,
@@ -141,6 +154,7 @@ class Bouncer:
             ("overhead_s", overhead_s, 0.0 <= overhead_s < NEVER_S),
             ("window_s", window_s, 0.0 <= window_s < NEVER_S),
             ("function_s", function_s, function_s > 0.0),
+            ("least_in_time", least_in_time, 0.0 <= least_in_time <= 1.0),
             ("workers", workers, workers >= 0),
             ("max_queued", max_queued, max_queued >= 1),
             ("max_batch_bytes", max_batch_bytes, max_batch_bytes > 0),
@@ -155,6 +169,7 @@ class Bouncer:
         self.in_flight = 0  # requests that workers have
         self.workers = workers  # those up
         self._times, self._variation, self._late = times, variation, late
+        self._least = least_in_time
         self._rt_max_s, self._overhead_s = rt_max_s, overhead_s
         # A deadline outside of these, counted from the arrival, is the client's own (`own_deadline`).
         self._own_below_s, self._own_above_s = rt_max_s - TOLERANCE_S, rt_max_s + TOLERANCE_S
@@ -447,9 +462,13 @@ class Bouncer:
             answer_s = start + service_s[total] + overhead_s
             # a request that fills a batch ends its window
             latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
-        if reserves and self._variation > 0.0:
-            latency += self._margin_s(total, batch is None)
         left_s = deadline_s - now_s
+        if reserves and self._variation > 0.0:
+            squares_s2, waits = self._squares_s2(total, batch is None)
+            expected_s = latency - overhead_s
+            latency += margin_s(waits, squares_s2, self._variation)
+            if latency <= left_s + TOLERANCE_S and self._passed_on(items, expected_s, squares_s2, left_s):
+                return self._elsewhere(OVERLOADED, left_s, hard)
         if latency > left_s + TOLERANCE_S:
             return self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
 
@@ -477,15 +496,27 @@ class Bouncer:
         self._close_open()
         return INSTANCE
 
-    def _margin_s(self, items: int, opens: bool) -> float:
-        """For the scatter of the batches up to the request's, which is the open one or (`opens`) behind it."""
+    def _squares_s2(self, items: int, opens: bool) -> tuple[float, bool]:
+        """Squared mean times of the batches up to the request's, which is the open one or (`opens`) behind it; and does
+        a closed one wait?"""
         service_s, before = self._service_s, [*self._running, *self._closed]
         ahead = [batch.behind for batch in self._running if batch.behind is not None]
         waits = len(self._closed) > self._idle or len(ahead) > 0
         squares_s2 = sum(batch.service_s**2 for batch in before + ahead)
         if opens and self._open is not None:
             squares_s2 += service_s[self._open.items] ** 2
-        return margin_s(waits, squares_s2 / max(1, self.workers) + service_s[items] ** 2, self._variation)
+        return squares_s2 / max(1, self.workers) + service_s[items] ** 2, waits
+
+    def _passed_on(self, items: int, expected_s: float, squares_s2: float, left_s: float) -> bool:
+        """Does a function get a request that a worker should answer in time, because it may well not be?"""
+        if self._least == 0.0 or self.function_s > left_s + TOLERANCE_S:
+            return False
+        room_s, one_s = left_s - self._overhead_s, self._service_s[items]
+        return doubtful(
+            in_time_probability(expected_s, squares_s2, self._variation, room_s),
+            in_time_probability(one_s, one_s**2, self._variation, room_s),
+            self._least,
+        )
 
     def _elsewhere(self, reason: str, left_s: float, hard: bool) -> int:
         """FUNCTION or REJECT for a request that no worker will have."""

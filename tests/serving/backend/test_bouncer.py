@@ -81,6 +81,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
         workers=kind.workers,
         function_s=case.function.warm_s if case.function else NEVER_S,
         late=case.late,
+        least_in_time=case.least,
     )
     n = len(case.arrivals_s)
     outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
@@ -162,7 +163,8 @@ def cases(draw: st.DrawFn, sigmas: tuple[float, ...] = (0.0,)) -> Case:
     overflow = draw(st.none() | st.integers(1, 80 * unit).map(lambda n: function(n * tick, 0.0)))
     late = draw(st.sampled_from([FUNCTION, REJECT]))
     seed = draw(st.integers(0, 2**40))
-    return Case((kind,), (Change(0.0, "add"),), arrivals, rt_max_s, overflow, late=late, seed=seed)
+    least = draw(st.sampled_from([0.0, 0.85, 0.95]))
+    return Case((kind,), (Change(0.0, "add"),), arrivals, rt_max_s, overflow, late=late, seed=seed, least=least)
 
 
 @settings(max_examples=250)
@@ -249,6 +251,17 @@ def test_functions_take_what_would_be_late_until_they_refuse() -> None:
     assert bouncer.reason == bouncer_module.OVERLOADED
     bouncer.function_s = NEVER_S
     assert bouncer.offer(request(), 0.0) == REJECT
+
+
+def test_functions_take_what_may_well_be_late_until_they_refuse() -> None:
+    """In time with a probability of 0.91 where a request runs, and of nearly 1 at once."""
+    bouncer = a_bouncer(fixed_s=0.0, n_batch=1, rt_max_s=2.8, function_s=1.0, variation=0.16, least_in_time=0.95)
+    assert bouncer.offer(request(), 0.0) == INSTANCE
+    started(bouncer, 0.0)
+    assert bouncer.offer(request(), 0.0) == FUNCTION
+    assert bouncer.reason == bouncer_module.OVERLOADED
+    bouncer.function_s = NEVER_S
+    assert bouncer.offer(request(), 0.0) == INSTANCE
 
 
 @pytest.mark.parametrize("late", [FUNCTION, REJECT])
