@@ -26,7 +26,8 @@ from mark.domain.function_offer import EVERY_FUNCTION, is_function
 from mark.domain.load import Forecast
 from mark.domain.offer import Market, Offer
 from mark.domain.profile import Profile
-from mark.domain.promise_help import HelpKind, PromiseHelp, PromiseOutlook
+from mark.domain.promise_help import HelpKind, PromiseHelp
+from mark.domain.promise_outlook import PromiseOutlook
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.domain.slo import LONGEST_RT_MAX_S
 from mark.domain.time import HOUR_S, STEP_S

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
-from mark.domain.promise_help import PromiseOutlook
+from mark.domain.promise_outlook import PromiseOutlook
 from mark.planning.demand.promise_price import confidence_notes
 from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
 from mark.planning.port import PlanningContext

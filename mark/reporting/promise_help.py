@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mark.domain.promise_help import SAME_CONFIDENCE, HelpKind, PromiseHelp, PromiseOutlook
+from mark.domain.promise_help import HelpKind, PromiseHelp
+from mark.domain.promise_outlook import SAME_CONFIDENCE, PromiseOutlook
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.reporting.layout import columns, sentences, text

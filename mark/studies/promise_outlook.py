@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mark.domain.load import Forecast, Load
-from mark.domain.promise_help import SAME_CONFIDENCE, PromiseOutlook
+from mark.domain.promise_outlook import SAME_CONFIDENCE, PromiseOutlook
 from mark.domain.time import STEP_S
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised

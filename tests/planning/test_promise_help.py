@@ -12,7 +12,8 @@ from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.offer import Delay
 from mark.domain.profile import Profile, ProfileRow
-from mark.domain.promise_help import HelpKind, PromiseHelp, PromiseOutlook
+from mark.domain.promise_help import HelpKind, PromiseHelp
+from mark.domain.promise_outlook import PromiseOutlook
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.planning.promise_help import PastMinute, promise_outlook

@@ -31,7 +31,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
-from mark.domain.promise_help import SAME_CONFIDENCE
+from mark.domain.promise_outlook import SAME_CONFIDENCE
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S, STEP_S

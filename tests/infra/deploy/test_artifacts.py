@@ -10,7 +10,7 @@ import pytest
 from mark_infra.deploy import artifacts
 
 from mark.domain.errors import BadInput
-from mark.models.files import shipped_files
+from mark.models.files import sorted_out
 
 
 def folder(tmp_path: Path, *names: str) -> Path:
@@ -27,7 +27,7 @@ def test_no_secret_is_sent(tmp_path: Path) -> None:
         *(".git/config", ".env", "tls.pem", "server.key", "keys", "prod.env", "credentials.json", "my_secrets.txt"),
         *("__pycache__/m.pyc", "venv/bin/python", "terraform.tfstate", "site.tfvars.json", "id_rsa"),
     )
-    files, kept_back = shipped_files(here)
+    files, kept_back = sorted_out(here)
     assert sorted(files) == ["keyboard.py", "model.py", "requirements.txt", "weights/a.onnx"]
     assert "server.key" in kept_back
     assert "keys" in kept_back
@@ -36,12 +36,12 @@ def test_no_secret_is_sent(tmp_path: Path) -> None:
 def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     here = folder(tmp_path, "model.py")
     (here / "loop").symlink_to(here)
-    assert list(shipped_files(here)[0]) == ["model.py"]
+    assert list(sorted_out(here)[0]) == ["model.py"]
 
 
 def test_the_same_files_make_the_same_archive(tmp_path: Path) -> None:
     here = folder(tmp_path / "in", "a.py", "b/c.py")
-    files: dict[str, Path | bytes] = {**shipped_files(here)[0], "service.toml": b"[service]"}
+    files: dict[str, Path | bytes] = {**sorted_out(here)[0], "service.toml": b"[service]"}
     first = artifacts.archive(files, tmp_path / "1.tar.gz").read_bytes()
     os.utime(here / "a.py", (1, 1))
     again = artifacts.archive(dict(reversed(files.items())), tmp_path / "2.tar.gz").read_bytes()

@@ -202,7 +202,7 @@ def told(capsys: Captured, code: int, *words: str) -> str:
     found = capsys.readouterr()
     *sizes, line = found.err.splitlines()
     assert found.out == ""
-    assert all(size.startswith("mark: keeps ") for size in sizes)
+    assert all(size.startswith("mark: of ") and " keeps " in size for size in sizes)
     return line.removeprefix("mark: error: ")
 
 

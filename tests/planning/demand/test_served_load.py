@@ -145,7 +145,7 @@ def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
     assert (demand @ weights <= 1.01 * middle).all()
 
 
-def test_believed_demand_goes_on_beyond_the_forecasts_highest_level_as_an_exponential_does() -> None:
+def test_demand_beyond_the_highest_level_is_exponential() -> None:
     """Rates whose excess over 30 is exponential: told up to their p95, they are believed as they are."""
 
     def at(level: FloatArray | float) -> FloatArray:

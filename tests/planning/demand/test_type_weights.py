@@ -34,11 +34,11 @@ def test_types_of_one_table_have_one_capacity_at_every_load() -> None:
         assert weights.at(load_rps) == pytest.approx(40.0)
 
 
-def test_one_instance_of_any_type_is_enough_for_next_to_no_load() -> None:
+def test_one_instance_of_any_type_is_enough_for_little() -> None:
     assert TypeWeights(LARGE, [LARGE, SMALL], 0.02).at(0.5) == pytest.approx(40.0)
 
 
-def test_as_many_as_carry_the_load_alone_have_the_capacity_of_the_reference_types_fleet() -> None:
+def test_fleets_that_carry_the_same_load_have_one_capacity() -> None:
     weights = TypeWeights(LARGE, [LARGE, SMALL], 0.02)
     assert SMALL.late_shares is not None
     assert LARGE.late_shares is not None
