@@ -45,6 +45,7 @@ from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
+_LIKELY = 0.9  # quantile of what the load may be
 TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
 
 
@@ -88,7 +89,6 @@ class ExpectedCostPolicy:
             reference = cheapest_lasting(resolved, self._steady)
             first = [resolved.candidates[chosen[i]] for i in self._pools.first]
             self._weights = TypeWeights(resolved.candidates[reference], first, 1.0 - resolved.slo.attainment)
-            self._reference_steps = math.ceil(resolved.offers[reference].boot.mean_s / STEP_S)
         self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
@@ -153,7 +153,7 @@ class ExpectedCostPolicy:
             notes = confidence_notes(miss.confidence, self._resolved.slo)
         usd_per_overflow = price.usd
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        usable_rps = self._usable_at(saved, context)
+        usable_rps = self._usable_at(forecast)
         counts, stay, solver = self._wanted(saved, usable_rps, running, terms, context, price, those, memory)
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
@@ -203,12 +203,14 @@ class ExpectedCostPolicy:
         )
         return plan, memory
 
-    def _usable_at(self, saved: ServedLoad, context: PlanningContext) -> FloatArray:
-        """Requests/s of an instance of each pool, at the load that is expected when a launch serves: (pools,)."""
+    def _usable_at(self, forecast: Forecast) -> FloatArray:
+        """Requests/s of an instance of each pool: (pools,). At the highest load that is likely, for all steps alike.
+
+        At a quiet minute's load one instance of any type would be enough, and a burst's would be bought by that.
+        """
         if self._weights is None:
             return self._usable_rps
-        lead = 0 if context.first else min(self._reference_steps, saved.steps - 1)
-        return self._weights.at(float(saved.load[lead + 1] - saved.load[lead]))
+        return self._weights.at(float(forecast.peak_at(_LIKELY)[:HORIZON].max()))
 
     def _ready(self, fleet: Fleet) -> IntArray:
         """What serves and will: (pools,)."""
