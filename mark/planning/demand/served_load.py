@@ -28,7 +28,6 @@ _ALL = np.ones(1)
 # Of the load that is believed: ten rates, 0.05, 0.15, ..., but four for its highest tenth, where budgets of misses lie.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
 _LEVELS, _LIKELY = (_EDGES[1:] + _EDGES[:-1]) / 2.0, np.diff(_EDGES)
-_LEAST_MEDIAN = 0.1  # of the mean over the quantiles: below that it is not what the load usually is
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
 _WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are worked out; linear between
@@ -315,17 +314,18 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
     mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
     # Beyond the highest level as an exponential goes on from the median: bursts go further than a normal distribution.
-    # Of twelve days of four traces, minutes above the p95 lie 0.3 to 2.4 of its distance from the median beyond it on
-    # average, 0.5 in the middle (benchmarks/beyond_p95.py); of an exponential 0.43, of a normal distribution 0.24.
+    # Of days of three traces, minutes above the p95 lie 0.3 to 2.5 of its distance from the median beyond it on
+    # average (benchmarks/miss_price.py beyond); of an exponential 0.43, of a normal distribution 0.24.
     beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * forecast.levels[-1]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
-    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of. Below a request in 5 s they show nothing:
-    # a single one is a peak of many times the mean.
-    unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
-    # Nor does a median of next to nothing, below a load that may well come: what is unrest beside the one is none of
-    # the other. After a fall by nine tenths a fleet for thirty times the load was bought for that.
-    usual = np.maximum(middle, np.maximum(1.0 / 5.0, _LEAST_MEDIAN * mean.mean(axis=0)))
-    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / usual * mean
+    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of, at each rate by the peak that goes with it:
+    # a burst of seconds hides in the minutes that have one. Below a request in 5 s they show nothing: a single one is
+    # a peak of many times the mean.
+    peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
+    told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
+    unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2
+    usual = np.maximum(told, 1.0 / 5.0)
+    deviation = np.sqrt(np.maximum(0.0, unrest - told / 5.0)) / usual * mean
     # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)

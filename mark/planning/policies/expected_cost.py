@@ -137,7 +137,7 @@ class ExpectedCostPolicy:
             note = "no forecast: the fleet stays as it is"
             return Plan(context.now_s, tuple(held), notes=(note,), leaving=leaving), memory
         if not self._offers:
-            warm = self._warm(float(forecast.mean_at(0.5)[0]))
+            warm = self._warm(self._burst_rps(forecast))
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
         saved = served_load(forecast, self._lateness)
         usd_per_miss, confidence, price = None, None, OverflowPrice(call_usd(self._resolved))
@@ -193,7 +193,7 @@ class ExpectedCostPolicy:
             targets=self._targets(kept, spare, running, live, terms, forecast, context, saved, usd_per_overflow),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
-            warm=self._warm(saved.passed_on_rps(capacity_rps)),
+            warm=self._warm(max(saved.passed_on_rps(capacity_rps), self._burst_rps(forecast) - capacity_rps)),
             notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
             capacity_rps=self._lateness.holds_rps(capacity_rps, 1.0 - self._resolved.slo.attainment),
             usd_per_miss=usd_per_miss,
@@ -437,6 +437,10 @@ class ExpectedCostPolicy:
             Counter(i.offer for i in context.fleet.instances if i.standby),
             first=context.first,
         )
+
+    def _burst_rps(self, forecast: Forecast) -> float:
+        """The highest rate of seconds that is likely within the next two steps."""
+        return float(forecast.peak_at(_LIKELY)[:2].max())
 
     def _warm(self, overflow_rps: float) -> int:
         """Environments for what is planned to overflow, since a cold start would be a miss.

@@ -87,15 +87,16 @@ def test_savings_are_the_expectation_of_the_formula(rate: float, spread: float, 
     believed = forecast(rate, spread, peak)
     saved = served_load(believed, Lateness(0.4), steps=3)
     middle = float(believed.mean_at(0.5)[0])
-    unrest = max(0.0, ((float(believed.peak_at(0.5)[0]) - middle) / 1.63) ** 2 - middle / 5.0)
     capacity = np.asarray(saved.spacing_rps * np.arange(len(saved.served)), np.float64)
     expected = np.zeros(len(capacity))
     tenths = [(point, 0.1) for point in np.arange(0.05, 0.9, 0.1)]
     for point, likely in (*tenths, (0.925, 0.05), (0.965, 0.03), (0.9875, 0.015), (0.9975, 0.005)):
-        mean = float(believed.mean_at(point)[0])
+        mean = told = float(believed.mean_at(point)[0])
+        beyond = max(0.0, float(believed.peak_at(point)[0]) - told) / 1.63
+        unrest = math.sqrt(max(0.0, beyond**2 - told / 5.0)) / max(told, 0.2)
         mean += (mean - middle) * (max(1.0, math.log(2.0 - 2.0 * point) / math.log(2.0 - 2.0 * 0.95)) - 1.0)
         for deviation, share in ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0)):
-            load = np.array(max(1e-9, mean * (1.0 + deviation * unrest**0.5 / middle)))
+            load = np.array(max(1e-9, mean * (1.0 + deviation * unrest)))
             expected += likely * share * (load - plain_overflow(load, capacity, 0.4))
     assert saved.served[:, 1] == pytest.approx(expected, rel=1e-6, abs=1e-6 * rate)
     assert saved.served[:, 3] == pytest.approx(3.0 * expected, rel=1e-6, abs=1e-6 * rate)
@@ -132,6 +133,14 @@ def test_unrest_beside_a_small_median_is_none_of_the_whole(median: float) -> Non
     peak = np.maximum(mean, median + 13.0)
     demand, _ = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
     assert 400.0 <= demand.max() <= 4.0 * 400.0
+
+
+def test_a_burst_of_seconds_is_believed_in_the_minutes_that_have_one() -> None:
+    """One minute of five has 10 s at 100 requests/s on a base of 2; the median has none."""
+    mean = np.where(LEVELS > 0.8, 18.0, 2.0)[:, None]
+    peak = np.where(LEVELS > 0.8, 100.0, 3.0)[:, None]
+    demand, weights = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
+    assert weights[demand[0] > 80.0].sum() == pytest.approx(0.2 / 6.0, abs=0.02)
 
 
 def test_believed_demand_has_the_forecasts_mean_in_every_step() -> None:
