@@ -318,9 +318,9 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
     # average (benchmarks/miss_price.py beyond); of an exponential 0.43, of a normal distribution 0.24.
     beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * forecast.levels[-1]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
-    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of, at each rate by the peak that goes with it:
-    # a burst of seconds hides in the minutes that have one. Below a request in 5 s they show nothing: a single one is
-    # a peak of many times the mean.
+    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of, at each rate by the peak that goes with
+    # it: a burst of seconds hides in the minutes that have one. Below a request in 5 s they show nothing, because a
+    # single one is a peak of many times the mean.
     peak = forecast.peak_rps[low, :steps] * (1.0 - weight) + forecast.peak_rps[high, :steps] * weight
     told = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     unrest = (np.maximum(0.0, peak - told) / _EXPECTED_MAX_OF_12) ** 2

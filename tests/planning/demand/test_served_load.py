@@ -135,7 +135,7 @@ def test_unrest_beside_a_small_median_is_none_of_the_whole(median: float) -> Non
     assert 400.0 <= demand.max() <= 4.0 * 400.0
 
 
-def test_a_burst_of_seconds_is_believed_in_the_minutes_that_have_one() -> None:
+def test_a_burst_is_believed_in_the_minutes_that_have_one() -> None:
     """One minute of five has 10 s at 100 requests/s on a base of 2; the median has none."""
     mean = np.where(LEVELS > 0.8, 18.0, 2.0)[:, None]
     peak = np.where(LEVELS > 0.8, 100.0, 3.0)[:, None]
