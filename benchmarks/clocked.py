@@ -4,8 +4,8 @@
 
 Bursts of 100 requests/s on 2 requests/s: period x length x jitter of their beginning x service, after two days of the
 same. 99 % within 200 ms are asked. A case counts where the best fixed fleet keeps 99.2 %, or `oracle` 99 %. It is bad
-where `mark` misses the promise, or costs more than 1.02 x that fleet. Instances of three services: one type, two types
-whose tails differ, and one type beside a function in time. A case takes 10 to 30 s; exits 1 where one is bad.
+where `mark` misses the promise, or costs more than 1.02 x that fleet, balancer and controller left out. Three services:
+one type, two types, and one type beside a function in time. A case takes 5 s; exits 1 where one is bad.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ NOT_RUN = {
     ("results.md", "python benchmarks/regret.py families"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/pipeline_regret.py day"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/warm_pool.py --pools 0"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/clocked.py"): "takes minutes",
     ("results.md", "python benchmarks/windows_kept.py"): "takes minutes, and data that is not in the repository",
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): "takes minutes, and data that is not in the repository",
     ("results.md", "mark compare $D/traces/worldcup98_apr30_"): "takes minutes, and data that is not in the repository",

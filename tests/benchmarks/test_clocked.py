@@ -1,0 +1,24 @@
+"""A sample of the grid over jobs by the clock (benchmarks/clocked.py): `mark` keeps what the best fixed fleet keeps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import clocked
+
+CASES = [
+    {"period_min": 10, "burst_s": 10, "jitter_s": 180, "service": "one type"},
+    {"period_min": 30, "burst_s": 10, "jitter_s": 0, "service": "two types"},
+    {"period_min": 10, "burst_s": 60, "jitter_s": 60, "service": "function"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
+def test_jobs_by_the_clock_are_kept(case: dict[str, object]) -> None:
+    assert clocked.judged(case, 4.0, 0)["verdict"] == "kept"
