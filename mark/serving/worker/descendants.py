@@ -16,10 +16,17 @@ MARK = "MARK_WORKER"
 
 
 def end_marked(token: str) -> None:
-    """Kill all processes with this mark, but this one. Look again until none is new: one may start as another ends."""
+    """Kill all processes with this mark, but this one. Look again until none is new: one may start as another ends.
+
+    With no descriptor left to look with, none is found: the worker itself is to be replaced all the same.
+    """
     wanted, ended = f"{MARK}={token}".encode(), set[int]()
     while True:
-        there = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - ended
+        try:
+            names = os.listdir("/proc")
+        except OSError:
+            return
+        there = {int(name) for name in names if name.isdigit()} - ended
         found = {pid for pid in there if _ended(pid, wanted)}
         if not found:
             return
