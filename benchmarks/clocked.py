@@ -10,16 +10,14 @@ one type, two types, and one type beside a function in time. A case takes 5 s; e
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import json
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from tails import sweep
 
 from mark.domain.time import DAY_S, HOUR_S, STEP_S
 from mark.planning.policies.names import BEST_FIXED
@@ -72,7 +70,7 @@ def service_of(folder: Path, service: str) -> str:
 
 
 def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, object]:
-    """Both bills and shares, and what is wrong."""
+    """Run `mark`, the best fixed fleet and the oracle on a case, and return their shares in time and a verdict."""
     with tempfile.TemporaryDirectory() as name:
         begins_s = 2.0 * DAY_S
         request = RunRequest(
@@ -94,30 +92,5 @@ def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, obj
     return {**case, "seed": seed, **shares, "ratio": round(ratio, 3), "verdict": verdict}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--sample", type=int)
-    parser.add_argument("--hours", type=float, default=4.0)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/clocked.json"))
-    args = parser.parse_args()
-    only = dict(pair.split("=", 1) for pair in args.only)
-    cases = [dict(zip(CASES, values, strict=True)) for values in itertools.product(*CASES.values())]
-    cases = [case for case in cases if all(str(case[name]) == value for name, value in only.items())]
-    asked = list(itertools.product(cases, range(args.seeds)))
-    if args.sample is not None and args.sample < len(asked):
-        asked = [asked[i * len(asked) // args.sample] for i in range(args.sample)]
-    rows = []
-    for case, seed in asked:
-        rows.append(judged(case, args.hours, seed))
-        print(*rows[-1].values(), sep=" | ", flush=True)
-    verdicts = Counter(str(row["verdict"]) for row in rows)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps({"hours": args.hours, "rows": rows, "verdicts": verdicts}, indent=1))
-    print(f"{len(rows)} cases: {dict(verdicts)}")
-    return 1 if verdicts["missed"] + verdicts["dear"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sweep(__doc__, CASES, judged, hours=4.0, seeds=1, out="out/clocked.json"))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,17 +129,23 @@ def settings_of(texts: Sequence[str]) -> list[dict[str, float]]:
     return found
 
 
-def run(part: Part, settings: Sequence[Mapping[str, float]]) -> None:
+def replays(part: Part) -> Iterator[tuple[str, Inputs, Sequence[Forecast]]]:
+    """Each service on a part, and the forecasts of that part, which are made once."""
     recorder: Recorder | None = None
     for service in SERVICES:
         inputs = inputs_of(part, service)
         if recorder is None:
             recorder = Recorder(inputs.history.step_s)
             Simulation(inputs, "mark", recorder).run()
+        yield service, inputs, recorder.forecasts
+
+
+def run(part: Part, settings: Sequence[Mapping[str, float]]) -> None:
+    for service, inputs, forecasts in replays(part):
         for setting in settings:
             for name, value in setting.items():
                 setattr(CONSTANTS[name], name, value)
-            result = Simulation(inputs, "mark", Replayed(recorder.forecasts)).run()
+            result = Simulation(inputs, "mark", Replayed(forecasts)).run()
             done = result.requests
             assert done.total == done.instances + done.functions + done.rejected
             assert result.slo_result.attainment is not None
@@ -152,7 +158,7 @@ def run(part: Part, settings: Sequence[Mapping[str, float]]) -> None:
 
 
 def known(forecast: Forecast, came_rps: FloatArray, steps: int) -> Forecast:
-    """The forecast, with the next `steps` as they came; steps of which nothing is known stay as they are."""
+    """Return the forecast with the true load in its next `steps`. Steps without an observation keep the forecast."""
     first = round(forecast.origin_s / STEP_S)
     mean_rps, peak_rps = forecast.mean_rps.copy(), forecast.peak_rps.copy()
     for step, rps in enumerate(came_rps[first : first + steps]):
@@ -162,14 +168,9 @@ def known(forecast: Forecast, came_rps: FloatArray, steps: int) -> Forecast:
 
 
 def run_known(part: Part) -> None:
-    recorder: Recorder | None = None
-    for service in SERVICES:
-        inputs = inputs_of(part, service)
-        if recorder is None:
-            recorder = Recorder(inputs.history.step_s)
-            Simulation(inputs, "mark", recorder).run()
+    for service, inputs, forecasts in replays(part):
         for steps in (0, 2, 3, 5):
-            told = [known(forecast, inputs.evaluated.mean_rps, steps) for forecast in recorder.forecasts]
+            told = [known(forecast, inputs.evaluated.mean_rps, steps) for forecast in forecasts]
             result = Simulation(inputs, "mark", Replayed(told)).run()
             assert result.slo_result.attainment is not None
             print(

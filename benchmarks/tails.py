@@ -15,7 +15,8 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mark.domain.errors import Infeasible
@@ -106,32 +107,41 @@ def judged(case: Mapping[str, object], hours: float, seed: int) -> dict[str, obj
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def sweep(
+    doc: str | None,
+    every: Mapping[str, tuple[object, ...]],
+    judge: Callable[[Mapping[str, object], float, int], dict[str, object]],
+    *,
+    hours: float,
+    seeds: int,
+    out: str,
+) -> int:
+    """Judge every case, or those that the command line asks for; the exit code. A row has a `verdict`."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--sample", type=int)
-    parser.add_argument("--hours", type=float, default=6.0)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("out/tails.json"))
+    parser.add_argument("--hours", type=float, default=hours)
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--out", type=Path, default=Path(out))
     args = parser.parse_args()
     only = dict(pair.split("=", 1) for pair in args.only)
-    cases = [dict(zip(CASES, values, strict=True)) for values in itertools.product(*CASES.values())]
+    cases = [dict(zip(every, values, strict=True)) for values in itertools.product(*every.values())]
     cases = [case for case in cases if all(str(case[name]) == value for name, value in only.items())]
+    if not cases:
+        parser.error(f"no case has {', '.join(args.only)}")
     asked = list(itertools.product(cases, range(args.seeds)))
     if args.sample is not None and args.sample < len(asked):
         asked = [asked[i * len(asked) // args.sample] for i in range(args.sample)]
     rows = []
     for case, seed in asked:
-        rows.append(judged(case, args.hours, seed))
+        rows.append(judge(case, args.hours, seed))
         print(*rows[-1].values(), sep=" | ", flush=True)
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[str(row["verdict"])] = counts.get(str(row["verdict"]), 0) + 1
+    verdicts = Counter(str(row["verdict"]) for row in rows)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps({"hours": args.hours, "rows": rows, "verdicts": counts}, indent=1))
-    print(f"{len(rows)} cases: {counts}")
-    return 1 if counts.get("missed", 0) + counts.get("dear", 0) else 0
+    args.out.write_text(json.dumps({"hours": args.hours, "rows": rows, "verdicts": verdicts}, indent=1))
+    print(f"{len(rows)} cases: {dict(verdicts)}")
+    return 1 if verdicts["missed"] + verdicts["dear"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sweep(__doc__, CASES, judged, hours=6.0, seeds=3, out="out/tails.json"))

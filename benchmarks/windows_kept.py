@@ -19,7 +19,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from miss_price import NASA, SERVICES, STREAM, TWITTER, WORLD_CUP, Part, Recorder, Replayed, inputs_of
+from miss_price import NASA, STREAM, TWITTER, WORLD_CUP, Part, Replayed, replays
 from scipy.stats import beta
 
 from mark.domain.time import HOUR_S
@@ -60,14 +60,9 @@ def main() -> int:
     confidences = [float(text) for text in args.confidences.split(",")]
     rows = []
     for part in PARTS[: args.parts]:
-        recorder: Recorder | None = None
-        for service in SERVICES:
-            inputs = inputs_of(part, service)
-            if recorder is None:
-                recorder = Recorder(inputs.history.step_s)
-                Simulation(inputs, "mark", recorder).run()
+        for service, inputs, forecasts in replays(part):
             for confidence in confidences:
-                result = Simulation(stated(inputs, confidence), "mark", Replayed(recorder.forecasts)).run()
+                result = Simulation(stated(inputs, confidence), "mark", Replayed(forecasts)).run()
                 kept = result.slo_result.attainment
                 assert kept is not None
                 rows.append(

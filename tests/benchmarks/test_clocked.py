@@ -14,7 +14,7 @@ import clocked
 CASES = [
     {"period_min": 10, "burst_s": 10, "jitter_s": 180, "service": "one type"},
     {"period_min": 30, "burst_s": 10, "jitter_s": 0, "service": "two types"},
-    {"period_min": 10, "burst_s": 60, "jitter_s": 60, "service": "function"},
+    {"period_min": 10, "burst_s": 10, "jitter_s": 180, "service": "function"},
 ]
 
 
