@@ -9,7 +9,7 @@ WITHOUT_DESCRIPTORS = """
 import resource
 from mark.serving.worker.descendants import end_marked
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-end_marked("nobody's")
+end_marked("of no worker")
 print("done")
 """
 
