@@ -1,12 +1,14 @@
 """Does a refactoring leave every result as it was?
 
-Records the JSON of `mark compare` on a list of scenarios, and compares two such records byte by byte (`speed` apart):
+Records the JSON of `mark compare`, `plan`, `bound`, `simulate`, `frontier`, `diff` and `torture` on services and
+pipelines, both OpenAPI descriptions and the help of every command, and compares two such records byte by byte:
 
-    python benchmarks/unchanged.py record FOLDER [--checkout OTHER] [--only WORD]
+    python benchmarks/unchanged.py record FOLDER [--checkout OTHER] [--only WORD] [--jobs 2]
     python benchmarks/unchanged.py diff BEFORE AFTER
 
-`--checkout` runs another checkout's code with that checkout's own `.venv`. Scenarios whose data are not there
-(`MARK_DATA`, or `../shared/data` beside the project) are left out, and named.
+`--checkout` runs another checkout's code with that checkout's own `.venv`, or with this Python if it has none. `speed`,
+the seconds a run took, is left out. A scenario whose data are missing (`MARK_DATA`, or `../shared/data` beside the
+project) is named and left out.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+ROOTS = ("", "predictors", "infra", "lambda_handlers")  # of the import packages
 DATA = Path(os.environ.get("MARK_DATA", ROOT.parent / "shared" / "data"))
 
 FIXED = "fixed:c5.xlarge=4"
@@ -37,6 +41,32 @@ PREEMPTED = str(DATA / "spot" / "preempt_aws_2023-08-03_4n_v100x1_us-west-2c.csv
 SPOT_PRICE = str(DATA / "spot" / "price_aws_2015_c3.xlarge_us-east-1a.csv.gz")
 SERVICES = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
 ALL_MARKETS = ("--markets", "on-demand,spot,burstable")
+
+
+def commands() -> dict[str, tuple[str, ...]]:
+    """Arguments of `mark`, without `--json`, by the name of the scenario."""
+    social = ("examples/pipeline/social.toml",)
+    fleets = ("--service", "examples/pipeline/digits_fleets.toml")
+    graph = ("--queries", "examples/pipeline/queries.jsonl")
+    spikes = "synthetic:mmpp"
+    own = ("--service", "examples/own-autoscaler.toml")
+    found = {name: ("compare", *arguments) for name, arguments in scenarios().items()}
+    for service in ("inception-v3-2026", "nasnet"):
+        found[f"plan_{service}"] = ("plan", DIURNAL, "--service", service, "--at", "43200", *ALL_MARKETS)
+        found[f"bound_{service}"] = ("bound", DIURNAL, "--service", service, "--duration", "7200")
+    found |= {
+        "plan_small": ("plan", "synthetic:poisson?rate=1", "--service", "inception-v3-2026"),
+        "simulate_tail": ("simulate", spikes, "--service", "inception-v3-2026", "--tail", "3", "--duration", "7200"),
+        "frontier": ("frontier", DIURNAL, "--service", "inception-v3-2026", "--duration", "3600"),
+        "commitment": ("plan", DIURNAL, *own, "--advise-commitment", "--duration", "7200"),
+        "torture": ("torture", "--seeds", "200", "--hours", "6"),
+        "catalog": ("catalog", "show", "aws-2026"),
+    }
+    for command, seconds in {"compare": "1800", "plan": "3600", "bound": "3600", "simulate": "1800"}.items():
+        more = ("--duration", seconds)
+        found[f"{command}_social"] = (command, "synthetic:poisson?rate=20", "--service", *social, *more)
+        found[f"{command}_fleets"] = (command, "synthetic:poisson?rate=20", *fleets, *graph, *more)
+    return found
 
 
 def scenarios() -> dict[str, tuple[str, ...]]:
@@ -77,31 +107,56 @@ def scenarios() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def record(folder: Path, checkout: Path, only: str) -> int:
+# Run by the checkout's own Python: what a caller sees of it that no scenario answers.
+TEXTS = """
+import argparse, json
+from mark.api.app import app
+from mark.cli.main import every_command
+from mark.serving.frontend.openapi import openapi
+
+def helps(parser):
+    yield parser.prog, parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from helps(one)
+
+inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+print(json.dumps({
+    "openapi_control": app(None, None).openapi(),
+    "openapi_serving": openapi("m", ["1", "2"], inputs, feedback=True),
+    "help": dict(helps(every_command())),
+}))
+"""
+
+
+def record(folder: Path, checkout: Path, only: str, jobs: int) -> int:
+    """The number of scenarios that failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name, arguments in scenarios().items():
-        if only not in name:
-            continue
+    own = checkout / ".venv/bin/python"
+    python = str(own) if own.exists() else sys.executable
+    paths = os.pathsep.join(str(checkout / root) for root in ROOTS)
+    environment = os.environ | {"COLUMNS": "100", "PYTHONPATH": paths}
+
+    def one(name: str, arguments: tuple[str, ...]) -> bool:
         missing = [part for part in arguments if part.startswith(str(DATA)) and not Path(part).exists()]
         if missing:
             print(f"{name}: left out, no {missing[0]}")
-            continue
+            return True
         began = time.monotonic()
-        run = subprocess.run(
-            [checkout / ".venv/bin/python", "-m", "mark.cli.main", "compare", *arguments, "--json", "-"],
-            cwd=checkout,
-            capture_output=True,
-            text=True,
-        )
+        run = subprocess.run([python, *arguments], cwd=checkout, capture_output=True, text=True, env=environment)
         if run.returncode:
-            failed += 1
-            print(f"{name}: exit {run.returncode}: {run.stderr.strip()}")
-            continue
+            print(f"{name}: exit {run.returncode}: {run.stderr.strip()}", flush=True)
+            return False
         result = without_speed(json.loads(run.stdout))
         (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-        print(f"{name}: {len(result['policies'])} policies, {time.monotonic() - began:.0f} s", flush=True)
-    return failed
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        return True
+
+    asked = {name: ("-m", "mark.cli.main", *arguments, "--json", "-") for name, arguments in commands().items()}
+    asked["texts"] = ("-c", TEXTS)
+    with ThreadPoolExecutor(jobs) as pool:
+        return sum(pool.map(lambda name: not one(name, asked[name]), [name for name in asked if only in name]))
 
 
 def without_speed(value: object) -> object:
@@ -131,12 +186,13 @@ def main() -> int:
     recording.add_argument("folder", type=Path)
     recording.add_argument("--checkout", type=Path, default=ROOT)
     recording.add_argument("--only", default="")
+    recording.add_argument("--jobs", type=int, default=2)
     comparing = commands.add_parser("diff")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     args = parser.parse_args()
     if args.command == "record":
-        return record(args.folder, args.checkout.resolve(), args.only)
+        return record(args.folder, args.checkout.resolve(), args.only, args.jobs)
     return diff(args.before, args.after)
 
 
