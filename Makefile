@@ -127,7 +127,7 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/pip
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "setting up $(VENV) for development, once (a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]' -e tools/mark-papers -e tools/mark-torture
 	@touch $@ $(VENV)/.base
 
 # The data plane as a C extension (packaging/compiled.py), beside the sources so that these stay what is edited and run.

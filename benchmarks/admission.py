@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import Candidate, Profile, ProfileRow
+from mark.domain.rules.admission import least_probability
 from mark.domain.service import FunctionUse
 from mark.domain.slo import Slo
 from mark.kernel.stage import StageSimulation
 from mark.profiling.policy import candidate, unbatched
-from mark.rules.admission import least_probability
 
 SERVICES = ((24.0, 75.0, 80.0), (31.0, 90.0, 100.0), (50.0, 140.0, 200.0), (20.0, 60.0, 200.0))  # mean, p99, RT_max, ms
 SIZES = (1, 2, 4, 8, 16)

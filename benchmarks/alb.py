@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from mark.rules.capacity_classes import capacity_classes
+from mark.domain.rules.capacity_classes import capacity_classes
 from mark.simulation import parts
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest

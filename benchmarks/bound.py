@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.bounds.dual import solve
-from mark.bounds.linear_program import solve_lp
-from mark.bounds.lower_bound import build_problem, lower_bound, program_of
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
+from mark.planning.bounds.dual import solve
+from mark.planning.bounds.linear_program import solve_lp
+from mark.planning.bounds.lower_bound import build_problem, lower_bound, program_of
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 

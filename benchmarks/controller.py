@@ -24,7 +24,6 @@ from statistics import median
 
 import numpy as np
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
@@ -34,16 +33,17 @@ from mark.control.ports import WINDOW_S, OverflowTotals, Ran, RecentAnswers, Rel
 from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.fleet import Phase
 from mark.domain.load import Load
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.supervised import Supervised
-from mark.forecasting.turns import taking_turns
-from mark.planning.policies.registry import make_policy
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
+from mark.planning.policies.policy_registry import make_policy
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
-from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.supervised import Supervised
+from mark.traffic.forecast.turns import taking_turns
 
 DAY_MINUTES = 1440
 INSTANCES = ("c5.large", "c5.xlarge")  # small ones, so that there are many

@@ -64,7 +64,7 @@ class World:
 
 def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
     """The same part in world 1, seconds from the beginning of the load."""
-    from mark.ec2.draws import service_seed
+    from mark.cloud.ec2.draws import service_seed
     from mark.simulation.inputs import open_inputs
     from mark.simulation.request import RunRequest
     from mark.simulation.run import Simulation

@@ -35,7 +35,7 @@ import numpy as np
 
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.profile import Profile
-from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
+from mark.planning.graphs.estimate import QuerySample, StageChoice, StageOption, estimate
 from mark.profiling.policy import sigma_of
 from mark.profiling.table import load_profiles
 

@@ -27,8 +27,8 @@ from fidelity import measured, nearest, row, table, usd_between
 from fidelity_testbed import MINUTE_S, REPOSITORY, Cut, Looks, Testbed
 
 from mark.config.pipeline_file import load_pipeline
-from mark.pipelines.lineage_file import lineage_csv
-from mark.pipelines.trace_file import trace_file
+from mark.planning.graphs.lineage_file import lineage_csv
+from mark.planning.graphs.trace_file import trace_file
 from mark.simulation.request import RunRequest
 from mark.studies.pipeline_run import simulate_pipeline
 

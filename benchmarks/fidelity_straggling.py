@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from fidelity_testbed import MINUTE_S, Cut, Testbed
 
-from mark.ec2.draws import service_seed
+from mark.cloud.ec2.draws import service_seed
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.rules.admission import INSTANCE, NEVER_S, in_time
 from mark.kernel.random import factor_of
 from mark.kernel.stage import StageSimulation
 from mark.models.call import Call
-from mark.rules.admission import INSTANCE, NEVER_S, in_time
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.request import Batch, Request
 

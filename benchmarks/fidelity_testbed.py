@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from mark.cloud.ec2.draws import service_seed
 from mark.domain.errors import MarkError
-from mark.ec2.draws import service_seed
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SERVICES = {name: REPOSITORY / "examples" / "testbed" / f"{name}-slow.toml" for name in ("words", "image")}
@@ -43,7 +43,7 @@ class Cut:
 
 def cut(args: argparse.Namespace, folder: Path) -> Cut:
     """History, a gap, and the load, by the minute, scaled."""
-    from mark.workload.reader import open_trace
+    from mark.traffic.traces.reader import open_trace
 
     trace = open_trace(str(args.trace))
     load_end_s = args.start + args.settle + args.calm + args.faulty
@@ -151,10 +151,10 @@ class Testbed:
         What has slept since its boot is slow at first: its memory may have been taken away. No gateway sees it, so
         it is not counted.
         """
-        from mark_infra.testbed.load import replay
+        from mark_infra.testbed.load_generator import replay
 
         from mark.config.service_file import load_service
-        from mark.models.load import load
+        from mark.models.loading import load
         from mark.models.sample import sample_call
 
         calls = {}

@@ -25,10 +25,10 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS
-from mark.forecasting.backtest import Split, backtest, split
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.scores import Tally
-from mark.workload import open_trace
+from mark.traffic.forecast.backtest import Split, backtest, split
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.scores import Tally
+from mark.traffic.traces import open_trace
 
 DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[1].parent / "shared" / "data")) / "traces"
 BASELINE = "seasonal-naive"

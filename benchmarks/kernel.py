@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.rules import admission, batching, routing
 from mark.domain.service import FunctionUse
 from mark.kernel.stage import ROUTING, StageSimulation
-from mark.rules import admission, batching, routing
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.parts import Arrivals
 from mark.simulation.request import RunRequest

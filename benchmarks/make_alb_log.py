@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.workload import open_trace
+from mark.traffic.traces import open_trace
 
 MONDAY = datetime(2024, 3, 4, tzinfo=UTC)
 DAY_S = 86400.0

@@ -27,17 +27,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from mark_papers.paper.replay import open_replay, replay_inputs
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S, STEP_S
-from mark.forecasting.registry import make_predictor
 from mark.planning.demand import promise_price
 from mark.planning.policies import hindsight
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.run import Simulation
-from mark.studies.paper.replay import open_replay, replay_inputs
+from mark.traffic.forecast.predictor_registry import make_predictor
 
 SERVICES = ("nasnet", "opennmt-ende")
 CONSTANTS = {

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from mark_papers.inferline.least_cost import service_of
+from mark_papers.inferline.pipelines import PIPELINES, gamma_queries, options_of
 from pipeline_planning import PLANNED_S
 
-from mark.bounds.fixed_bound import fixed_fleet_bound
-from mark.bounds.pipeline_bound import PipelineBoundProblem, pipeline_bound
 from mark.domain.slo import Slo
-from mark.pipelines.configure import configure
-from mark.studies.inferline.bound import service_of
-from mark.studies.inferline.pipelines import PIPELINES, gamma_queries, options_of
+from mark.planning.bounds.fixed_bound import fixed_fleet_bound
+from mark.planning.bounds.pipeline_bound import PipelineBoundProblem, pipeline_bound
+from mark.planning.graphs.configure import configure
 
 BOOT_S = 70.0  # that are billed
 

@@ -18,18 +18,18 @@ import time
 from pathlib import Path
 
 import numpy as np
+from mark_papers.inferline.pipelines import PIPELINES, gamma_queries
 from pipeline_planning import JUDGED_S, PLANNED_S, judged
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.slo import Slo
-from mark.pipelines.bought import bought
-from mark.pipelines.configure import configure
-from mark.pipelines.estimate import StageChoice, StageOption
-from mark.pipelines.options import InstanceOption, shared_options
-from mark.studies.inferline.pipelines import PIPELINES, gamma_queries
+from mark.planning.graphs.configure import configure
+from mark.planning.graphs.estimate import StageChoice, StageOption
+from mark.planning.graphs.fleet_cost import bought
+from mark.planning.graphs.stage_options import InstanceOption, shared_options
 
 LARGEST = 32
 # ms on one vCPU of a c7i: what a batch takes by itself, and each item

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from mark_papers.inferline.pipelines import PIPELINES, gamma_queries, options_of
 
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
-from mark.pipelines.coarse import coarse_plan
-from mark.pipelines.configure import configure
-from mark.pipelines.estimate import Choices, QuerySample, estimate
-from mark.pipelines.inferline import inferline_plan
-from mark.pipelines.judge import CONFIDENCE
-from mark.studies.inferline.pipelines import PIPELINES, gamma_queries, options_of
+from mark.planning.graphs.black_box import coarse_plan
+from mark.planning.graphs.configure import configure
+from mark.planning.graphs.estimate import Choices, QuerySample, estimate
+from mark.planning.graphs.inferline import inferline_plan
+from mark.planning.graphs.slo_test import CONFIDENCE
 
 PLANNED_S, JUDGED_S = 120.0, 300.0
 

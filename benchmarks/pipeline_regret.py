@@ -33,17 +33,17 @@ from typing import Any
 import numpy as np
 from miss_price import DATA
 
-from mark.bounds.cost_gap import CostGap, cost_gap
-from mark.bounds.lower_bound import lower_bound
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.arrays import FloatArray
 from mark.domain.time import DAY_S, HOUR_S
-from mark.pipelines.latency_split import StageCost, split_latency
-from mark.pipelines.stage_cost import stage_cost
+from mark.planning.bounds.cost_gap import CostGap, cost_gap
+from mark.planning.bounds.lower_bound import lower_bound
+from mark.planning.graphs.latency_split import StageCost, split_latency
+from mark.planning.graphs.stage_cost import stage_cost
 from mark.simulation.bounding import drawn_problem
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest, Sensitivity
-from mark.studies.pipeline_bound import promise_bound
+from mark.studies.pipeline_bound_study import promise_bound
 from mark.studies.pipeline_plan import graph_and_law
 from mark.studies.pipeline_result import PipelineRun
 from mark.studies.pipeline_run import simulate_pipeline
@@ -260,7 +260,7 @@ def split_of(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def split(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
-    """By what stages cost in an hour with their parts of RT_max (mark/pipelines/stage_cost.py), without any run."""
+    """By what stages cost in an hour with their parts of RT_max (mark/planning/graphs/stage_cost.py), without a run."""
     for case in cases:
         found = split_of(case, folder)
         said = ", ".join(f"{1e3 * part_s:.0f}" for part_s in found["parts_s"])

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mark.domain.pipeline import Pipeline, PipelineStage
-from mark.kernel.pipeline import PipelineQueries, PipelineSimulation
-from mark.pipelines.estimate import Estimate, PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.kernel.central_queues import PipelineQueries, PipelineSimulation
+from mark.planning.graphs.estimate import Estimate, PipelineEstimator, QuerySample, StageChoice, StageOption
 
 RATE, HOUR_S, SLO_S, ATTAINMENT = 150.0, 3600.0, 0.3, 0.99
 DIAMOND = Pipeline(

@@ -29,8 +29,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.load import LEVELS, Forecast
 from mark.domain.offer import Market
 from mark.planning.demand.served_load import HORIZON, Lateness, served_load

@@ -19,8 +19,8 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
-from mark.forecasting.registry import make_predictor, predictor_names
-from mark.workload import drawn_load, open_trace
+from mark.traffic.forecast.predictor_registry import make_predictor, predictor_names
+from mark.traffic.traces import drawn_load, open_trace
 
 TRAFFIC = "synthetic:diurnal?rate=20&spikes_per_day=3&bin_s=60"
 DAY = 1440

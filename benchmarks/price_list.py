@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mark.domain.price_list import usd_per_hour_per_ms
-from mark.planning.prices import prices_of
+from mark.planning.marginal_prices import prices_of
 from mark.planning.promise_cost import PromiseCost
 from mark.simulation.request import RunRequest
 from mark.studies.decision import plan_service_once, slo_prices

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.ec2_limits import MINIMUM_BILLED_S, UNBILLED_PENDING_S
 from mark.domain.offer import Market, Offer
 from mark.domain.profile import Profile, ProfileRow

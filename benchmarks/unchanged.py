@@ -3,7 +3,7 @@
 Records the JSON of `mark compare`, `plan`, `bound`, `simulate`, `frontier`, `diff` and `torture` on services and
 pipelines, both OpenAPI descriptions and the help of every command, and compares two such records byte by byte:
 
-    python benchmarks/unchanged.py record FOLDER [--checkout OTHER] [--only WORD] [--jobs 2]
+    python benchmarks/unchanged.py record FOLDER [--checkout OTHER] [--only WORD,WORD] [--jobs 2]
     python benchmarks/unchanged.py diff BEFORE AFTER
 
 `--checkout` runs another checkout's code with that checkout's own `.venv`, or with this Python if it has none. `speed`,
@@ -156,7 +156,12 @@ def record(folder: Path, checkout: Path, only: str, jobs: int) -> int:
     asked = {name: ("-m", "mark.cli.main", *arguments, "--json", "-") for name, arguments in commands().items()}
     asked["texts"] = ("-c", TEXTS)
     with ThreadPoolExecutor(jobs) as pool:
-        return sum(pool.map(lambda name: not one(name, asked[name]), [name for name in asked if only in name]))
+        return sum(
+            pool.map(
+                lambda name: not one(name, asked[name]),
+                [name for name in asked if any(word in name for word in only.split(","))],
+            )
+        )
 
 
 def without_speed(value: object) -> object:

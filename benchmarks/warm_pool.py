@@ -16,12 +16,12 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mark_papers.paper.replay import open_replay, replay_inputs
 from miss_price import DATA, STREAM, Part, Recorder, Replayed, inputs_of
 
 from mark.domain.time import DAY_S
 from mark.simulation.inputs import Inputs
 from mark.simulation.run import Simulation
-from mark.studies.paper.replay import open_replay, replay_inputs
 
 STARTS = (7, 8, 9.5, 10, 11, 12)
 PARTS = tuple(f"{STREAM}:{day:g}" for day in STARTS)

@@ -14,7 +14,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# What a request passes through, in the bouncer and in its worker. mark/rules is not there: the kernel compiles that.
+# What a request passes through, in the bouncer and in its worker. mark/domain/rules is not there: the kernel compiles
+# that.
 MODULES = (
     "mark/models/answering.py",
     "mark/models/call.py",

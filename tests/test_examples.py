@@ -15,16 +15,16 @@ from typing import Any
 import httpx
 import pytest
 
-from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import load_pipeline
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.offer import Market
 from mark.domain.profile import Basis
 from mark.models.answering import answer, warm_up
-from mark.models.load import load
+from mark.models.loading import load
 from mark.models.model import Model, predicted
 from mark.models.sample import sample_call
-from mark.pipelines.trace_file import open_driver, trace_file
+from mark.planning.graphs.trace_file import open_driver, trace_file
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.workload import open_trace
+from mark.traffic.traces import open_trace
 
 BIN_S = 5.0
 SPEC, SEED = "synthetic:diurnal?rate=160&spikes_per_day=3&spike_height=2.5", 7

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from mark.domain.load import Load
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
-from mark.planning.policies.registry import PolicyEntry
+from mark.planning.planner import PlanningContext, Policy
+from mark.planning.policies.policy_registry import PolicyEntry
 from mark.planning.policies.static import cheapest
-from mark.planning.port import PlanningContext, Policy
 
 
 @dataclass
 class Doubled:
-    """Implements `mark.planning.port.Planner`. Its memory is the last rate that was observed, in requests/s."""
+    """Implements `mark.planning.planner.Planner`. Its memory is the last rate that was observed, in requests/s."""
 
     offer: str
     capacity_rps: float  # of one instance

@@ -13,7 +13,7 @@ Z = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 
 class Ewma:
-    """Implements `mark.forecasting.port.Predictor`.
+    """Implements `mark.traffic.forecast.predictor.Predictor`.
 
     One-step errors have the variance s^2; h steps ahead it is s^2 (1 + (h - 1) w^2), as for the ARIMA(0,1,1) process
     that this mean is the best forecast of. So the quantiles widen with the horizon.

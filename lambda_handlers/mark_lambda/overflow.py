@@ -24,7 +24,7 @@ from typing import Any
 
 from mark.models.answering import answer, warm_up
 from mark.models.envelope import calls_from_event, replies_to_result
-from mark.models.load import home, load
+from mark.models.loading import home, load
 from mark.models.model import Model
 
 LONGEST_HOLD_MS = 1000.0

@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from mark.api import schema
+from mark.api.controller_metrics import CONTENT_TYPE, ControllerMetrics
 from mark.api.guard import MOST_BODY_BYTES, Guard
 from mark.api.manager_port import Conducted, Manager
-from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
 from mark.api.routes import routes
 from mark.api.sited_pipeline import SitedPipeline
 from mark.config.pipeline_file import PipelineConfig

@@ -1,7 +1,7 @@
 """What the control API needs of the controller: `mark.control.manager.ControllerManager` is its manager.
 
-The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from its builder whether
-the manager's loop still runs (`app(..., alive=...)`): the manager has neither to say.
+The API makes the Prometheus page itself, from the views (mark.api.controller_metrics), and learns from its builder
+whether the manager's loop still runs (`app(..., alive=...)`): the manager has neither to say.
 """
 
 from __future__ import annotations

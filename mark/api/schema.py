@@ -19,7 +19,7 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.pipeline import Join
 from mark.domain.plan import Target
 from mark.domain.price_list import PromiseEstimate, usd_per_hour_per_ms
-from mark.pipelines.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
+from mark.planning.graphs.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
 
 RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # what is paid by the second
 

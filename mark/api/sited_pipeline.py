@@ -10,19 +10,19 @@ import numpy as np
 
 from mark.api import schema
 from mark.api.manager_port import Conducted, Manager
-from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.pipeline_view import PipelineView, pipeline_view
 from mark.control.views import ServiceView
 from mark.domain.bill import Bill
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.fleet import Phase
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.price_list import PromiseEstimate
 from mark.domain.service import ServiceConfig
-from mark.pipelines.graph_layout import graph_layout
-from mark.pipelines.lineage_file import calls_per_query, load_lineage
-from mark.pipelines.promise_split import split_estimate
-from mark.pipelines.sited_group import GroupCalls, sited_group
+from mark.planning.graphs.graph_layout import graph_layout
+from mark.planning.graphs.lineage_file import calls_per_query, load_lineage
+from mark.planning.graphs.promise_split import split_estimate
+from mark.planning.graphs.sited_group import GroupCalls, sited_group
 from mark.planning.promise_cost import PromiseCost
 
 # Pixels: five lines below a name; downwards two boxes fit beside each other on a telephone, each with room for a mark

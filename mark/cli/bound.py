@@ -10,10 +10,10 @@ from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipel
 from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
-from mark.reporting.bound import bound_json, bound_table
-from mark.reporting.pipeline_bound import pipeline_bound_json, pipeline_bound_table
 from mark.simulation.bounding import bound
-from mark.studies.pipeline_bound import bound_pipeline
+from mark.studies.pipeline_bound_study import bound_pipeline
+from mark.studies.report.bound_report import bound_json, bound_table
+from mark.studies.report.pipeline_bound_report import pipeline_bound_json, pipeline_bound_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -6,11 +6,12 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.cli.arguments import add_json
 from mark.cli.output import deliver, write_file
+from mark.config.plugins import adapter
+from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.errors import BadInput
-from mark.reporting.table import catalog_table, catalogs_table
+from mark.studies.report.terminal_tables import catalog_table, catalogs_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -58,21 +59,12 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_refresh(args: argparse.Namespace) -> int:
-    catalog = load_catalog(args.catalog)
-    try:
-        # Here, because boto3 is no part of a plain installation, and `show` does without.
-        from mark_infra.aws.prices import Prices, repriced
-        from mark_infra.aws.session import open_session
-
-        session = open_session(args.profile, args.region)
-        refreshed = Prices(catalog, args.region, session=session).refresh()
-    except ImportError as error:
-        raise BadInput(f"needs the extra `aws` ({error})", "mark catalog refresh") from None
-    for note in refreshed.notes:
+    repriced, notes = adapter("refresh-prices", "mark catalog refresh")(args.catalog, args.region, args.profile)
+    for note in notes:
         print(f"mark: {note}", file=sys.stderr)
-    if not refreshed.prices:
+    if repriced is None:
         raise BadInput("AWS told no price of it that can be used, nothing is written", "catalog", args.catalog)
-    write_file(args.out, repriced(args.catalog, refreshed.prices), "--out")
+    write_file(args.out, repriced, "--out")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mark.cli.output import show_counting
-from mark.reporting.check import check_file
+from mark.studies.report.check import check_file
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

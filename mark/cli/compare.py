@@ -19,20 +19,20 @@ from mark.cli.options import (
     request_from,
 )
 from mark.cli.output import deliver, progress
-from mark.cli.report import report, slo_code
+from mark.cli.report_file import report, slo_code
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
-from mark.pipelines.policies import PIPELINE_POLICIES
+from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.planning.policies.target_tracking import tracked_type
-from mark.reporting.pipeline_run import pipeline_compare_json, pipeline_compare_table
-from mark.reporting.table import compare_table
-from mark.reporting.takeaway import listed, savings_json
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.compare import without_instances
 from mark.studies.pipeline_run import simulate_pipeline
 from mark.studies.promise_outlook import outlook_of_run
+from mark.studies.report.pipeline_run import pipeline_compare_json, pipeline_compare_table
+from mark.studies.report.takeaway import listed, savings_json
+from mark.studies.report.terminal_tables import compare_table
 from mark.studies.with_spot import with_spot
 
 _MANAGED = ("target-tracking-best", "target-tracking")

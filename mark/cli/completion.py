@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import shtab
 
-from mark.catalog.tables import CATALOG_NAMES
 from mark.cli.main import every_command
 from mark.config.service_file import SERVICE_NAMES
-from mark.forecasting.registry import predictor_names
-from mark.planning.policies.registry import policy_names
+from mark.domain.catalog.tables import CATALOG_NAMES
+from mark.planning.policies.policy_registry import policy_names
+from mark.traffic.forecast.predictor_registry import predictor_names
 
 SHELLS = ("bash", "zsh", "fish")
 _SERVICES = shtab.cmd(f"printf '%s\\n' {' '.join(SERVICE_NAMES)}; find . -maxdepth 1 -name '*.toml' | cut -c3-")

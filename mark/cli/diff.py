@@ -8,10 +8,10 @@ import sys
 from mark.cli.arguments import writable
 from mark.cli.options import add_run_options, request_from
 from mark.cli.output import cores, deliver, json_text, progress, write_file
-from mark.cli.report import slo_code
+from mark.cli.report_file import slo_code
 from mark.domain.errors import BadInput
-from mark.reporting.service_diff import service_diff_json, service_diff_markdown, service_diff_table
 from mark.studies.executor import executor_for
+from mark.studies.report.service_diff import service_diff_json, service_diff_markdown, service_diff_table
 from mark.studies.service_diff import service_diff
 
 

@@ -11,14 +11,14 @@ from mark.cli.numbers import seconds
 from mark.cli.options import add_run_options, request_from
 from mark.cli.output import cores, deliver, progress, write_file
 from mark.cli.reading import reading
-from mark.cli.report import slo_code
+from mark.cli.report_file import slo_code
 from mark.domain.errors import BadInput
-from mark.forecasting.backtest import backtest, split
-from mark.forecasting.registry import make_predictor
-from mark.reporting.forecast import backtest_json, backtest_table, render_backtest
 from mark.studies.executor import executor_for
 from mark.studies.forecast_dollars import check_request, forecast_dollars
-from mark.workload.reader import open_trace
+from mark.studies.report.forecast import backtest_json, backtest_table, render_backtest
+from mark.traffic.forecast.backtest import backtest, split
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.traces.reader import open_trace
 
 _BACKTEST = """\
 Replay a trace in arrival order and score every predictor's forecasts: learn from [start - train, start), forecast every

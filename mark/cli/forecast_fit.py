@@ -13,10 +13,10 @@ from mark.cli.output import progress
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
-from mark.forecasting.port import Savable, State, Trainable
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.saved import Saved, fingerprint, load, save
-from mark.workload.reader import open_trace
+from mark.traffic.forecast.predictor import Savable, State, Trainable
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.saved import Saved, fingerprint, load, save
+from mark.traffic.traces.reader import open_trace
 
 _FIT = """\
 Train a predictor on a trace and write what it learned to a file, which every --predictor takes like a name. It learns

@@ -12,8 +12,8 @@ from mark.cli.options import add_run_options, request_from
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import Infeasible
 from mark.domain.slo import LONGEST_RT_MAX_S
-from mark.reporting.frontier import frontier_json, frontier_table, render_frontier
 from mark.studies.frontier import frontier
+from mark.studies.report.frontier_report import frontier_json, frontier_table, render_frontier
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from mark.cli.arguments import Listed, from_args
-from mark.cli.functions import add_functions
+from mark.cli.function_options import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, whole
 from mark.launch.gateway import GatewayOptions, run_gateway

@@ -14,8 +14,8 @@ from mark.cli.reading import add_reading, as_options, reading
 from mark.config.new_service import new_service, new_service_of
 from mark.domain.errors import BadInput
 from mark.profiling.table import load_profiles
-from mark.reporting.check import check_file
-from mark.workload.reader import open_trace
+from mark.studies.report.check import check_file
+from mark.traffic.traces.reader import open_trace
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -60,12 +60,18 @@ _COMMANDS = {
         "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
     ),
     "feedback": _Command("mark.cli.feedback", "what clients said of answers: the logs of several bouncers, joined"),
-    "controller": _Command("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
-    "testbed": _Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
-    "torture": _Command("mark.cli.torture", "the control plane under simulated faults, by seeds, with invariants"),
-    "deploy": _Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
-    "keys": _Command("mark.cli.keys", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"),
-    "reproduce": _Command("mark.cli.reproduce", "the paper's experiments beside ours"),
+    "controller": _Command(
+        "mark_infra.commands.controller_command", "the service that decides, with its API and live page", "aws,serve"
+    ),
+    "testbed": _Command(
+        "mark_infra.commands.testbed_command", "the local cloud: real processes, no account", "testbed"
+    ),
+    "torture": _Command("mark_torture.command", "the control plane under simulated faults, by seeds, with invariants"),
+    "deploy": _Command("mark_infra.commands.deploy_command", "services on AWS, by Terraform", "aws"),
+    "keys": _Command(
+        "mark_infra.commands.keys_command", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"
+    ),
+    "reproduce": _Command("mark_papers.command", "the paper's experiments beside ours"),
     "completion": _Command("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
 }
 
@@ -98,7 +104,9 @@ def guarded(action: Callable[[], int]) -> int:
             raise  # a plug-in's code failed (a predictor, say), and its author wants to see where
         return _failed(with_flags(error), 2)
     except Infeasible as error:
-        from mark.reporting.promise_help import tail_words  # here: a command that succeeds has no need of it
+        from mark.studies.report.promise_help_report import (
+            tail_words,  # here: a command that succeeds has no need of it
+        )
 
         return _failed(f"{error}{tail_words(error.helps)}", 3)
     except MarkError as error:

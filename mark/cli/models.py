@@ -8,15 +8,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mark.catalog.tables import load_catalog
 from mark.cli.arguments import Commands, Listed, add_json
 from mark.cli.output import deliver
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
 from mark.models.registry import ModelVersion, Registry
 from mark.models.registry_place import open_registry, parse_reference
 from mark.profiling.table import load_profiles
-from mark.reporting.models import (
+from mark.sdk.registry import register
+from mark.studies.report.models_report import (
     Profiles,
     model_json,
     model_table,
@@ -30,7 +31,6 @@ from mark.reporting.models import (
     version_json,
     version_table,
 )
-from mark.sdk.registry import register
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

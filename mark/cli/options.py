@@ -12,7 +12,7 @@ from mark.cli.output import show_counting
 from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
-from mark.planning.policies.registry import policy_names
+from mark.planning.policies.policy_registry import policy_names
 from mark.simulation.request import RunRequest
 
 MARKETS = ("on-demand", "spot", "burstable")

@@ -9,9 +9,9 @@ from contextlib import redirect_stdout
 from mark.cli.arguments import add_json, writable
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline
-from mark.pipelines.lineage_file import lineage_csv
-from mark.pipelines.trace_file import trace_file
-from mark.reporting.pipeline import trace_json, trace_table
+from mark.planning.graphs.lineage_file import lineage_csv
+from mark.planning.graphs.trace_file import trace_file
+from mark.studies.report.graph_report import trace_json, trace_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -10,25 +10,25 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 
-from mark.catalog.commitment import DISCOUNTS, SOURCE
 from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import names_pipeline
+from mark.domain.catalog.commitment import DISCOUNTS, SOURCE
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.planning.market.commitment import advise
 from mark.planning.policies.names import split_policy
-from mark.reporting.commitment import commitment_json, commitment_table
-from mark.reporting.explain import explain, plan_table
-from mark.reporting.pipeline_page import pipeline_plan_page
-from mark.reporting.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
 from mark.studies.decision import plan_service_once, slo_prices
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
+from mark.studies.report.commitment_report import commitment_json, commitment_table
+from mark.studies.report.explain import explain, plan_table
+from mark.studies.report.pipeline_page import pipeline_plan_page
+from mark.studies.report.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 

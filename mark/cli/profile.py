@@ -10,24 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.cli.arguments import Listed, add_json, html_file, writable
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
+from mark.config.plugins import adapter
 from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.domain.slo import Slo
 from mark.models.registry_place import located
 from mark.models.sample import call_from_file
-from mark.pipelines.stage_profiles import stage_profilings
+from mark.planning.graphs.stage_profiles import stage_profilings
 from mark.profiling.machine import room_of, this_machine
 from mark.profiling.measure import Measured, check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
 from mark.profiling.table import load_profiles
-from mark.reporting.profile import (
+from mark.studies.report.profile_report import (
     profile_json,
     profile_table,
     profiled_on_table,
@@ -179,8 +180,6 @@ def _of_this_machine(measured: Measured) -> Measured:
 
 
 def _run_on(args: argparse.Namespace) -> int:
-    from mark.launch.profile_on import ProfileOnOptions, profile_on  # brings the cloud's clients
-
     for option in ("instance", "workers", "threads", "background", "report", "queries"):
         if getattr(args, option) is not None:
             raise BadInput("does not go with --on", f"--{option}", getattr(args, option))
@@ -191,7 +190,7 @@ def _run_on(args: argparse.Namespace) -> int:
     if args.out is not None and Path(args.out).exists():
         load_profiles(args.out)
     said = {name: value for name in ("batches", "precision", "seconds", "seed") if (value := getattr(args, name))}
-    options = ProfileOnOptions(
+    options = dict(
         service=args.model,
         types=args.on,
         budget_usd=args.budget_usd,
@@ -207,7 +206,9 @@ def _run_on(args: argparse.Namespace) -> int:
     ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is not signal.SIG_IGN]
     before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
     try:
-        found = profile_on(options, lambda line: print(f"mark: {line}", file=sys.stderr, flush=True))
+        found = adapter("profile-on", "--on")(
+            lambda line: print(f"mark: {line}", file=sys.stderr, flush=True), **options
+        )
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -10,12 +10,12 @@ from typing import Any
 from mark.cli.arguments import GAPS, field_value
 from mark.cli.output import ReadingShown
 from mark.domain.errors import BadInput
-from mark.workload import reader
-from mark.workload.bad_lines import DEFAULT, BadLines
-from mark.workload.blocks import watched
-from mark.workload.meanings import UNITS
-from mark.workload.tables import DECIMALS, TableColumns
-from mark.workload.times import TimeForm
+from mark.traffic.traces import reader
+from mark.traffic.traces.bad_lines import DEFAULT, BadLines
+from mark.traffic.traces.blocks import watched
+from mark.traffic.traces.meanings import UNITS
+from mark.traffic.traces.tables import DECIMALS, TableColumns
+from mark.traffic.traces.times import TimeForm
 
 
 def add_reading(parser: argparse._ActionsContainer) -> None:

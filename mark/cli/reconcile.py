@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mark.billing.line_items import parse_time
 from mark.cli.arguments import Listed, field_value
 from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import add_run_options, policy_list, request_from
 from mark.cli.output import deliver, progress
-from mark.cli.report import report, slo_code
-from mark.reporting.reconcile import reconcile_json, reconcile_table
+from mark.cli.report_file import report, slo_code
+from mark.cloud.billing.line_items import parse_time
 from mark.studies.reconcile import InvoiceQuery, reconcile
+from mark.studies.report.reconcile_report import reconcile_json, reconcile_table
 
 _OTHERS = ("mark",)
 

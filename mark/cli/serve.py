@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from mark.cli.arguments import Listed, from_args
-from mark.cli.functions import add_functions
+from mark.cli.function_options import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, count, port
 from mark.config.pipeline_file import names_pipeline

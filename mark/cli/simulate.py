@@ -16,15 +16,15 @@ from mark.cli.options import (
     request_from,
 )
 from mark.cli.output import cores, deliver, progress
-from mark.cli.report import report, slo_code
+from mark.cli.report_file import report, slo_code
 from mark.config.pipeline_file import names_pipeline
-from mark.pipelines.policies import PIPELINE_POLICIES
+from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.planning.policies.names import split_policy
-from mark.reporting.pipeline_run import pipeline_run_json, pipeline_run_table
-from mark.reporting.table import simulate_table
 from mark.simulation.run import simulate
 from mark.studies.executor import executor_for
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
+from mark.studies.report.terminal_tables import simulate_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

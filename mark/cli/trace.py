@@ -7,9 +7,9 @@ import argparse
 from mark.cli.arguments import add_json
 from mark.cli.output import deliver
 from mark.cli.reading import add_reading, reading
-from mark.reporting.table import trace_table
-from mark.workload.info import trace_info
-from mark.workload.reader import open_trace
+from mark.studies.report.terminal_tables import trace_table
+from mark.traffic.traces.info import trace_info
+from mark.traffic.traces.reader import open_trace
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mark.catalog.tables import CATALOG_NAMES
 from mark.config.section import Section
+from mark.domain.catalog.tables import CATALOG_NAMES
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, size_and_processor
 from mark.domain.offer import Market

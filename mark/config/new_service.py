@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Mapping
 
-from mark.catalog.tables import load_catalog
 from mark.config.fleet import check_name
 from mark.config.service_file import SERVICE_NAMES, shipped_text
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, is_function, sizes_among
 from mark.domain.offer import Market

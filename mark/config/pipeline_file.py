@@ -1,8 +1,8 @@
 """Pipeline files: service files with several models, `[stage.NAME]`, behind one promise; read into a `PipelineConfig`.
 
 The graph is either said, by `after` and `join` of each stage, or left to a driver (`[service] pipeline`), from which
-`mark.pipelines` traces it. Nothing is looked up here: whether driver, models and catalogue exist shows when they are
-used.
+`mark.planning.graphs` traces it. Nothing is looked up here: whether driver, models and catalogue exist shows when they
+are used.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,23 @@ def load(group: str, name: str, what: str) -> Any:
         return found.load()
     except (ImportError, AttributeError) as error:
         raise BadInput(f"does not load ({error})", f"{what} {name}", found.value) from error
+
+
+def adapter(name: str, option: str) -> Callable[..., Any]:
+    """What is registered as `mark.adapters`: AWS behind a function that takes and returns values of mark.
+
+    Calling it raises BadInput, which names `option`, where the adapter or a library that it needs is not installed.
+    """
+
+    def called(*args: Any, **options: Any) -> Any:
+        assert name in names("mark.adapters")
+        (found,) = _entry_points("mark.adapters", tuple(sys.path)).select(name=name)
+        try:
+            return found.load()(*args, **options)
+        except ImportError as error:
+            raise BadInput(f"needs the extra `aws` ({error}): pip install 'mark-serving[aws]'", option) from None
+
+    return called
 
 
 @cache

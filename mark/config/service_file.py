@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mark.config.faults import FAULT_KEYS, faults_of
+from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, check_name, fleet_of, slo_of
 from mark.config.section import Section, check_sections, tables_of

@@ -17,7 +17,7 @@ import numpy as np
 
 from mark.control.monitor import broken
 from mark.control.ports import WINDOW_S, Telemetry
-from mark.control.surge import surprise_rps
+from mark.control.traffic_envelope import surprise_rps
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.plan import Plan

@@ -40,10 +40,10 @@ from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
 from mark.domain.time import STEP_S
-from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
-from mark.planning.port import Policy
-from mark.planning.prices import price_list
+from mark.planning.marginal_prices import price_list
+from mark.planning.planner import Policy
+from mark.traffic.forecast.supervised import Supervised
 
 _STATE = "state"
 _ROLLOUT = "rollout"  # what of it another version can read

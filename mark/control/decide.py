@@ -18,11 +18,11 @@ from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, 
 from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
 from mark.control.monitor import SloMonitor, default_offer, rescue_offers
 from mark.control.ports import WINDOW_S
-from mark.control.rescue import Rescue, in_vain
+from mark.control.refused_launch import Rescue, in_vain
 from mark.control.scheduled_events import why_due
 from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
-from mark.control.surge import surprise_rps
+from mark.control.traffic_envelope import surprise_rps
 from mark.control.views import Limits
 from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
 from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
@@ -33,13 +33,13 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.forecasting.conditioning import condition_on_rate
 from mark.planning.demand.served_load import lateness_of
 from mark.planning.demand.slo_budget import Window
 from mark.planning.market.near_equal import near_equal
 from mark.planning.market.spot import Belief, without_spares
-from mark.planning.port import PlanningContext, Policy
+from mark.planning.planner import PlanningContext, Policy
 from mark.planning.resolve import buyable
+from mark.traffic.forecast.conditioning import condition_on_rate
 
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date

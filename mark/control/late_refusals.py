@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from mark.cloud.ec2.refusal import refused_with
 from mark.control.snapshot import Outcome
 from mark.domain.command import Launch
 from mark.domain.errors import RefusalScope
 from mark.domain.fleet import EndedAtLaunch, Fleet
 from mark.domain.offer import Offer
-from mark.ec2.refusal import refused_with
 
 # What a launch of longer ago came to says nothing any more: a cloud shows for an hour what has ended.
 NEWS_S = 300.0

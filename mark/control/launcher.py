@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mark.cloud.ec2.refusal import refused_with
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
@@ -33,7 +34,6 @@ from mark.domain.errors import (
 )
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
-from mark.ec2.refusal import refused_with
 
 # A launch whose outcome stays unknown is repeated for this long; by then the fleet shows what it started.
 UNSURE_S = 300.0

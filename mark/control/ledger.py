@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mark.billing.extras import extras_usd
-from mark.billing.meter import Meter, disks_of
-from mark.billing.moving_prices import Tariff
+from mark.cloud.billing.extras import extras_usd
+from mark.cloud.billing.meter import Meter, disks_of
+from mark.cloud.billing.moving_prices import Tariff
 from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mark.billing.moving_prices import LivePrices, Repriced
+from mark.cloud.billing.moving_prices import LivePrices, Repriced
 from mark.control.boots import trouble
 from mark.control.controller import Controller
 from mark.control.held_releases import trouble as held_trouble
@@ -32,7 +32,7 @@ from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.planning.promise_cost import PromiseCost
 
 LAG_S = 1.0  # after its end a window has been counted

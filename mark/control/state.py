@@ -18,7 +18,7 @@ from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots, ended
 from mark.control.held_releases import HeldRelease
 from mark.control.monitor import MonitorState
-from mark.control.rescue import Rescue
+from mark.control.refused_launch import Rescue
 from mark.control.rollout import Rollout
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S

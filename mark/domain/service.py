@@ -32,7 +32,8 @@ class AsIsPolicy:
 class Commitment:
     """Instances of a type that are paid all the time, run or not: reserved instances, a savings plan.
 
-    `usd_per_hour` is the price of one; None: the list price less `mark.catalog.commitment`'s discount for one year.
+    `usd_per_hour` is the price of one; None: the list price less `mark.domain.catalog.commitment`'s discount for one
+    year.
     """
 
     instance: str

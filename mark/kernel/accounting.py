@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
+from mark.domain.rules import admission
+from mark.kernel.arrays import Floats, Ints
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import BY_FUNCTION, REFUSED, Departures
-from mark.kernel.state import Floats, Ints
-from mark.rules import admission
 
 _in_time = compiled(admission.in_time)
 

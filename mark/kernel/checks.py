@@ -9,8 +9,8 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
+from mark.kernel.arrays import INF, Floats
 from mark.kernel.compiled import Prepared, compiled
-from mark.kernel.state import INF, Floats
 
 
 @compiled

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mark.kernel.faults import with_slots
-from mark.kernel.state import INF, FaultState, Floats, FunctionPool, Ints, Stage
+from mark.kernel.arrays import INF, FaultState, Floats, FunctionPool, Ints, Stage
+from mark.kernel.replica_faults import with_slots
 from mark.kernel.tree import ROOT, first_leaf_of, levels_for, places_for, set_leaf
 
 # Positions in Copies.number

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.kernel.arrays import INF, Floats, Ints, Records
 from mark.kernel.compiled import compiled
-from mark.kernel.state import INF, Floats, Ints, Records
 
 # Values of `slot` that are no replica
 BY_FUNCTION, REFUSED = -1, -2

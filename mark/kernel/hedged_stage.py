@@ -9,7 +9,9 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
+from mark.domain.rules import second_attempts
 from mark.kernel import hedging, known
+from mark.kernel.arrays import ALB, CROWDED, INF, Floats
 from mark.kernel.checks import check_arrivals
 from mark.kernel.compiled import Prepared
 from mark.kernel.copies import (
@@ -31,8 +33,6 @@ from mark.kernel.copies import (
     with_requests,
 )
 from mark.kernel.stage import StageSimulation
-from mark.kernel.state import ALB, CROWDED, INF, Floats
-from mark.rules import second_attempts
 
 
 class HedgedStage(StageSimulation):

@@ -12,7 +12,22 @@ functions.
 
 from __future__ import annotations
 
-from mark.kernel import faults, functions, known, loop
+from mark.domain.rules import admission, batching, routing, second_attempts
+from mark.kernel import function_environments, known, loop, replica_faults
+from mark.kernel.arrays import (
+    CONCURRENCY,
+    CROWDED,
+    FEWEST_IN_FLIGHT,
+    INF,
+    READY,
+    REQUEST,
+    THROTTLED,
+    WARM_S,
+    FaultState,
+    Floats,
+    FunctionPool,
+    Stage,
+)
 from mark.kernel.compiled import compiled
 from mark.kernel.copies import (
     AFTER_S,
@@ -44,23 +59,8 @@ from mark.kernel.copies import (
 )
 from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, depart
 from mark.kernel.records import batch_s, of_kind, of_member, of_slot
-from mark.kernel.service import passed_on
-from mark.kernel.state import (
-    CONCURRENCY,
-    CROWDED,
-    FEWEST_IN_FLIGHT,
-    INF,
-    READY,
-    REQUEST,
-    THROTTLED,
-    WARM_S,
-    FaultState,
-    Floats,
-    FunctionPool,
-    Stage,
-)
+from mark.kernel.service_loop import passed_on
 from mark.kernel.tree import ROOT, first_leaf, set_leaf
-from mark.rules import admission, batching, routing, second_attempts
 
 _destination = compiled(admission.destination)
 _in_time = compiled(admission.in_time)
@@ -174,8 +174,8 @@ def _play(st: Stage, cp: Copies, fs: FaultState, free_s: Floats, slot: int, batc
     start = max(free_s[slot, worker], cp.ready_s[batch])
     service = batch_s(st, kind, cp.size[batch]) * cp.factor[batch]
     if loop.may_fail(st):
-        start = faults.begins_s(fs, slot, start)
-        service = faults.takes_s(fs, slot, start, service)
+        start = replica_faults.begins_s(fs, slot, start)
+        service = replica_faults.takes_s(fs, slot, start, service)
     cp.start_s[batch] = start
     cp.took_s[batch] = service
     free_s[slot, worker] = start + service
@@ -293,7 +293,7 @@ def _start(st: Stage, cp: Copies, slot: int) -> None:
         known.begin(st, slot, given, cp.free_s[slot, worker])
     cp.answer_s[batch] = cp.free_s[slot, worker] + of_kind(st, cp.kind[batch]).overhead_s
     if loop.may_fail(st):
-        cp.took_s[batch] = faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
+        cp.took_s[batch] = replica_faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
     of_slot(st, slot).busy_s += cp.took_s[batch]
     for at in range(cp.size[batch]):
         place, copy = _place_of(cp, cp.member[batch, at])
@@ -550,11 +550,11 @@ def _send(
         cp.in_flight[slot] += 1
         _queue(st, cp, slot, now_s, member, horizon if bouncers else INF)
         return
-    function = functions.latency_s(pool, now_s)
+    function = function_environments.latency_s(pool, now_s)
     warm = min(function, pool.value[WARM_S]) if function < INF else INF
     arrival = cp.arrival_s[place]
     if _destination(latency, warm, horizon, late) == _FUNCTION:
-        functions.begin(pool, now_s)
+        function_environments.begin(pool, now_s)
         answer = now_s + function
         if slot < 0:  # a gateway's own call, which it waits for
             cp.state[place, copy] = ENDED

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from mark.domain.rules.stage_horizon import stage_horizon_s
+from mark.kernel.arrays import Floats
 from mark.kernel.compiled import compiled
-from mark.kernel.state import Floats
-from mark.rules.stage_horizon import stage_horizon_s
 
 _stage_horizon_s = compiled(stage_horizon_s)
 
 
 def horizons_s(left_s: Floats, own_s: float, behind_s: float, least_behind_s: float) -> Floats:
-    """`mark.rules.stage_horizon` of each; `left_s` (N,) is what their queries have until their deadlines."""
+    """`mark.domain.rules.stage_horizon` of each; `left_s` (N,) is what their queries have until their deadlines."""
     found = np.empty_like(left_s)
     _fill(found, left_s, own_s, behind_s, least_behind_s)
     return found

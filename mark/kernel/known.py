@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from mark.kernel.arrays import BATCH, CROWDED, INF, QUEUE, Records, Stage
 from mark.kernel.compiled import compiled
 from mark.kernel.random import factor_of
 from mark.kernel.records import batch_s, of_kind, of_slot
-from mark.kernel.state import BATCH, CROWDED, INF, QUEUE, Records, Stage
 
 # An overrunning worker is expected to be free a moment after now, so that routing prefers an idle one.
 MOMENT_S = 1e-9

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.kernel import faults, known
+from mark.domain.rules import admission, batching, routing
+from mark.kernel import known, replica_faults
+from mark.kernel.arrays import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits
 from mark.kernel.records import batch_s, of_kind, of_member, of_slot
-from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Floats, Ints, Stage
 from mark.kernel.tree import first_leaf, lowest, set_leaf
-from mark.rules import admission, batching, routing
 
 _in_time = compiled(admission.in_time)
 _start_s = compiled(batching.start_s)
@@ -96,16 +96,16 @@ def _serve(st: Stage, slot: int, kind: int, start_s: float, size: int) -> tuple[
         return start_s, start_s + mean + row.overhead_s, slot
     start, service = start_s, mean * known.next_factor(st, slot)
     if may_fail(st):
-        start = faults.begins_s(st.faults, slot, start)
-        service = faults.takes_s(st.faults, slot, start, service)
+        start = replica_faults.begins_s(st.faults, slot, start)
+        service = replica_faults.takes_s(st.faults, slot, start, service)
     finish = start + service
     _work_until(st, slot, row.workers, finish)
     known.close(st, slot, start_s, finish, mean)
     answer = finish + row.overhead_s
     shown = slot
     if may_fail(st):
-        service = faults.works_s(st.faults, slot, start, service)
-        shown = faults.shown_slot(st.faults, slot, answer)
+        service = replica_faults.works_s(st.faults, slot, start, service)
+        shown = replica_faults.shown_slot(st.faults, slot, answer)
     own.busy_s += service
     return start, answer, shown
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mark.kernel.arrays import Floats, Ints
 from mark.kernel.departures import Departures, joined
-from mark.kernel.faults import LOST
-from mark.kernel.state import Floats, Ints
+from mark.kernel.replica_faults import LOST
 
 # The first number of second attempts: a stage has fewer arrivals.
 _SECOND = 1 << 38

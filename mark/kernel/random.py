@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from mark.kernel.arrays import RANDOM, Ints
 from mark.kernel.compiled import compiled
-from mark.kernel.state import RANDOM, Ints
 
 
 @compiled

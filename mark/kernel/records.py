@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mark.kernel.arrays import Stage
 from mark.kernel.compiled import compiled
-from mark.kernel.state import Stage
 
 
 @compiled

@@ -13,15 +13,13 @@ from mark.domain.errors import BadInput
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
+from mark.domain.rules import second_attempts
+from mark.domain.rules.admission import FUNCTION
+from mark.domain.rules.capacity_classes import class_weights
 from mark.domain.service import FunctionUse
-from mark.kernel import functions, known, loop, service
+from mark.kernel import function_environments, known, loop, service_loop
 from mark.kernel.accounting import Accounting
-from mark.kernel.checks import check_arrivals, check_candidates, check_replica, check_time
-from mark.kernel.compiled import Prepared
-from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
-from mark.kernel.faults import fault_state, with_slots
-from mark.kernel.lost import Lost, ended
-from mark.kernel.state import (
+from mark.kernel.arrays import (
     ACTIVE,
     ALB,
     CROWDED,
@@ -43,10 +41,12 @@ from mark.kernel.state import (
     Kinds,
     Stage,
 )
+from mark.kernel.checks import check_arrivals, check_candidates, check_replica, check_time
+from mark.kernel.compiled import Prepared
+from mark.kernel.departures import BY_FUNCTION, CHUNK, REFUSED, Departures, Recording, buffer, by_request, joined
+from mark.kernel.lost import Lost, ended
+from mark.kernel.replica_faults import fault_state, with_slots
 from mark.kernel.tree import ROOT, WIDTH, first_leaf_of, levels_for, places_for
-from mark.rules import second_attempts
-from mark.rules.admission import FUNCTION
-from mark.rules.capacity_classes import class_weights
 
 T = TypeVar("T", np.float64, np.int64, np.void)
 
@@ -65,11 +65,11 @@ class StageSimulation:
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
     Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
-    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). Where
+    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.domain.rules.admission`). Where
     service times vary, a function that is in time gets a request that a bouncer would answer in time with a lower
     probability than `least_in_time` (`admission.least_probability`). `classes` are the capacity classes of the
-    candidates (`mark.rules.capacity_classes`), which routing by an ALB goes by: one for all unless said. With `keep`
-    the departures are kept until `departures` takes them.
+    candidates (`mark.domain.rules.capacity_classes`), which routing by an ALB goes by: one for all unless said. With
+    `keep` the departures are kept until `departures` takes them.
 
     Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or no
     number, because compiled code would read and write elsewhere.
@@ -144,8 +144,8 @@ class StageSimulation:
             least=np.array([least_in_time if bouncers and varies else 0.0]),
         )
         self._out = buffer(CHUNK + 1, self._has_rows)
-        self._pool = functions.pool_for(function)
-        self._run_advance, self._run_warm = Prepared(service.advance), Prepared(functions.warm)
+        self._pool = function_environments.pool_for(function)
+        self._run_advance, self._run_warm = Prepared(service_loop.advance), Prepared(function_environments.warm)
         self._start_open = Prepared(loop.start_open)
         self._show_all = Prepared(loop.show_all_in_flight if self._routing == ALB else loop.show_all)
 
@@ -361,11 +361,11 @@ class StageSimulation:
 
     def function_usd(self) -> float:
         """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
-        return 0.0 if self._function is None else functions.usd_of(self._function, self._pool.number)
+        return 0.0 if self._function is None else function_environments.usd_of(self._function, self._pool.number)
 
     def function_calls(self) -> FunctionCalls:
         use = self._function
-        return FunctionCalls() if use is None else functions.calls_of(use, self._pool.number)
+        return FunctionCalls() if use is None else function_environments.calls_of(use, self._pool.number)
 
     # -- arrays ------------------------------------------------------------------------------------------------------
 
@@ -434,9 +434,9 @@ class StageSimulation:
 
     def _give_up(self, request: Ints, arrival_s: Floats, at_s: float) -> None:
         """No replica answers this lost request any more: a function does, where there is a gateway and it has one."""
-        takes_s = INF if self._routing == ALB else functions.latency_s(self._pool, at_s)
+        takes_s = INF if self._routing == ALB else function_environments.latency_s(self._pool, at_s)
         if takes_s < INF:
-            functions.begin(self._pool, at_s)
+            function_environments.begin(self._pool, at_s)
         elif self._function is not None and self._routing != ALB:
             self._pool.number[THROTTLED] += 1
         slot = BY_FUNCTION if takes_s < INF else REFUSED

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mark.kernel.arrays import Floats
 from mark.kernel.compiled import compiled
-from mark.kernel.state import Floats
 
 WIDTH = 8
 # Where the first root of an array lies: siblings then share a line of the cache, if the array begins with one.

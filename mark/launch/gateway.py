@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mark.domain.errors import BadInput
-from mark.launch.listener import ListenOptions, OverflowOptions, key_from, trusting
-from mark.rules.admission import NEVER_S
+from mark.domain.rules.admission import NEVER_S
+from mark.launch.listening import ListenOptions, OverflowOptions, key_from, trusting
 from mark.serving import server_process
 from mark.serving.gateway.forwarding import Forwarding
 from mark.serving.gateway.gateway import ALB, LEAST_COMPLETION, GatewayPolicy

@@ -9,20 +9,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile
 from mark.domain.slo import Slo
-from mark.launch.listener import key_from, trusting
+from mark.launch.listening import key_from, trusting
 from mark.launch.server import ServerOptions, listen, on_instances, own_profile, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
-from mark.pipelines.lineage_file import calls_per_query
-from mark.pipelines.packs import placement_of
-from mark.pipelines.shared_workers import workers_together
-from mark.pipelines.trace_file import open_driver
+from mark.planning.graphs.lineage_file import calls_per_query
+from mark.planning.graphs.packing import placement_of
+from mark.planning.graphs.shared_workers import workers_together
+from mark.planning.graphs.trace_file import open_driver
 from mark.profiling.version_profiles import service_profiles
 from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.remote_stage import StageAddress

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
-from mark.catalog.tables import load_catalog
-from mark.config.faults import load_faults
+from mark.config.faults_section import load_faults
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.profile import Candidate, Profile
+from mark.domain.rules.admission import LATE, NEVER_S, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
-from mark.launch.listener import ListenOptions, OverflowOptions
+from mark.launch.listening import ListenOptions, OverflowOptions
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
 from mark.planning.resolve import choose_function, function_size
@@ -25,7 +26,6 @@ from mark.profiling.measure_server import RT_MAX_S
 from mark.profiling.played_faults import FAULT_STREAM, FaultStream, faults_text, stream_of_text
 from mark.profiling.policy import candidate
 from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
-from mark.rules.admission import LATE, NEVER_S, least_probability
 from mark.serving import interruption_watch, server_process
 from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, overload
 
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
-from mark.models.load import imported
+from mark.models.loading import imported
 
 StageCall: TypeAlias = Callable[[Any], Awaitable[Any]]
 

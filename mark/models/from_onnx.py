@@ -10,7 +10,7 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.models.columns import columns, rows
-from mark.models.load import in_one_line, library, only
+from mark.models.loading import in_one_line, library, only
 from mark.models.model import Model, TensorSpec
 from mark.models.tensors import NAMES, Array
 

@@ -12,7 +12,7 @@ import urllib3
 
 from mark.domain.errors import BadInput, MarkError
 from mark.models.columns import columns, rows
-from mark.models.load import in_one_line, only
+from mark.models.loading import in_one_line, only
 from mark.models.metadata import EXTENSIONS
 from mark.models.model import DATATYPES, Model, TensorSpec
 from mark.models.tensors import NAMES, Array, BadCall, from_bytes, from_json, size_of, to_bytes

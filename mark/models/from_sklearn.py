@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mark.domain.errors import BadInput
-from mark.models.load import in_one_line, library, only
+from mark.models.loading import in_one_line, library, only
 from mark.models.model import Model, TensorSpec
 
 

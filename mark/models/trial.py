@@ -23,7 +23,7 @@ from pathlib import Path
 from mark.domain.errors import BadInput, MarkError
 from mark.models import answering
 from mark.models.driver import load_driver
-from mark.models.load import home, in_one_line, load
+from mark.models.loading import home, in_one_line, load
 
 _OPENED, _LOST = 0x20, 0x4000  # IN_OPEN, IN_Q_OVERFLOW
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind it

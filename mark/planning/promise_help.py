@@ -19,7 +19,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from mark.billing.meter import disks_of
+from mark.cloud.billing.meter import disks_of
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import EVERY_FUNCTION, is_function

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from mark.catalog.commitment import DISCOUNTS
+from mark.domain.catalog.commitment import DISCOUNTS
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, FunctionOffer, sizes_among
 from mark.domain.offer import Catalog, Market, Offer

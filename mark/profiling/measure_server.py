@@ -26,7 +26,7 @@ from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
 from mark.models import oip, results, sagemaker
 from mark.models.call import Call, Reply
-from mark.models.load import find
+from mark.models.loading import find
 from mark.models.registry_place import pinned
 from mark.models.sample import sample_call
 from mark.models.tensors import BadCall

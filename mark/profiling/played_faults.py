@@ -1,8 +1,8 @@
 """Slow periods and hangs of an instance, played by a machine that stands in for it (docs/semantics.md, 18).
 
-The law and every draw are those of `mark.kernel.faults`, to the last bit. That module is compiled for many replicas;
-a worker imports no compiler, so the law stands here again, of one replica and in plain Python, and a test compares
-the two. Crashes are not the machine's own: the cloud ends it (`mark.ec2.draws`).
+The law and every draw are those of `mark.kernel.replica_faults`, to the last bit. That module is compiled for many
+replicas; a worker imports no compiler, so the law stands here again, of one replica and in plain Python, and a test
+compares the two. Crashes are not the machine's own: the cloud ends it (`mark.cloud.ec2.draws`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ import numpy as np
 from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.slo import Slo
-from mark.rules.admission import TOLERANCE_S
 
 # Quantile 0.99 of the standard normal distribution.
 _Z99 = 2.3263478740408408

@@ -17,7 +17,7 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.models.answering import warm_up
-from mark.models.load import find, home
+from mark.models.loading import find, home
 from mark.models.model import Model
 from mark.profiling.played_faults import faults_of_text
 from mark.profiling.policy import sigma_of

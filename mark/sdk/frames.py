@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mark.domain.errors import BadInput
-from mark.workload.exports import columns_of
+from mark.traffic.traces.exports import columns_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def report(results: SimulationResult | Mapping[str, SimulationResult], file: str | Path) -> None:
     """Write what `simulate` or `compare` gave as a page, without the table of `What if it is not so?`, for which
     `mark compare --report` runs everything again. Raises BadInput where it cannot be written."""
-    from mark.reporting.report import render_report
+    from mark.studies.report.comparison_page import render_report
 
     by_name = results if isinstance(results, Mapping) else {results.policy: results}
     if not by_name:

@@ -15,9 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, Unpack, cast, overload
 
-from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.plugins import adapter
 from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
+from mark.domain.deployed import Deployed
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
 from mark.models.sample import call_from_file
@@ -31,21 +33,20 @@ from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ModelReference, PipelineOptions, ServiceOptions, StageOptions, pipeline_text, service_text
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
-from mark.workload.bad_lines import BadLines
-from mark.workload.tables import TableColumns
+from mark.traffic.traces.bad_lines import BadLines
+from mark.traffic.traces.tables import TableColumns
 
 # Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
 # need not wait for; deploying brings AWS's libraries, which a plain installation lacks.
 
 if TYPE_CHECKING:
     import pandas as pd
-    from mark_infra.deploy.deploy import Deployed
     from typing_extensions import TypeVar
 
-    from mark.reporting.explain import Explanation
     from mark.simulation.result import SimulationResult
     from mark.studies.pipeline_plan import PlannedPipeline
     from mark.studies.pipeline_result import PipelineRun
+    from mark.studies.report.explain import Explanation
 
     RunT = TypeVar("RunT", default=SimulationResult)
     PlanT = TypeVar("PlanT", default=Explanation)
@@ -290,8 +291,8 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             from mark.studies.pipeline_plan import plan_pipeline_once
 
             return cast("PlanT", plan_pipeline_once(request, at_s, **visits))
-        from mark.reporting.explain import explain
         from mark.studies.decision import plan_service_once, slo_prices
+        from mark.studies.report.explain import explain
 
         if at_s is None:
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
@@ -325,20 +326,14 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         What `mark deploy --yes` does; `mark deploy --destroy --name NAME` ends it. Progress goes to stderr. Raises
         BadInput for what is missing here, MarkError for what fails.
         """
-        try:
-            from mark_infra.deploy.deploy import plan
-            from mark_infra.deploy.shipments import shipment
-            from mark_infra.deploy.target import DeployTarget
-        except ModuleNotFoundError as error:
-            raise BadInput(f"needs the extra `aws` ({error})", "mark.Service.deploy") from None
-
         if target != "aws":
             raise BadInput("can be deployed to aws only", "target", target)
         if isinstance(self._said, PipelineConfig):
             raise BadInput("a pipeline cannot be deployed yet", "mark.Service.deploy", self.name)
-        where = DeployTarget(**options)
-        sent = shipment(self._file, self._folders[0] if self._folders else None)
-        return plan([sent], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
+        deployed: Deployed = adapter("deploy", "mark.Service.deploy")(
+            self._file, self._folders[0] if self._folders else None, options
+        )
+        return deployed
 
     def _temporary(self, prefix: str) -> Path:
         """A folder that goes when this service does."""
@@ -354,7 +349,7 @@ class Service(Generic[RunT, PlanT, ProfileT]):
             if self._folders:
                 what = replace(what, search=self._folders[0])
             return [what if input is None else replace(what, calls=(call_from_file(Path(input)),))]
-        from mark.pipelines.stage_profiles import stage_profilings
+        from mark.planning.graphs.stage_profiles import stage_profilings
 
         if input is not None:
             raise BadInput("is for one model, and a pipeline has several", "input", str(input))

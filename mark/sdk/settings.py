@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
-from mark.catalog.tables import CATALOG_NAMES
+from mark.domain.catalog.tables import CATALOG_NAMES
 from mark.domain.errors import BadInput
 from mark.models.driver import PipelineDriver
 from mark.models.model import Model

@@ -28,11 +28,11 @@ import uvloop
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
+from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import FeedbackSettings
 from mark.models.call import Reply
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
-from mark.rules.admission import FUNCTION, NEVER_S
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
@@ -81,7 +81,7 @@ class PipelineServing:
     stages: Mapping[str, Serving | StageAddress]
     graph: Pipeline | None = None
     driver: PipelineDriver | None = None
-    keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.rules.stage_horizon`)?
+    keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.domain.rules.stage_horizon`)?
 
     @property
     def apart(self) -> bool:
@@ -96,10 +96,9 @@ class Serving:
     `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
     (self-tuning). `candidates` has those of versions, by name, that differ from it. `function_s` is what a warm
     function takes; it counts only with `functions`, and `late` is where a request goes that would be late wherever it
-    went (`mark.rules.admission`); a function that is in time gets what is in time here with a lower probability than
-    `least_in_time`. A batch that takes longer than `hang_s` costs its worker process its life; one that
-    has more than `worker_memory_bytes` is replaced. Of a `pipeline` its stages say all of that, and `versions` only
-    names one.
+    went (`mark.domain.rules.admission`); a function that is in time gets what is in time here with a lower probability
+    than `least_in_time`. A batch that takes longer than `hang_s` costs its worker process its life; one that has more
+    than `worker_memory_bytes` is replaced. Of a `pipeline` its stages say all of that, and `versions` only names one.
     """
 
     name: str

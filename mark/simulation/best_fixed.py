@@ -19,9 +19,9 @@ import numpy as np
 from mark.domain.offer import Market, Offer
 from mark.domain.profile import Candidate
 from mark.domain.time import HOUR_S
+from mark.planning.planner import Policy
 from mark.planning.policies.fixed import fixed_fleet, fixed_for_peak, offer_named
 from mark.planning.policies.names import BEST_FIXED
-from mark.planning.port import Policy
 from mark.simulation.inputs import Inputs
 from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.billing.extras import extras_usd
-from mark.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
+from mark.cloud.billing.extras import extras_usd
+from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 

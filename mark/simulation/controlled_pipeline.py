@@ -2,9 +2,10 @@
 
 A stage is a service whose requests are the calls of queries, each with what its query has left. So what a stage is
 bought with is what a service is bought with: forecasts at the horizon of a boot, the planner, the SLO monitor. Stages
-that are bought together are one service, whose instances have a replica of each of them (`mark.pipelines.stage_group`).
-Stages are simulated one after the other through the controller's windows, which is exact
-(`mark.simulation.query_flow`); what happens to shared instances within a window is decided by what was seen before it.
+that are bought together are one service, whose instances have a replica of each of them
+(`mark.planning.graphs.stage_group`). Stages are simulated one after the other through the controller's windows, which
+is exact (`mark.simulation.query_flow`); what happens to shared instances within a window is decided by what was seen
+before it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Lineage, Pipeline, needed_s
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
+from mark.kernel.arrays import Ints
 from mark.kernel.departures import BY_FUNCTION, REFUSED
 from mark.kernel.horizons import horizons_s
 from mark.kernel.stage import StageSimulation
-from mark.kernel.state import Ints
-from mark.pipelines.estimate import QuerySample
-from mark.planning.policies.registry import make_policy
+from mark.planning.graphs.estimate import QuerySample
+from mark.planning.policies.policy_registry import make_policy
 from mark.simulation.inputs import Inputs
 from mark.simulation.parts import stage_of
 from mark.simulation.query_flow import QueryFlow
 from mark.simulation.run import WINDOWS_A_TICK, Simulation
-from mark.simulation.world.cloud import FleetResult
 from mark.simulation.world.shared_instances import SharedInstances
+from mark.simulation.world.simulated_cloud import FleetResult
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mark.catalog.tables import check_types, load_catalog
-from mark.config.faults import load_faults
+from mark.cloud.ec2.spot_series import SpotSeries, load_spot_series
+from mark.config.faults_section import load_faults
 from mark.config.fleet import markets_of
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import check_types, load_catalog
 from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
 from mark.domain.service import ResolvedService, ServiceConfig, checked_tail, hedge_after_s
-from mark.ec2.spot_series import SpotSeries, load_spot_series
 from mark.models.registry_place import pinned
 from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
-from mark.workload.bad_lines import BadLines
-from mark.workload.reader import open_trace
-from mark.workload.tables import TableColumns
-from mark.workload.trace import Part, Trace, drawn_load
+from mark.traffic.traces.bad_lines import BadLines
+from mark.traffic.traces.reader import open_trace
+from mark.traffic.traces.tables import TableColumns
+from mark.traffic.traces.trace import Part, Trace, drawn_load
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from mark.domain.fleet import Phase
 from mark.domain.service import ResolvedService
 from mark.kernel.stage import StageSimulation
 from mark.simulation.result import Timeline
-from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud
 
 
 class Minutes:

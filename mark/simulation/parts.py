@@ -10,22 +10,22 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.billing.extras import extras_usd, site_usd_per_hour
-from mark.bounds.lower_bound import bin_width_s
+from mark.cloud.billing.extras import extras_usd, site_usd_per_hour
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
+from mark.domain.rules.admission import LATE, least_probability
+from mark.domain.rules.capacity_classes import capacity_classes
 from mark.domain.time import HOUR_S
 from mark.kernel.hedged_stage import HedgedStage
 from mark.kernel.stage import StageSimulation
-from mark.planning.policies.registry import policy_entry
-from mark.planning.port import Policy
-from mark.rules.admission import LATE, least_probability
-from mark.rules.capacity_classes import capacity_classes
+from mark.planning.bounds.lower_bound import bin_width_s
+from mark.planning.planner import Policy
+from mark.planning.policies.policy_registry import policy_entry
 from mark.simulation.inputs import Inputs
-from mark.simulation.world.cloud import SimulatedCloud
 from mark.simulation.world.shared_instances import SharedInstances
+from mark.simulation.world.simulated_cloud import SimulatedCloud
 
 
 class Arrivals:

@@ -1,7 +1,7 @@
 """Queries on their way through stages that are simulated one after the other, window by window.
 
-As in `mark.kernel.pipeline`: a stage is advanced through a window after those before it, so every answer before the
-window's end is known by then, and where windows end changes no result.
+As in `mark.kernel.central_queues`: a stage is advanced through a window after those before it, so every answer before
+the window's end is known by then, and where windows end changes no result.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.pipeline import Pipeline
-from mark.kernel.pipeline import NEVER_S
-from mark.kernel.state import INF, Ints
+from mark.kernel.arrays import INF, Ints
+from mark.kernel.central_queues import NEVER_S
 
 
 class QueryFlow:

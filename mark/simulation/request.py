@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mark.domain.slo import Slo
-from mark.workload.bad_lines import DEFAULT, BadLines
-from mark.workload.tables import RECOGNISED, TableColumns
+from mark.traffic.traces.bad_lines import DEFAULT, BadLines
+from mark.traffic.traces.tables import RECOGNISED, TableColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
 from mark.planning.policies.alternatives import Weighed
-from mark.simulation.world.cloud import FleetResult
+from mark.simulation.world.simulated_cloud import FleetResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_per_hour
-from mark.bounds.lower_bound import Bound, bin_width_s, lower_bound
+from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, site_usd_per_hour
 from mark.control.coming_calls import ComingCalls, StageNow, stage_now
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
@@ -32,17 +31,14 @@ from mark.domain.plan import Plan
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S, STEP_S
-from mark.forecasting.perfect import PerfectPredictor
-from mark.forecasting.port import Predictor
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.supervised import MOST_TIMES, Supervised
 from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
+from mark.planning.bounds.lower_bound import Bound, bin_width_s, lower_bound
+from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.alternatives import Weighed, weigh
 from mark.planning.policies.names import BEST_FIXED
-from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
+from mark.planning.policies.policy_registry import make_policy, predictor_of, wants_perfect_forecast
 from mark.planning.policies.static import Static
-from mark.planning.port import PlanningContext, Policy
 from mark.simulation.best_fixed import best_fixed
 from mark.simulation.bounding import bound_problem, with_extras
 from mark.simulation.inputs import Inputs, open_inputs
@@ -62,9 +58,13 @@ from mark.simulation.result import (
     TraceInfo,
 )
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
-from mark.simulation.world.cloud import FleetResult
 from mark.simulation.world.shared_instances import SharedInstances
+from mark.simulation.world.simulated_cloud import FleetResult
 from mark.simulation.world.telemetry import CountedPlane, SimulatedTelemetry
+from mark.traffic.forecast.perfect import PerfectPredictor
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.supervised import MOST_TIMES, Supervised
 
 WINDOWS_A_TICK = 12  # the controller plans once a minute
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand

@@ -8,9 +8,9 @@ from typing import Any
 
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan
-from mark.forecasting.port import Predictor
-from mark.forecasting.supervised import Supervised
-from mark.planning.port import Planner, PlanningContext
+from mark.planning.planner import Planner, PlanningContext
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.forecast.supervised import Supervised
 
 
 class Stopwatch:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mark.billing.extras import extras_usd
-from mark.bounds.cost_gap import CostGap, cost_gap
+from mark.cloud.billing.extras import extras_usd
 from mark.domain.errors import BadInput
-from mark.planning.policies.registry import policy_entry, wants_perfect_forecast
+from mark.planning.bounds.cost_gap import CostGap, cost_gap
+from mark.planning.policies.policy_registry import policy_entry, wants_perfect_forecast
 from mark.simulation.bounding import drawn_problem
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest

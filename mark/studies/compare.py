@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 from mark.domain.errors import BadInput, Infeasible
-from mark.forecasting.registry import make_predictor
 from mark.planning.policies.names import split_policy
-from mark.planning.policies.registry import make_policy, predictor_of
+from mark.planning.policies.policy_registry import make_policy, predictor_of
 from mark.simulation.inputs import Inputs, TraceQuery, open_inputs, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
 from mark.studies.executor import HERE, StudyExecutor
-from mark.workload.trace import Trace
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.traces.trace import Trace
 
 
 def compare(

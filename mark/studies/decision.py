@@ -12,15 +12,15 @@ from mark.domain.plan import Plan
 from mark.domain.price_list import SLO_SHIFT, SloPrice
 from mark.domain.service import ResolvedService
 from mark.domain.slo import LONGEST_RT_MAX_S, Slo
-from mark.forecasting.perfect import PerfectPredictor
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.supervised import Supervised
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.alternatives import weigh
 from mark.planning.policies.fixed import counted
-from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
-from mark.planning.port import PlanningContext
+from mark.planning.policies.policy_registry import make_policy, predictor_of, wants_perfect_forecast
 from mark.simulation.inputs import Inputs, open_inputs, open_service, trace_named_in
 from mark.simulation.request import RunRequest
+from mark.traffic.forecast.perfect import PerfectPredictor
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.supervised import Supervised
 
 
 @dataclass(frozen=True, slots=True)

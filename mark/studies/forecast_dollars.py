@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mark.domain.errors import BadInput
-from mark.planning.policies.registry import policy_entry
+from mark.planning.policies.policy_registry import policy_entry
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.billing.extras import LEFT_OUT
-from mark.bounds.fixed_bound import FixedFleetBound, fixed_fleet_bound
-from mark.bounds.pipeline_bound import PipelineBoundProblem
+from mark.cloud.billing.extras import LEFT_OUT
 from mark.config.fleet import markets_of
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
@@ -17,15 +15,17 @@ from mark.domain.offer import Market
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService, ServiceConfig
-from mark.pipelines.estimate import QuerySample
-from mark.pipelines.lineage_file import load_lineage
-from mark.pipelines.options import InstanceOption, instance_options, shared_options, shared_stages
-from mark.pipelines.plan import PipelinePlan, plan_pipeline
-from mark.pipelines.trace_file import trace_file
+from mark.planning.bounds.fixed_bound import FixedFleetBound, fixed_fleet_bound
+from mark.planning.bounds.pipeline_bound import PipelineBoundProblem
+from mark.planning.graphs.estimate import QuerySample
+from mark.planning.graphs.explained_plan import PipelinePlan, plan_pipeline
+from mark.planning.graphs.lineage_file import load_lineage
+from mark.planning.graphs.stage_options import InstanceOption, instance_options, shared_options, shared_stages
+from mark.planning.graphs.trace_file import trace_file
 from mark.simulation.inputs import looked_up, trace_named_in
 from mark.simulation.request import RunRequest
-from mark.workload.busiest import busiest_window
-from mark.workload.trace import Part, Trace
+from mark.traffic.traces.busiest import busiest_window
+from mark.traffic.traces.trace import Part, Trace
 
 WITHIN_S = 3600.0  # after `--at` the busiest window is looked for
 WINDOW_S = 120.0

@@ -10,11 +10,11 @@ import numpy as np
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionCalls
+from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.slo import Slo
-from mark.rules.admission import TOLERANCE_S
 from mark.simulation.request import RunRequest
 from mark.simulation.result import Latency
-from mark.workload.trace import Part, Trace
+from mark.traffic.traces.trace import Part, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mark.cloud.ec2.draws import Start
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
 from mark.domain.service import FunctionUse, ResolvedService
 from mark.domain.slo import Slo
-from mark.ec2.draws import Start
-from mark.pipelines.bought import bought, usd_by_stage
-from mark.pipelines.envelope import LONGEST_S
-from mark.pipelines.estimate import Choices, PipelineEstimator, QuerySample, usd_per_hour
-from mark.pipelines.lead_in import WaitingTuner, led_in
-from mark.pipelines.options import InstanceOption, instance_options, shared_options
-from mark.pipelines.policies import LoadWindow, PipelinePlanningContext, PipelinePolicy, PolicyPlan, pipeline_policy
-from mark.pipelines.stage_functions import functions_in_time
-from mark.pipelines.tuned_run import Activation, run_tuned
+from mark.planning.graphs.envelope import LONGEST_S
+from mark.planning.graphs.estimate import Choices, PipelineEstimator, QuerySample, usd_per_hour
+from mark.planning.graphs.fleet_cost import bought, usd_by_stage
+from mark.planning.graphs.pipeline_policies import (
+    LoadWindow,
+    PipelinePlanningContext,
+    PipelinePolicy,
+    PolicyPlan,
+    pipeline_policy,
+)
+from mark.planning.graphs.stage_functions import functions_in_time
+from mark.planning.graphs.stage_options import InstanceOption, instance_options, shared_options
+from mark.planning.graphs.tuned_run import Activation, run_tuned
+from mark.planning.graphs.warm_start import WaitingTuner, led_in
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 from mark.studies.executor import HERE, StudyExecutor
-from mark.studies.pipeline_bound import promise_bound
+from mark.studies.pipeline_bound_study import promise_bound
 from mark.studies.pipeline_plan import (
     FEWEST_QUERIES,
     WINDOW_S,
@@ -42,8 +48,8 @@ from mark.studies.pipeline_plan import (
 )
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
 from mark.studies.pipeline_stages import controlled_run
-from mark.workload.busiest import busiest_window
-from mark.workload.trace import Part, Trace
+from mark.traffic.traces.busiest import busiest_window
+from mark.traffic.traces.trace import Part, Trace
 
 # What a query takes of memory is some hundred bytes, in each process.
 MOST_QUERIES = 10_000_000

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
+from mark.cloud.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
+from mark.cloud.ec2.draws import service_seed
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.shared_limits import pipeline_limits
 from mark.domain.arrays import FloatArray
@@ -17,12 +18,11 @@ from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S
-from mark.ec2.draws import service_seed
-from mark.pipelines.group_choice import chosen_groups
-from mark.pipelines.group_split import SharedSplit
-from mark.pipelines.latency_split import split_latency
-from mark.pipelines.stage_cost import stage_cost
-from mark.pipelines.stage_group import GroupedStage, lead_of, stage_group
+from mark.planning.graphs.group_choice import chosen_groups
+from mark.planning.graphs.group_split import SharedSplit
+from mark.planning.graphs.latency_split import split_latency
+from mark.planning.graphs.stage_cost import stage_cost
+from mark.planning.graphs.stage_group import GroupedStage, lead_of, stage_group
 from mark.simulation.controlled_pipeline import (
     ControlledGroup,
     ControlledOutcome,
@@ -34,7 +34,7 @@ from mark.simulation.inputs import Inputs, inputs_of
 from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up, without_gpu
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
-from mark.workload.trace import Part, Trace
+from mark.traffic.traces.trace import Part, Trace
 
 
 def controlled_stages(

@@ -12,16 +12,16 @@ import numpy as np
 from mark.domain.load import Forecast, Load
 from mark.domain.promise_outlook import SAME_CONFIDENCE, PromiseOutlook
 from mark.domain.time import STEP_S
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.supervised import Supervised
 from mark.planning.policies.names import split_policy
-from mark.planning.policies.registry import predictor_of, wants_perfect_forecast
+from mark.planning.policies.policy_registry import predictor_of, wants_perfect_forecast
 from mark.planning.promise_help import MINUTES, PastMinute, promise_outlook
 from mark.simulation.inputs import Inputs, history_of
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import open_named
 from mark.studies.decision import PlannedService
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.supervised import Supervised
 
 _STEPS = 20  # minutes ahead that are forecast: longer than boots
 _WINDOW_S = 5.0

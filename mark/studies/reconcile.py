@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mark.billing.extras import extras, site_usd_per_hour
-from mark.billing.invoice import Invoice, read_invoice
-from mark.billing.invoice_lines import (
+from mark.cloud.billing.extras import extras, site_usd_per_hour
+from mark.cloud.billing.invoice import Invoice, read_invoice
+from mark.cloud.billing.invoice_lines import (
     CALLS,
     COMMITMENTS,
     CPU_CREDITS,
@@ -26,7 +26,7 @@ from mark.billing.invoice_lines import (
     TAX,
     InvoiceLine,
 )
-from mark.billing.meter import DISK_USD_PER_GIB_MONTH
+from mark.cloud.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
 from mark.planning.resolve import profile_of

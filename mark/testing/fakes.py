@@ -29,7 +29,7 @@ from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notic
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
 from mark.models.registry import ObjectStore
-from mark.planning.port import PlanningContext
+from mark.planning.planner import PlanningContext
 
 
 class ManualClock:

@@ -10,7 +10,7 @@ import numpy as np
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import LEVELS, Forecast
 from mark.domain.plan import Plan
-from mark.planning.port import PlanningContext, Policy
+from mark.planning.planner import PlanningContext, Policy
 
 RATE_RPS = 30.0
 

@@ -12,7 +12,7 @@ import pytest
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
-from mark.forecasting.port import Predictor, Savable
+from mark.traffic.forecast.predictor import Predictor, Savable
 
 NAN = float("nan")
 STEP_S = 300.0  # coarse, so that two days are few steps

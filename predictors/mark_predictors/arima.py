@@ -16,7 +16,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S
-from mark.forecasting.port import State
+from mark.traffic.forecast.predictor import State
 from mark_predictors import futures
 from mark_predictors.history import HORIZONS
 from mark_predictors.periods import profile, short_periods

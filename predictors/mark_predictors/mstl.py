@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S
-from mark.forecasting.port import State
+from mark.traffic.forecast.predictor import State
 from mark_predictors import futures
 from mark_predictors.history import HORIZONS, by_step
 from mark_predictors.periods import short_periods

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
-from mark.forecasting.fallback import LastValue
-from mark.forecasting.port import Epoch, State
+from mark.traffic.forecast.fallback import LastValue
+from mark.traffic.forecast.predictor import Epoch, State
 from mark_predictors.history import ObservedHistory, error_quantiles
 
 UNITS = 64

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.control.views import (
     DecisionView,
@@ -27,6 +26,7 @@ from mark.control.views import (
     SloView,
 )
 from mark.domain.bill import Bill
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Instance, Phase
 from mark.domain.plan import Plan, Target

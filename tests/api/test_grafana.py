@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mark.api.metrics import ControllerMetrics
+from mark.api.controller_metrics import ControllerMetrics
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.gateway.gateway import Gateway
 from mark.serving.gateway.metrics import GatewayMetrics

@@ -13,7 +13,7 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.price_list import PriceList, PromiseEstimate
 from mark.planning.promise_cost import PromiseCost
 from tests.api.fake_manager import FakeManager, FakeQueries, digits, social
-from tests.pipelines.test_sited_group import pair
+from tests.planning.graphs.test_sited_group import pair
 
 OFFER = "c7i.large/on-demand"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mark.config.service_file import load_service
-from mark.workload.reader import open_trace
+from mark.traffic.traces.reader import open_trace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 

@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import fidelity_straggling
 
-from mark.workload.reader import open_trace
+from mark.traffic.traces.reader import open_trace
 
 
 def test_the_load_comes_after_a_gap_at_one_rate(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mark.cli.main import main, parser
 from mark.domain.load import Load
-from mark.forecasting.artefact import Artefact
+from mark.traffic.forecast.artefact import Artefact
 
 Captured = pytest.CaptureFixture[str]
 

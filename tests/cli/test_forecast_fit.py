@@ -13,11 +13,11 @@ from mark.cli.forecast_fit import add_fit
 from mark.cli.main import guarded
 from mark.domain.errors import BadInput
 from mark.domain.load import Forecast, Load
-from mark.forecasting.fallback import LastValue
-from mark.forecasting.port import Epoch, State
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.saved import Saved, load, save
-from mark.workload import open_trace
+from mark.traffic.forecast.fallback import LastValue
+from mark.traffic.forecast.predictor import Epoch, State
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.saved import Saved, load, save
+from mark.traffic.traces import open_trace
 
 TRACE = "synthetic:diurnal"
 

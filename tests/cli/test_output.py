@@ -21,7 +21,7 @@ from mark.cli.output import (
     write_file,
 )
 from mark.domain.errors import BadInput
-from mark.reporting.layout import columns, text
+from mark.studies.report.layout import columns, text
 
 
 class Clock:

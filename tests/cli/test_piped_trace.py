@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.workload.files import alb_line
+from tests.traffic.traces.files import alb_line
 
 LOG = "".join(alb_line(k / 10.0) for k in range(600)).encode()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mark.cli.main import main
-from mark.pipelines.lineage_file import load_lineage
+from mark.planning.graphs.lineage_file import load_lineage
 
 Captured = pytest.CaptureFixture[str]
 

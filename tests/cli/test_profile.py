@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from mark_infra.launch.profile_on import ProfiledOn, ProfileOnOptions, RentalBill
 
 from mark.cli.main import main
-from mark.launch.profile_on import ProfiledOn, ProfileOnOptions, RentalBill
 from mark.profiling.measure import Measured, Size
 from mark.profiling.table import load_profiles
 from tests.serving.test_server_process import address
@@ -196,7 +196,7 @@ def test_what_was_rented_is_shown_and_written(
         costs = {"c5.large": 2.36}
         return ProfiledOn("nasnet", 1.0, 2.0, "c5.large", why, costs, {"c5.large": measured}, {"c5.large": [bill]})
 
-    monkeypatch.setattr("mark.launch.profile_on.profile_on", rented)
+    monkeypatch.setattr("mark_infra.launch.profile_on.profile_on", rented)
     before = signal.getsignal(signal.SIGTERM)
     out = tmp_path / "p.csv"
     assert main(["profile", "nasnet", "--on", "c5.large,c5.xlarge", "--budget-usd", "2", "--out", str(out)]) == 0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mark.billing.line_items import parse_time
 from mark.cli.main import main
+from mark.cloud.billing.line_items import parse_time
 from mark.config.new_service import new_service
-from tests.workload.cur import HOUR, MAY, Item, cur2
-from tests.workload.files import alb_line
+from tests.traffic.traces.cur import HOUR, MAY, Item, cur2
+from tests.traffic.traces.files import alb_line
 
 Captured = pytest.CaptureFixture[str]
 SERVE = ("--service", "inception-v3", "--predictor", "seasonal-naive", "--duration", "3600")

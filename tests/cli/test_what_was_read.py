@@ -31,7 +31,7 @@ WITHOUT_JSON = {
 }
 ELSEWHERE = {
     "reconcile": "tests/cli/test_reconcile.py",
-    "testbed load": "tests/reporting/test_testbed.py",
+    "testbed load": "tests/studies/report/test_testbed_report.py",
     "reproduce": "the paper's own stream, whose numbers are the paper's",
 }
 

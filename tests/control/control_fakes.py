@@ -14,9 +14,9 @@ from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
-from mark.forecasting.supervised import Supervised
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock, ScriptedPlanner
+from mark.traffic.forecast.supervised import Supervised
 
 BOOT = Delay(180.0, 300.0)
 T2 = BurstCredits(baseline=0.2, credits_per_hour=24.0, max_credits=576.0, launch_credits=60.0)

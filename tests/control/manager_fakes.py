@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from mark.billing.moving_prices import Repriced
+from mark.cloud.billing.moving_prices import Repriced
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
@@ -16,7 +16,7 @@ from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock, ScriptedPlanner
 from tests.control.control_fakes import resolved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mark.domain.offer import Market
-from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud
 from mark.testing.cloud_contract import CloudContract, CloudUnderTest
 from mark.testing.fakes import FakeCloud, ManualClock
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, offer

@@ -19,7 +19,7 @@ from mark.control.coming_calls import (
     with_coming,
 )
 from mark.control.ports import RecentAnswers
-from mark.control.surge import surprise_rps
+from mark.control.traffic_envelope import surprise_rps
 from mark.domain.load import Load
 from mark.domain.plan import Plan
 from mark.testing.fakes import FakeTelemetry

@@ -28,11 +28,11 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
-from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.market.spot import LONGEST_RETRY_S, UNKNOWN, Belief
-from mark.planning.port import PlanningContext, Policy
+from mark.planning.planner import PlanningContext, Policy
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
+from mark.traffic.forecast.supervised import Supervised
 from tests.control.control_fakes import (
     BURSTABLE,
     ON_DEMAND,
@@ -43,7 +43,7 @@ from tests.control.control_fakes import (
     offer,
     resolved,
 )
-from tests.forecasting.faulty import Faulty
+from tests.traffic.forecast.faulty import Faulty
 
 SMALL = offer("t2.small", Market.BURSTABLE, 0.023)
 OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name

@@ -19,7 +19,7 @@ from mark.domain.command import Drain, Launch, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan, Target
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, ScriptedPlanner, resolved
 
 OD, A, B = ON_DEMAND.name, SPOT_A.name, SPOT_B.name

@@ -25,7 +25,7 @@ from mark.domain.errors import (
     StoreError,
     ThrottledError,
 )
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import FakeCloud, ManualClock, ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, resolved
 

@@ -11,7 +11,7 @@ from mark.control.led_cloud import LedCloud
 from mark.control.memory_store import MemoryStore
 from mark.domain.errors import LostLease
 from mark.domain.fleet import Fleet
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import FakeCloud, FakeTelemetry, ManualClock, ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, resolved
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.billing.extras import extras_usd
+from mark.cloud.billing.extras import extras_usd
 from mark.control.ledger import GRACE_S, Ledger
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran

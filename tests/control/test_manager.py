@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mark.billing.moving_prices import Repriced
+from mark.cloud.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers
@@ -21,7 +21,7 @@ from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope
 from mark.domain.fleet import Instance, Phase
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
-from mark.planning.port import PlanningContext, Policy
+from mark.planning.planner import PlanningContext, Policy
 from mark.testing.fakes import ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
 from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World

@@ -13,7 +13,7 @@ from mark.control.memory_store import MemoryStore
 from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers
 from mark.domain.errors import LostLease, StoreError
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, Bench
 

@@ -16,7 +16,7 @@ from mark.control.views import Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance, Phase
 from mark.domain.price_list import PriceList
-from mark.pipelines.lineage_file import calls_per_query
+from mark.planning.graphs.lineage_file import calls_per_query
 from tests.config.test_pipeline_file import DRIVEN, GRAPH, HEAD, PARTS, with_parts
 
 RATES = {"language": 150.0, "vision": 90.0, "translate": 60.0, "categorise": 150.0}

@@ -20,7 +20,7 @@ from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundEr
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
 from mark.domain.slo import Slo
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench, offer, resolved
 

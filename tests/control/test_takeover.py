@@ -19,8 +19,8 @@ from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.fleet import Fleet, Notice, Phase
-from mark.planning.port import Policy
-from mark.simulation.world.cloud import SimulatedCloud
+from mark.planning.planner import Policy
+from mark.simulation.world.simulated_cloud import SimulatedCloud
 from tests.control.control_fakes import (
     ON_DEMAND,
     SPOT_A,

@@ -51,7 +51,7 @@ NOT_RUN = {
     (
         "reproduce.md",
         "mark reproduce fig9 --report fig9.html",
-    ): "takes half a minute; tests/cli/test_reproduce.py runs a part",
+    ): "takes half a minute; tests/papers/test_command.py runs a part",
     (
         "reproduce.md",
         "mark reproduce optimal --trace $D/traces",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.offer import Catalog, Delay, Market, Offer
 
 BOOT = Delay(60.0, 120.0)

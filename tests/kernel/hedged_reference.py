@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from mark.rules import admission, second_attempts
+from mark.domain.rules import admission, second_attempts
 from tests.kernel.reference import BY_FUNCTION, REFUSED, Batch, Case, Replica, World
 
 ANSWER, SECOND = 0.5, 2.5  # between SimPy's priorities and those of `tests.kernel.reference`

@@ -1,4 +1,4 @@
-"""The same pipeline as `mark.kernel.pipeline`, plain and slow: SimPy processes, one for each query and stage.
+"""The same pipeline as `mark.kernel.central_queues`, plain and slow: SimPy processes, one for each query and stage.
 
 What happens at one and the same time happens in this order:
 
@@ -18,9 +18,9 @@ import numpy as np
 import simpy
 
 from mark.domain.pipeline import ALL, Join
-from mark.kernel.pipeline import StageFunction
+from mark.domain.rules.admission import NEVER_S, in_time
+from mark.kernel.central_queues import StageFunction
 from mark.kernel.random import factor_of
-from mark.rules.admission import NEVER_S, in_time
 from tests.kernel.reference import Environments
 
 PULL, LEAVE = 2, 3  # SimPy's own events have priorities 0 and 1

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.rules import admission, batching, routing
+from mark.domain.rules.capacity_classes import class_weights
 from mark.domain.service import FunctionUse
 from mark.kernel.random import factor_of
-from mark.rules import admission, batching, routing
-from mark.rules.capacity_classes import class_weights
 
 CHANGE, ARRIVAL = 2, 3  # SimPy's own events have priorities 0 and 1
 

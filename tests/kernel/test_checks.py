@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL
 from mark.kernel.accounting import Accounting
+from mark.kernel.central_queues import PipelineQueries, PipelineSimulation
 from mark.kernel.hedged_stage import HedgedStage
-from mark.kernel.pipeline import PipelineQueries, PipelineSimulation
 from mark.kernel.stage import StageSimulation
 from tests.kernel.reference import candidate, function
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import mark.kernel.compiled
+from mark.domain.rules import admission
 from mark.kernel.compiled import Prepared, compiled
-from mark.rules import admission
 
 PACKAGE = Path(mark.kernel.compiled.__file__).parent.parent
 
 PROGRAM = """
 from mark.kernel.compiled import compiled
-from mark.rules.admission import in_time
+from mark.domain.rules.admission import in_time
 print(compiled(in_time)(0.5, 0.6))
 """
 

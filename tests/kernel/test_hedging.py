@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mark.domain.faults import Faults
+from mark.domain.rules import second_attempts
 from mark.kernel.hedged_stage import HedgedStage
 from mark.kernel.stage import ROUTING
-from mark.rules import second_attempts
 from tests.kernel.hedged_reference import HedgedWorld
 from tests.kernel.reference import Case, candidate, function
 from tests.kernel.test_reference import END_S, by_kernel, cases

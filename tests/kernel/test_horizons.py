@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.domain.rules.stage_horizon import stage_horizon_s
 from mark.kernel.horizons import horizons_s
-from mark.rules.stage_horizon import stage_horizon_s
 
 SECONDS = st.floats(0.0, 1.0)
 

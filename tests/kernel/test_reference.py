@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mark.domain.faults import Faults
 from mark.domain.profile import Candidate
+from mark.domain.rules.admission import FUNCTION, REJECT
 from mark.kernel.stage import ROUTING, StageSimulation
-from mark.rules.admission import FUNCTION, REJECT
 from tests.kernel.reference import Case, Change, World, candidate, function
 
 END_S = 1e4

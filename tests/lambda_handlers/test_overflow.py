@@ -14,8 +14,8 @@ from typing import Any
 
 import mark_lambda
 import pytest
-from mark_infra.aws.functions import LambdaFunctions
-from mark_infra.testbed.functions import FunctionConfig
+from mark_infra.aws.lambda_functions import LambdaFunctions
+from mark_infra.testbed.local_functions import FunctionConfig
 from mark_lambda.overflow import LONGEST_HOLD_MS, OverflowHandler, loaded
 
 import mark

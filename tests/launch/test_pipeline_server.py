@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.aws.functions import LambdaFunctions
+from mark_infra.aws.lambda_functions import LambdaFunctions
 
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible, MarkError
+from mark.domain.rules.admission import REJECT
 from mark.launch.pipeline_server import pipeline_serving_of
 from mark.launch.server import ServerOptions
-from mark.rules.admission import REJECT
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.http_functions import HttpFunctions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.launch.listener import ListenOptions
+from mark.launch.listening import ListenOptions
 from mark.launch.ready import Ready, announce
 
 READY = Ready("http://127.0.0.1:8080", 8080)

@@ -9,16 +9,16 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from mark_infra.aws.functions import LambdaFunctions
+from mark_infra.aws.lambda_functions import LambdaFunctions
 
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.faults import Faults
+from mark.domain.rules.admission import LATE
 from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.profiling.played_faults import FAULT_STREAM, FaultStream
 from mark.profiling.replay import Replay
-from mark.rules.admission import LATE
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_functions import HttpFunctions

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mark.models.answering import warm_up
-from mark.models.load import load
+from mark.models.loading import load
 from tests.models.calls import oip, one, outputs, sagemaker, tensor
 
 _PAGE = Path(__file__).parent.parent.parent / "docs" / "models.md"

@@ -12,7 +12,7 @@ import pytest
 import mark
 from mark.domain.errors import BadInput
 from mark.models.answering import answer, warm_up
-from mark.models.load import load
+from mark.models.loading import load
 from tests.models.calls import Echo, oip, one, outputs, sagemaker, tensor
 
 onnx = pytest.importorskip("onnx", reason="install mark with [dev]")

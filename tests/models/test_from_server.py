@@ -19,7 +19,7 @@ from mark.domain.errors import BadInput
 from mark.models.answering import answer, warm_up
 from mark.models.call import Call
 from mark.models.from_server import ServerFailed, ServerModel
-from mark.models.load import find, load
+from mark.models.loading import find, load
 from mark.models.metadata import metadata
 from tests.certificates import of_its_own
 from tests.models.calls import oip, one, outputs, sagemaker, tensor

@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder
 import mark
 from mark.domain.errors import BadInput
 from mark.models.answering import warm_up
-from mark.models.load import load
+from mark.models.loading import load
 from tests.models.calls import oip, one, outputs, sagemaker, tensor
 
 _DATA = np.random.default_rng(0).normal(size=(40, 3))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.models.load import find, load
+from mark.models.loading import find, load
 from mark.models.registry import Content, ModelVersion, Registry
 from mark.models.registry_unpacked import cache_folder, check, profile_in, unpack
 from mark.testing.fakes import FakeObjects

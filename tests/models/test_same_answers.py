@@ -27,7 +27,7 @@ from sklearn.preprocessing import OneHotEncoder
 import mark
 from mark.models.answering import answer
 from mark.models.call import Call, Reply
-from mark.models.load import load
+from mark.models.loading import load
 from mark.serving.frontend.grpc_messages import CLASSES, call_of, response_of
 from tests.models.calls import error, oip, one, sagemaker, tensor
 

@@ -15,7 +15,7 @@ from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import AsIsPolicy, FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
-from mark.planning.port import Planner, PlanningContext
+from mark.planning.planner import Planner, PlanningContext
 from mark.profiling.policy import candidate
 
 LAMBDA = FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 3000, 500.0, 2700.0)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.offer import Delay
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.promise_help import HelpKind, PromiseHelp

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Catalog, Market
 from mark.domain.profile import Profile, ProfileRow

@@ -10,8 +10,8 @@ import pytest
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
-from mark.forecasting.port import Predictor
-from mark.workload import open_trace
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.traces import open_trace
 
 DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

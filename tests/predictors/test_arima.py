@@ -9,7 +9,7 @@ from mark_predictors.seasonal_naive import SeasonalNaive
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
-from mark.forecasting.port import Predictor, Savable
+from mark.traffic.forecast.predictor import Predictor, Savable
 from tests.predictors.real_traces import quantile_loss, real_rates
 
 DAY = 288  # steps of five minutes

@@ -13,7 +13,7 @@ from mark_predictors.seasonal_naive import SeasonalNaive
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
-from mark.forecasting.port import Predictor
+from mark.traffic.forecast.predictor import Predictor
 from tests.predictors.real_traces import quantile_loss, real_rates
 
 STEP_S = 300.0

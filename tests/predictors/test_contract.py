@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mark.forecasting.registry import make_predictor, predictor_names
 from mark.testing.predictor_contract import PredictorContract, PredictorUnderTest
+from mark.traffic.forecast.predictor_registry import make_predictor, predictor_names
 
 TRAINED = tuple(name for name in predictor_names() if name.startswith("lstm"))
 CERTAIN = ("artefact",)  # equal quantiles: the newest peak in all steps

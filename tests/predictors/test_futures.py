@@ -8,7 +8,7 @@ from mark_predictors.futures import PATHS, blocks, observed
 from mark_predictors.mstl import Mstl
 
 from mark.domain.load import Load
-from mark.forecasting.port import Predictor
+from mark.traffic.forecast.predictor import Predictor
 
 STEPS = 60
 

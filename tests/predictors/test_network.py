@@ -15,8 +15,8 @@ from mark_predictors.network import NetworkPredictor, Shape, WindowBatch
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Load
-from mark.forecasting.fallback import LastValue
-from mark.forecasting.port import State, Trainable
+from mark.traffic.forecast.fallback import LastValue
+from mark.traffic.forecast.predictor import State, Trainable
 
 BOTH = pytest.mark.parametrize("make", [Lstm, LstmQuantile])
 NAN = float("nan")

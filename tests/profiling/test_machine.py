@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.profiling.machine import ProfiledMachine, Room, cpu_s, peak_bytes, room_of, this_machine, this_room
 
 

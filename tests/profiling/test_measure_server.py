@@ -266,6 +266,6 @@ def test_what_makes_no_measurement(wrong: dict[str, Any]) -> None:
 
 
 def test_the_measuring_process_has_no_compiler() -> None:
-    modules = "mark.profiling.measure_server, mark.cli.profile, mark.reporting.profile"
+    modules = "mark.profiling.measure_server, mark.cli.profile, mark.studies.report.profile_report"
     code = f"import sys, {modules}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.domain.faults import Faults
-from mark.kernel.faults import begins_s, fault_state, takes_s, with_slots
+from mark.kernel.replica_faults import begins_s, fault_state, takes_s, with_slots
 from mark.profiling.played_faults import (
     FaultStream,
     PlayedFaults,

@@ -14,7 +14,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.domain.faults import Faults
-from mark.models.load import load
+from mark.models.loading import load
 from mark.profiling.played_faults import FaultStream, faults_text
 from mark.profiling.replay import SPEED_FILE, Paced, Replay, begin_s
 

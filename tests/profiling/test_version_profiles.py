@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.profile import Basis, Candidate, Profile, ProfileRow
 from mark.domain.service import ServiceConfig, Version
 from mark.domain.slo import Slo

@@ -11,8 +11,8 @@ import pytest
 import mark
 from mark.domain.errors import BadInput
 from mark.sdk.frames import write_frame
-from mark.workload.reader import open_trace
-from mark.workload.trace import Trace
+from mark.traffic.traces.reader import open_trace
+from mark.traffic.traces.trace import Trace
 
 MINUTES = pd.date_range("2026-11-20 10:00", periods=30, freq="min")
 COUNTS = np.arange(60, 90)

@@ -14,12 +14,12 @@ import mark
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Join
-from mark.pipelines.policies import PIPELINE_POLICIES
-from mark.reporting.pipeline_plan import pipeline_plan_json
-from mark.reporting.pipeline_run import pipeline_run_json
+from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.simulation.request import RunRequest
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.report.pipeline_plan import pipeline_plan_json
+from mark.studies.report.pipeline_run import pipeline_run_json
 from tests.sdk import drivers
 
 PROFILES = """model,instance,batch,latency_ms,basis

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.models.load import find
+from mark.models.loading import find
 from mark.sdk.reference import reference_of
 from tests.sdk import models
 

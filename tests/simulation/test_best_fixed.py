@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mark.domain.offer import Market
-from mark.reporting.takeaway import kept
 from mark.simulation.best_fixed import best_fixed
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
+from mark.studies.report.takeaway import kept
 from tests.simulation.laws import check_laws
 
 # A c7i.large has a third of a c7i.xlarge's capacity for half its price; the GPU is for ten times the load.

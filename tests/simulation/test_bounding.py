@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.billing.extras import ADDRESS_USD_PER_HOUR, BALANCER_USD_PER_HOUR, extras_usd
+from mark.cloud.billing.extras import ADDRESS_USD_PER_HOUR, BALANCER_USD_PER_HOUR, extras_usd
 from mark.simulation.bounding import bound
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mark.billing.extras import site_usd_per_hour
+from mark.cloud.billing.extras import site_usd_per_hour
 from mark.config.pipeline_file import load_pipeline
 from mark.control.shared_limits import pipeline_limits
 from mark.kernel.stage import StageSimulation
-from mark.pipelines.estimate import QuerySample
+from mark.planning.graphs.estimate import QuerySample
 from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
 from mark.simulation.inputs import open_inputs, trace_named_in
 from mark.simulation.query_flow import QueryFlow

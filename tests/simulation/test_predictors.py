@@ -9,14 +9,14 @@ import pytest
 
 from mark.cli.main import main
 from mark.domain.load import Load
-from mark.forecasting import supervised
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
 from mark.studies.decision import plan_service_once
-from tests.forecasting.faulty import Faulty
+from mark.traffic.forecast import supervised
 from tests.simulation.laws import check_laws
+from tests.traffic.forecast.faulty import Faulty
 
 HOUR = 3600.0
 MINUTES = 45

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
-from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
+from mark.planning.graphs.estimate import QuerySample, StageChoice, StageOption, estimate
 from mark.simulation.query_flow import QueryFlow
-from tests.pipelines.planned import any_graph, chain
+from tests.planning.graphs.planned import any_graph, chain
 
 FOREVER = float("inf")
 

@@ -7,7 +7,7 @@ import pytest
 
 from mark.domain.bill import Bill
 from mark.simulation.result import Requests, TraceInfo
-from tests.reporting.results import result
+from tests.studies.report.results import result
 
 
 def test_a_month_is_the_bill_at_its_pace() -> None:

@@ -13,8 +13,6 @@ import pytest
 from mark.config.new_service import new_service
 from mark.config.service_file import shipped_text
 from mark.domain.errors import BadInput, Infeasible
-from mark.forecasting.port import Predictor
-from mark.forecasting.registry import make_predictor
 from mark.simulation.bounding import bound
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest, Sensitivity
@@ -22,6 +20,8 @@ from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation, simulate, simulate_inputs
 from mark.studies.compare import compare
 from mark.studies.decision import plan_service_once
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.forecast.predictor_registry import make_predictor
 from tests.simulation.laws import check_laws
 
 HOUR = 3600.0

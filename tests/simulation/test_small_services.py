@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.billing.extras import site_usd_per_hour
+from mark.cloud.billing.extras import site_usd_per_hour
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mark.cloud.ec2.spot_series import SpotSeries
 from mark.domain.offer import Market
-from mark.ec2.spot_series import SpotSeries
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult

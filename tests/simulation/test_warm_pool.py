@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from mark.bounds.lower_bound import lower_bound
 from mark.domain.offer import Delay
+from mark.planning.bounds.lower_bound import lower_bound
 from mark.simulation.bounding import drawn_problem
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest

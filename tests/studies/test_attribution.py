@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mark.billing.extras import extras_usd
-from mark.bounds.cost_gap import cost_gap
+from mark.cloud.billing.extras import extras_usd
 from mark.domain.errors import BadInput
+from mark.planning.bounds.cost_gap import cost_gap
 from mark.simulation.bounding import drawn_problem
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest, Sensitivity
@@ -96,7 +96,10 @@ def test_the_results_are_those_of_compare(compared: Compared) -> None:
 def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None:
     """A catalogue whose boots take no time: no boot delay and no launch overhead."""
     path = tmp_path / "quick.csv"
-    with files("mark.catalog").joinpath("data/aws-2019.csv").open(encoding="utf-8") as source, path.open("w") as target:
+    with (
+        files("mark.domain.catalog").joinpath("data/aws-2019.csv").open(encoding="utf-8") as source,
+        path.open("w") as target,
+    ):
         reader = csv.DictReader(source)
         writer = csv.DictWriter(target, reader.fieldnames or ())
         writer.writeheader()

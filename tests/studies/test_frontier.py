@@ -29,7 +29,7 @@ from mark.studies.frontier import (
     with_bounds,
     with_nines,
 )
-from tests.reporting.results import result
+from tests.studies.report.results import result
 
 T = TypeVar("T")
 R = TypeVar("R")

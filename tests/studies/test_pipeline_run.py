@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mark.simulation.request import RunRequest
-from mark.studies.pipeline_bound import bound_pipeline
+from mark.studies.pipeline_bound_study import bound_pipeline
 from mark.studies.pipeline_run import simulate_pipeline
 from tests.cli.test_plan_pipeline import FILE, PROFILE
 

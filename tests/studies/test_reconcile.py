@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mark.billing.invoice_lines import BALANCER, COMMITMENTS, DISKS, InvoiceLine
-from mark.billing.line_items import parse_time
-from mark.catalog.tables import load_catalog
+from mark.cloud.billing.invoice_lines import BALANCER, COMMITMENTS, DISKS, InvoiceLine
+from mark.cloud.billing.line_items import parse_time
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
 from mark.studies.reconcile import InvoiceQuery, Reconciliation, reconcile
-from tests.workload.cur import HOUR, MAY, Item, invoice_of, legacy
-from tests.workload.files import alb_line
+from tests.traffic.traces.cur import HOUR, MAY, Item, invoice_of, legacy
+from tests.traffic.traces.files import alb_line
 
 REQUEST = RunRequest(
     trace="synthetic:poisson?rate=40",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mark.domain.bill import Bill
 from mark.simulation.result import SimulationResult, Timeline, TraceInfo
 from mark.studies.saving_range import saving_range
-from tests.reporting.results import result
+from tests.studies.report.results import result
 
 HOUR_S = 3600.0
 

@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from mark.cli.main import main
-from mark.reporting.service_diff import service_diff_json, service_diff_markdown
-from mark.reporting.words import per_month
 from mark.simulation.request import RunRequest
 from mark.simulation.result import TraceInfo
 from mark.simulation.run import simulate
+from mark.studies.report.service_diff import service_diff_json, service_diff_markdown
+from mark.studies.report.words import per_month
 from mark.studies.service_diff import ServiceDiff, service_diff
-from tests.reporting.results import result
+from tests.studies.report.results import result
 
 SERVICE = """[service]
 name = "shop"

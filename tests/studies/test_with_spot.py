@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import mark.catalog
+import mark.domain.catalog
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
 from mark.studies.with_spot import with_spot
 
-CATALOG = Path(mark.catalog.__file__).parent / "data" / "aws-2026.csv"
+CATALOG = Path(mark.domain.catalog.__file__).parent / "data" / "aws-2026.csv"
 BASE = RunRequest(
     trace="synthetic:poisson?rate=40",
     service="inception-v3-2026",

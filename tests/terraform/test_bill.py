@@ -10,8 +10,8 @@ import pytest
 from mark_infra.aws.cloudwatch import ATTAINMENT, OF_EACH_PIPELINE, OF_EACH_SERVICE
 from mark_infra.aws.notices import WAIT_S
 
-from mark.billing.extras import QUEUE_POLL_S
-from mark.reporting.monthly import FREE, METRICS_OF_PIPELINE, METRICS_OF_SERVICE, ServiceCost, alarms, monthly
+from mark.cloud.billing.extras import QUEUE_POLL_S
+from mark.studies.report.monthly import FREE, METRICS_OF_PIPELINE, METRICS_OF_SERVICE, ServiceCost, alarms, monthly
 from tests.terraform.conftest import MODULES, Terraform
 from tests.terraform.mocked_site import MockedSite, Step, resources
 

@@ -90,7 +90,9 @@ def test_the_controller_boots_without_an_index(tmp_path: Path) -> None:
     there = boots.machine.root / "opt/mark"
     assert sorted(path.name for path in there.iterdir()) == ["archives", "services", "venv"]
     alone = {name: value for name, value in boots.machine.environment.items() if name != "PYTHONPATH"}
-    imports = "import mark.launch.controller, mark_infra.aws.cloud, mark_predictors.auto, aioboto3, uvicorn"
+    imports = (
+        "import mark_infra.launch.launch_controller, mark_infra.aws.ec2_cloud, mark_predictors.auto, aioboto3, uvicorn"
+    )
     python = f"{there}/venv/bin/python"
     for arguments in ([python, "-m", "pip", "check"], [program, "controller", "--help"], [python, "-P", "-c", imports]):
         done = subprocess.run(arguments, capture_output=True, text=True, env=alone, cwd=tmp_path)

@@ -30,7 +30,7 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
@@ -67,7 +67,7 @@ SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97)  # of a deploymen
 DEPLOYS = """
 import sys
 from contextlib import contextmanager
-import mark.cli.deploy, mark_infra.deploy.deploy
+import mark_infra.commands.deploy_command, mark_infra.deploy.deploy
 from mark.cli.main import main
 from tests.terraform.test_site import no_packages
 
@@ -75,7 +75,7 @@ from tests.terraform.test_site import no_packages
 def progress(what):
     yield lambda share: print("share", share, flush=True)
 
-mark.cli.deploy.progress = progress
+mark_infra.commands.deploy_command.progress = progress
 mark_infra.deploy.packed_services.wheelhouse = no_packages
 sys.exit(main(["deploy", *sys.argv[1:]]))
 """

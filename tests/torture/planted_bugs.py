@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from mark_torture.ports import ProcessCloud, ProcessStore, ProcessTelemetry
+from mark_torture.process import ProcessParts, SeldomPricing
+from mark_torture.site import SteadyPlanner
+
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease
 from mark.control.ports import Cloud, Launched, Lease, ReleaseCounts, Store
@@ -15,10 +19,7 @@ from mark.domain.command import Command, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
-from mark.planning.port import Planner, PlanningContext
-from mark.torture.ports import ProcessCloud, ProcessStore, ProcessTelemetry
-from mark.torture.process import ProcessParts, SeldomPricing
-from mark.torture.site import SteadyPlanner
+from mark.planning.planner import Planner, PlanningContext
 
 
 class CloudWith:

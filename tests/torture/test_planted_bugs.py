@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from mark_torture.drawn_faults import drawn
+from mark_torture.invariants import INVARIANTS
+from mark_torture.trial import tried
 
-from mark.torture.faults import drawn
-from mark.torture.invariants import INVARIANTS
-from mark.torture.trial import tried
 from tests.torture.planted_bugs import BUGS
 
 MOST_FLEET_DAYS = 25.0  # bad releases that stand beside good ones for long enough are rare

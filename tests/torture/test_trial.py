@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mark_torture.coverage import IMPOSSIBLE
+from mark_torture.drawn_faults import CLOCKS, LEAST_H, Schedule, drawn, replayed
+from mark_torture.trial import Tortured, shrunk, told, tried
+from mark_torture.world import World
 
-from mark.torture.coverage import IMPOSSIBLE
-from mark.torture.faults import CLOCKS, LEAST_H, Schedule, drawn, replayed
-from mark.torture.trial import Tortured, shrunk, told, tried
-from mark.torture.world import World
 from tests.torture.planted_bugs import BUGS
 
 # A line each: what failed once as a schedule, which no change of what seeds draw alters, and why.

@@ -16,15 +16,15 @@ from mark.control.ports import Clock, Cloud, Functions, Lease, Store, Telemetry
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
-from mark.forecasting.port import Predictor
-from mark.planning.policies.registry import make_policy
-from mark.planning.port import Planner, PlanningContext, Policy
+from mark.planning.planner import Planner, PlanningContext, Policy
+from mark.planning.policies.policy_registry import make_policy
 from mark.profiling.measure import Measured
 from mark.sdk.running import ServeProcess
 from mark.simulation.result import SimulationResult
 from mark.studies.pipeline_plan import PlannedPipeline
 from mark.studies.pipeline_result import PipelineRun
 from mark.testing.fakes import FakeCloud, FakeFunctions, FakeLease, FakeStore, FakeTelemetry, ManualClock
+from mark.traffic.forecast.predictor import Predictor
 
 
 class Ranker(mark.Model):

@@ -3,7 +3,7 @@
 from doubled_policy import Doubled
 
 from mark.domain.fleet import Fleet
-from mark.planning.port import PlanningContext
+from mark.planning.planner import PlanningContext
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from mark.control.health import SHARE
 from mark.domain.errors import CloudError, NotFoundError
-from mark.rules.capacity_classes import capacity_classes, class_weights
+from mark.domain.rules.capacity_classes import capacity_classes, class_weights
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.look_pace import LookKind, LookPace

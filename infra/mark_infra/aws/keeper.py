@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from mark.domain.errors import CloudError
-from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud
 from mark_infra.aws.inventory import PERIOD_S, DescribedInstance, Inventory
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.readiness import AskedBouncers

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mark.domain.time import DAY_S
-from mark_infra.aws.prices import Prices, Refreshed
+from mark_infra.aws.price_list_api import Prices, Refreshed
 
 SPOT_S = 300.0
 ON_DEMAND_S = DAY_S

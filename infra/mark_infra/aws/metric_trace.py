@@ -20,8 +20,8 @@ import numpy as np
 
 from mark.domain.errors import BadInput, CloudError
 from mark.domain.time import DAY_S
-from mark.workload.counts import trace_of_counts
-from mark.workload.trace import Trace
+from mark.traffic.traces.counts import trace_of_counts
+from mark.traffic.traces.trace import Trace
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site

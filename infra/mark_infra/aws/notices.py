@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import CloudError
-from mark_infra.aws import cloud
+from mark_infra.aws import ec2_cloud
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import INTERRUPTED_KEPT_S
 from mark_infra.aws.site import Site
@@ -246,4 +246,4 @@ class NoticeListener:
             pause_s = min(_SLOWEST_S, max(1.0, 2.0 * pause_s))
 
 
-_: type[cloud.NoticeSource] = NoticeListener
+_: type[ec2_cloud.NoticeSource] = NoticeListener

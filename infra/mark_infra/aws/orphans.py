@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from mark_infra.aws.cloud import end
+from mark_infra.aws.ec2_cloud import end
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance, Inventory, InventorySnapshot
 from mark_infra.aws.site import Site

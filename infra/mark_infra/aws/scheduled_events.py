@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mark_infra.aws import cloud
+from mark_infra.aws import ec2_cloud
 from mark_infra.aws.gate import Gate
 
 PERIOD_S = 60.0
@@ -64,4 +64,4 @@ class ScheduledEvents:
             self._first = first
 
 
-_: type[cloud.EventSource] = ScheduledEvents
+_: type[ec2_cloud.EventSource] = ScheduledEvents

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from mark.control.ports import Clock
 from mark.serving.overflow.functions import FunctionsFailed, Spent, Throttled
-from mark_infra.aws.functions import LambdaFunctions
+from mark_infra.aws.lambda_functions import LambdaFunctions
 
 _LOG = logging.getLogger("mark.aws")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mark.billing.moving_prices import Repriced
+from mark.cloud.billing.moving_prices import Repriced
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stage_now
 from mark.control.controller import Controller, known_rollout
@@ -28,17 +28,17 @@ from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S, STEP_S
-from mark.forecasting.port import Predictor
-from mark.forecasting.supervised import Supervised
-from mark.forecasting.turns import taking_turns
-from mark.pipelines.lineage_file import called_by_all, calls_per_query
-from mark.pipelines.sited_group import GroupCalls
-from mark.planning.port import Policy
-from mark.serving.backend.told_prices import headers_of
+from mark.planning.graphs.lineage_file import called_by_all, calls_per_query
+from mark.planning.graphs.sited_group import GroupCalls
+from mark.planning.planner import Policy
+from mark.serving.backend.price_header import headers_of
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.forecast.supervised import Supervised
+from mark.traffic.forecast.turns import taking_turns
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics
 from mark_infra.aws.conductors import Conductors
+from mark_infra.aws.ec2_cloud import Ec2Cloud
 from mark_infra.aws.gate import Gate, computing, within
 from mark_infra.aws.inventory import Inventory, takes_requests
 from mark_infra.aws.keeper import Keeper
@@ -47,7 +47,7 @@ from mark_infra.aws.look_pace import LookPace
 from mark_infra.aws.minute_sums import minute_sums
 from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener, StateChange
 from mark_infra.aws.orphans import Reconciler
-from mark_infra.aws.prices import Refreshed
+from mark_infra.aws.price_list_api import Refreshed
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.released_functions import ReleasedFunctions
 from mark_infra.aws.scheduled_events import ScheduledEvents
@@ -55,8 +55,8 @@ from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.controller.door import has_descriptors
 from mark_infra.controller.release_versions import know_release
+from mark_infra.store.dynamo_table import LOAD_DAYS, Table
 from mark_infra.store.store import ServiceStore, open_table
-from mark_infra.store.table import LOAD_DAYS, Table
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.conducted import ConductedQueries

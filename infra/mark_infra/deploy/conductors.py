@@ -9,7 +9,7 @@ from typing import Any
 
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
-from mark.reporting.monthly import ConductorsCost
+from mark.studies.report.monthly import ConductorsCost
 from mark_infra.deploy.artifacts import size_of
 from mark_infra.deploy.disk import disk_gib
 from mark_infra.deploy.imports import absent_imports

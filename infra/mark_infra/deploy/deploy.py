@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.pipeline_file import PipelineConfig
+from mark.domain.deployed import Deployed
 from mark.domain.errors import BadInput, CloudError, MarkError
+from mark.domain.rules.capacity_classes import capacity_classes
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.models.files import listed
-from mark.reporting.monthly import CostLine, monthly
-from mark.reporting.quotas import QuotaLine
-from mark.rules.capacity_classes import capacity_classes
+from mark.studies.report.monthly import CostLine, monthly
+from mark.studies.report.quotas import QuotaLine
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.machine_images import own_images, remove_images
 from mark_infra.aws.site import Site, dump_site, load_site
@@ -71,19 +72,6 @@ _BOUNCERS_OWN = "/var/lib/mark"  # by the unit in terraform/modules/fleet/bounce
 
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """A site that is there."""
-
-    site_file: Path
-    address: str  # where clients send requests, as far as services are on the first load balancer
-    keys_file: Path
-    addresses: Mapping[str, str] = field(default_factory=dict)  # of each service and pipeline, by its name
-    cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> what its owner lets it point to
-    balancers: Mapping[str, str] = field(default_factory=dict)  # own name of each one's load balancer
-    services: tuple[str, ...] = ()  # that have releases: stages are, and pipelines are not, among them
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import math
 
 from mark.domain.errors import BadInput
 from mark.domain.service import ResolvedService
-from mark.reporting.words import HOURS_PER_MONTH, dollars
+from mark.studies.report.words import HOURS_PER_MONTH, dollars
 
 
 def check_said(of: ResolvedService) -> None:

@@ -10,7 +10,7 @@ from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.planning.resolve import resolve
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.prices import Prices, rezoned
+from mark_infra.aws.price_list_api import Prices, rezoned
 
 _MOST_ZONES = 3  # unless zones are named; terraform/examples/complete takes the same
 _MOST_VALUES = 200  # of a filter

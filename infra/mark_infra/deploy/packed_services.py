@@ -11,7 +11,7 @@ from typing import Any
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.offer import Offer
-from mark.reporting.monthly import ServiceCost
+from mark.studies.report.monthly import ServiceCost
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.platforms import Platform, platform_of
 from mark_infra.deploy.artifacts import archive, libraries, size_of

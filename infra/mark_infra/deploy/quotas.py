@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha1
 
+from mark.cloud.ec2.refusal import counts_as_p5
 from mark.domain.errors import CloudError, NotFoundError
 from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
-from mark.ec2.refusal import counts_as_p5
-from mark.reporting.quotas import QuotaLine
+from mark.studies.report.quotas import QuotaLine
 from mark_infra.aws.gate import Gate
 from mark_infra.deploy.limits import reserved_concurrency
 

@@ -16,8 +16,8 @@ from mark.domain.errors import BadInput, CloudError, NotFoundError
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.site import Site, TemplateVersion
 from mark_infra.controller.release_versions import PLATFORMS, TEMPLATES
+from mark_infra.store.dynamo_table import Table
 from mark_infra.store.store import ServiceStore
-from mark_infra.store.table import Table
 
 LOOK_S = 5.0
 PATIENCE_S = 1800.0  # without any progress

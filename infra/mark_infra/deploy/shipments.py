@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from mark.catalog.tables import load_catalog
 from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
@@ -23,7 +23,7 @@ from mark.models.registry_place import PREFIX as REGISTRY
 from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.models.trial import DRIVER, opened_files
-from mark.pipelines.sited_group import sited_group
+from mark.planning.graphs.sited_group import sited_group
 from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
 from mark_infra.deploy.artifacts import size_of

@@ -27,7 +27,7 @@ from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, CloudError, LostLease, NotFoundError, StoreError
 from mark.domain.time import DAY_S
-from mark_infra.store.table import JOURNAL_DAYS, LOAD_DAYS, Fence, JournalLine, Table
+from mark_infra.store.dynamo_table import JOURNAL_DAYS, LOAD_DAYS, Fence, JournalLine, Table
 
 if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate

@@ -21,7 +21,7 @@ from threading import Lock
 from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, LostLease, MarkError, StoreError
-from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine, Table
+from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine, Table
 
 WAIT_S = 2.0  # for another process that writes
 _VERSION = 1

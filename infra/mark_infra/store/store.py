@@ -18,8 +18,8 @@ from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.time import DAY_S, MINUTE_S
 from mark_infra.store.codec import Unreadable, decode, encode
+from mark_infra.store.dynamo_table import JOURNAL_LINES, Fence, JournalLine, Table
 from mark_infra.store.sqlite import SqliteTable
-from mark_infra.store.table import JOURNAL_LINES, Fence, JournalLine, Table
 
 if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate

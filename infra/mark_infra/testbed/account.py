@@ -17,9 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from mark.cloud.ec2.refusal import quota_of
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
-from mark.ec2.refusal import quota_of
 from mark_infra.testbed.iam import IamPolicy
 
 NO_SPOT = "no-spot"
@@ -77,7 +77,8 @@ class AccountRefusal:
 
 @dataclass(frozen=True, slots=True)
 class CloudAccount:
-    """`vcpus` by family and whether of spot, as `mark.ec2.refusal.quota_of` names them; what is not named is zero.
+    """`vcpus` by family and whether of spot, as `mark.cloud.ec2.refusal.quota_of` names them; what is not named is
+    zero.
 
     Where it does not enforce anything, none of the others holds.
     """

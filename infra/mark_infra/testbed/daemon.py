@@ -1,8 +1,8 @@
 """The testbed's daemon: `python -m mark_infra.testbed.daemon FOLDER`, one process that everything else hangs on.
 
 It starts the local Lambda, the cloud with its machines and gateways, makes a site, and keeps a controller running as a
-service manager would; `mark_infra.testbed.state` says what lies in the folder. All it has started ends with it, however
-it ends.
+service manager would; `mark_infra.testbed.testbed_folder` says what lies in the folder. All it has started ends with
+it, however it ends.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from typing import Any, TypeVar
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config as ClientConfig  # type: ignore[import-untyped]
 
-from mark.catalog.tables import load_catalog
-from mark.config.faults import load_faults
+from mark.config.faults_section import load_faults
 from mark.config.pipeline_file import PipelineConfig
 from mark.config.site_services import site_pipelines, site_services
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market
+from mark.domain.rules.capacity_classes import MOST_CLASSES
 from mark.domain.service import ServiceConfig
 from mark.models.registry_place import pinned
-from mark.rules.capacity_classes import MOST_CLASSES
 from mark.serving.gateway.gateway import ALB
 from mark.serving.observe import logs
 from mark_infra.aws.site import TO_MEASURE, Site, SitePipeline, dump_site
 from mark_infra.telemetry.counters import read_gateway
 from mark_infra.testbed.account import account_of
-from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.control_server import ControlServer
 from mark_infra.testbed.credits import busy_s
+from mark_infra.testbed.emulated_cloud import LocalCloud
 from mark_infra.testbed.environment import of_aws
-from mark_infra.testbed.functions import Config as FunctionsConfig
-from mark_infra.testbed.functions import FunctionConfig, has_function, overflow_function
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.kept import KeptProcess
 from mark_infra.testbed.launch import command
+from mark_infra.testbed.local_functions import Config as FunctionsConfig
+from mark_infra.testbed.local_functions import FunctionConfig, has_function, overflow_function
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.provision import Wish, provision, target_group_name
-from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, TestbedSettings
+from mark_infra.testbed.testbed_folder import DAEMON, LOGS, SETTINGS, SITE, TestbedSettings
 
 BOUNCER_PORT = 8080
 _START_S = 60.0
@@ -275,7 +275,7 @@ class LambdaProcess:
         file.write_text(json.dumps(asdict(self._config)))
         with (self._folder / LOGS / "functions.log").open("ab") as errors:
             self._process = subprocess.Popen(
-                command(sys.executable, "-m", "mark_infra.testbed.functions", str(file)),
+                command(sys.executable, "-m", "mark_infra.testbed.local_functions", str(file)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

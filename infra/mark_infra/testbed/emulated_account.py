@@ -19,14 +19,14 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark_infra.aws.inventory import SITE
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.testbed.account import account_of
-from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.credits import busy_s
 from mark_infra.testbed.daemon import BOUNCER_PORT
+from mark_infra.testbed.emulated_cloud import LocalCloud
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.kept import KeptProcess

@@ -1,4 +1,4 @@
-"""The life cycle of the testbed's instances: what EC2 does (mark.ec2), in real time and to real machines.
+"""The life cycle of the testbed's instances: what EC2 does (mark.cloud.ec2), in real time and to real machines.
 
 Time comes in with every call (Unix seconds); delays are control seconds, `scale` of them to a second. What happens goes
 to an `EventSink` (the cloud's API: states and events) and to the machines. Billing runs by the whole seconds that the
@@ -16,12 +16,12 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from mark.billing.meter import Meter, disks_of
+from mark.cloud.billing.meter import Meter, disks_of
+from mark.cloud.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
+from mark.cloud.ec2.events import InstanceEvent
+from mark.cloud.ec2.lifecycle import HOLDS_CAPACITY, State, moved
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, TERMINATED_DESCRIBED_S, UNBILLED_PENDING_S
 from mark.domain.offer import Market, Offer
-from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
-from mark.ec2.events import InstanceEvent
-from mark.ec2.lifecycle import HOLDS_CAPACITY, State, moved
 from mark.profiling.played_faults import FaultStream
 from mark_infra.testbed.machines_port import Machine, Machines
 from mark_infra.testbed.supply import Supply

@@ -24,13 +24,13 @@ from moto.elbv2.models import ELBv2Backend, FakeHealthStatus, FakeTargetGroup
 from moto.events.utils import EventTemplateParser
 from moto.fis.models import FISBackend
 
-from mark.ec2.lifecycle import State
+from mark.cloud.ec2.lifecycle import State
 from mark_infra.testbed.account import offerings as account_offerings
 from mark_infra.testbed.balancer import GatewaySupervisor
+from mark_infra.testbed.emulated_prices import page_of, spot_history
 from mark_infra.testbed.instances import InstanceLifecycle, NotInState
 from mark_infra.testbed.launches import InstanceLauncher, Launches
 from mark_infra.testbed.moto_app import ACCOUNT, Patches
-from mark_infra.testbed.prices import page_of, spot_history
 
 _PAGE = 1000
 

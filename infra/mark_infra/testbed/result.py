@@ -12,7 +12,7 @@ import numpy as np
 from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
 from mark.serving.conductor.query import ANSWERED, BY_FUNCTION, STATES, states
-from mark_infra.testbed.load import LoadReplay
+from mark_infra.testbed.load_generator import LoadReplay
 
 # As the rules have it: a request that is a microsecond late is in time.
 _TOLERANCE_S = 1e-6

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from mark.cloud.ec2.draws import Start, service_seed
+from mark.cloud.ec2.prices import cost
+from mark.cloud.ec2.spot_interruption import SpotZone
+from mark.cloud.ec2.spot_series import SpotSeries
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
-from mark.ec2.draws import Start, service_seed
-from mark.ec2.prices import cost
-from mark.ec2.spot_interruption import SpotZone
-from mark.ec2.spot_series import SpotSeries
 
 _END_S = 1e15  # the steps below never start again
 

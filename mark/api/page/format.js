@@ -1,4 +1,4 @@
-// How numbers are written; mark/reporting/words.py has the same rules for terminals.
+// How numbers are written; mark/studies/report/words.py has the same rules for terminals.
 
 export const NONE = "–";
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);

@@ -125,7 +125,7 @@ const page = (s) => `#/${encodeURIComponent(s.service)}`;
 const said = (s) => [s.stage, ...(limits(s) ? [MARK] : []), ...lines(s)].join(", ");
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
-// As mark/reporting/graph_svg.py draws a plan's; where everything stands comes from the controller.
+// As mark/studies/report/graph_svg.py draws a plan's; where everything stands comes from the controller.
 function graph(at) {
   const order = view.stages.map((s) => `${s.stage} after ${s.after.join(", ") || "the query"}`).join("; ");
   const end = ([x, y], word) => [

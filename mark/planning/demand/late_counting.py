@@ -28,11 +28,11 @@ from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.late_shares import LateShares
 from mark.domain.profile import Candidate
+from mark.domain.rules.admission import LATE, TOLERANCE_S, in_time, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.kernel.compiled import CACHE_DIR
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.counting_watch import counting_watched
-from mark.rules.admission import LATE, TOLERANCE_S, in_time, least_probability
 
 INSTANCES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32, 48, 64])
 # Instances of a fleet by which one type's capacity is compared with another's.

@@ -23,8 +23,8 @@ from mark.planning.demand.promise_price import at_price
 from mark.planning.demand.served_load import lateness_of, served_load
 from mark.planning.demand.slo_budget import neutral_usd, shed_usd
 from mark.planning.market.spot import Pools, boot_usd
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.burstable import carrier
-from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -8,12 +8,12 @@ from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.plan import Target
 from mark.domain.service import AsIsPolicy, ResolvedService
+from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.fixed import offer_named, without_functions
 from mark.planning.policies.names import AS_IS
 from mark.planning.policies.reactive import PodAutoscaler
 from mark.planning.policies.static import Static
 from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
-from mark.planning.port import PlanningContext, Policy
 
 DEFAULT_UTILISATION = 0.5
 

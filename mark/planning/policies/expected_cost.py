@@ -37,9 +37,9 @@ from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.demand.type_weights import TypeWeights
 from mark.planning.market.own_boots import OwnBoots
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
-from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 from mark.planning.solver.boot_law import absent, there, with_law
 from mark.planning.solver.program import Program, overflow_usd, wanted_now

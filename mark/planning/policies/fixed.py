@@ -14,9 +14,9 @@ from mark.domain.offer import Market, Offer
 from mark.domain.plan import Target
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
+from mark.planning.planner import Policy
 from mark.planning.policies.static import Static, cheapest_fleet
 from mark.planning.policies.target_tracking import NO_LIMIT_USD_PER_HOUR
-from mark.planning.port import Policy
 from mark.planning.resolve import profile_of
 from mark.profiling.policy import candidate, unbatched
 

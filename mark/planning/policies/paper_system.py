@@ -23,7 +23,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.domain.time import STEP_S
 from mark.planning.demand.queueing import rate_of_mean_wait, rate_of_wait_within
-from mark.planning.port import PlanningContext
+from mark.planning.planner import PlanningContext
 from mark.planning.resolve import buyable, with_batching
 
 STANDBY_SHARE = 0.2  # "a few stopped burstable instances" (section 4.5): per spot instance

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from mark.domain.load import Load
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.static import cheapest
 from mark.planning.policies.target_tracking import first_minute_rps, first_step_rps
-from mark.planning.port import PlanningContext
 
 TARGET = 0.5
 TOLERANCE = 0.1

@@ -11,7 +11,7 @@ from mark.domain.load import Load
 from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
-from mark.planning.port import PlanningContext
+from mark.planning.planner import PlanningContext
 
 
 class Static:

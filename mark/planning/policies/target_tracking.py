@@ -19,7 +19,7 @@ from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
-from mark.planning.port import PlanningContext, Policy
+from mark.planning.planner import PlanningContext, Policy
 from mark.planning.resolve import profile_of
 from mark.profiling.policy import candidate, unbatched
 

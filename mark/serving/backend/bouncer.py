@@ -1,9 +1,9 @@
 """The bouncer: admission and batching for the workers of one instance (MArk, sections 4.1 and 4.3).
 
 One state machine without I/O and without a clock: requests, what workers did and the time go in, decisions come out.
-It decides by the functions of `mark.rules`, as the kernel does, so the simulator and the live bouncer share their
-semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it does, in
-order:
+It decides by the functions of `mark.domain.rules`, as the kernel does, so the simulator and the live bouncer share
+their semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it does,
+in order:
 
     on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
     after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
@@ -31,7 +31,7 @@ from math import ceil
 from typing import NamedTuple, Protocol
 
 from mark.domain.errors import BadInput
-from mark.rules.admission import (
+from mark.domain.rules.admission import (
     FUNCTION,
     INSTANCE,
     NEVER_S,
@@ -42,7 +42,7 @@ from mark.rules.admission import (
     in_time_probability,
     margin_s,
 )
-from mark.rules.batching import joins, reserve_s, start_s
+from mark.domain.rules.batching import joins, reserve_s, start_s
 from mark.serving.backend.request import Batch, Request, is_left
 
 __all__ = [
@@ -121,8 +121,8 @@ class Bouncer:
     takes, infinite without functions; the attribute may be set to infinity while functions refuse and back. What is
     late wherever goes where `late` says: FUNCTION or REJECT. Where times vary, a function that is in time gets a
     request that workers would answer in time with a lower probability than `least_in_time`
-    (`mark.rules.admission.least_probability`). At most `max_queued` requests wait, at most `max_batch_bytes` bytes of
-    bodies are in a batch. `workers` is how many are up; none is fine.
+    (`mark.domain.rules.admission.least_probability`). At most `max_queued` requests wait, at most `max_batch_bytes`
+    bytes of bodies are in a batch. `workers` is how many are up; none is fine.
 
     A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
     is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from mark.domain.price_list import PriceList
-from mark.rules.admission import in_time
+from mark.domain.rules.admission import in_time
 from mark.serving.backend.request import NOBODY
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mark.domain.rules.admission import NEVER_S, TOLERANCE_S
 from mark.models.call import RESULTS, Call, Reply
 from mark.models.items import items_in
-from mark.rules.admission import NEVER_S, TOLERANCE_S
 
 if TYPE_CHECKING:
     from mark.serving.observe.observed import RequestTrace

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mark.rules.admission import TOLERANCE_S
+from mark.domain.rules.admission import TOLERANCE_S
 from mark.serving.conductor.graph import StageGraph
 
 # What became of the calls of a stage that were not all answered, as `mark-stages` says it.

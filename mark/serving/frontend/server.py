@@ -21,9 +21,9 @@ from mark.models.metadata import server_metadata
 from mark.models.versions import Versions
 from mark.serving.backend import metrics as numbers
 from mark.serving.backend.port import Backend
+from mark.serving.backend.price_header import ToldPrices
 from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
-from mark.serving.backend.told_prices import ToldPrices
 from mark.serving.frontend import pages
 from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call, stage_call
 from mark.serving.frontend.connection import Exchange

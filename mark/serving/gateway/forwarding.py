@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import orjson
 
 from mark.domain.errors import BadInput
+from mark.domain.rules.admission import NEVER_S, in_time
 from mark.models.call import Reply
 from mark.models.compression import Refused
-from mark.rules.admission import NEVER_S, in_time
 from mark.serving.backend.refusals import NOBODY_READY, RETRIED, error_reply, refusal, retry_after
 from mark.serving.frontend.auth import INFER, is_loopback, scope_of
 from mark.serving.frontend.http import JSON, Exchange

@@ -41,9 +41,9 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from mark.domain.errors import BadInput
-from mark.rules import second_attempts
-from mark.rules.admission import NEVER_S
-from mark.rules.routing import better
+from mark.domain.rules import second_attempts
+from mark.domain.rules.admission import NEVER_S
+from mark.domain.rules.routing import better
 from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.backend.refusals import FULL, NOBODY_READY
 

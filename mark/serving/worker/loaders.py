@@ -13,7 +13,7 @@ import orjson
 
 from mark.models import answering
 from mark.models.call import Call, Reply
-from mark.models.load import load as load_model
+from mark.models.loading import load as load_model
 from mark.models.metadata import metadata
 from mark.models.sample import sample_call
 from mark.serving.worker.worker_loop import Loaded, Stages

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from mark.domain.errors import MarkError
 from mark.models.call import Reply
-from mark.models.load import home
+from mark.models.loading import home
 from mark.serving.worker.shared_memory import FAILED, LOADED, MESSAGE_BYTES, Arena
 from mark.serving.worker.worker_loop import Loaded, serve
 

@@ -12,7 +12,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.offer import Offer
 from mark.domain.time import MINUTE_S
-from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud
 
 
 class CountedAnswers(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SETTLE_S, DescribedInstance, Inventory
 from mark_infra.aws.scheduled_events import PERIOD_S, ScheduledEvents

@@ -34,8 +34,8 @@ from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
-from mark.forecasting.registry import make_predictor
-from mark.planning.port import PlanningContext, Policy
+from mark.planning.planner import PlanningContext, Policy
+from mark.traffic.forecast.predictor_registry import make_predictor
 from tests.control.control_fakes import offer, resolved
 from tests.infra.fault_proxy import SILENCE, FaultProxy, fault_proxy
 from tests.infra.testbed.answering import Bouncers

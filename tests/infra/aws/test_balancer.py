@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.aws.balancer import Balancer, believed_silent, steps
-from mark_infra.aws.cloud import STAND_BY_S
+from mark_infra.aws.ec2_cloud import STAND_BY_S
 from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.look_pace import PER_S, LookPace
 from mark_infra.aws.site import SiteService

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import Inventory
 
@@ -20,7 +20,7 @@ from mark.control.memory_store import MemoryStore
 from mark.control.rollout import RolloutStage
 from mark.domain.offer import Market, Offer
 from mark.domain.service import RolloutSettings
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
 from mark.testing.fakes import FakeFunctions, FakeTelemetry, ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, offer, resolved
 from tests.infra.aws.bench import Bench, Place, Time

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from mark_infra.aws.live_prices import ON_DEMAND_S, SPOT_S, PriceKeeper
 
-from mark.catalog.tables import load_catalog
-from tests.infra.aws.test_prices import (
+from mark.domain.catalog.tables import load_catalog
+from tests.infra.aws.test_price_list_api import (
     GOOD_LIST,
     GOOD_SPOT,
     HEADER,

@@ -10,7 +10,7 @@ from mark_infra.aws.platforms import PLATFORMS, platform_of
 from mark_infra.aws.pools import launch_configs, templates_of
 from mark_infra.aws.site import SiteService, TemplateVersion
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import CapacityError, NotFoundError, RefusalScope
 from mark.domain.offer import Market, Offer
 from tests.control.control_fakes import ON_DEMAND, offer

@@ -19,6 +19,7 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from mark_infra.aws.gate import fleet_refusal, launch_refusal, reaction, scope_of, scope_of_end
 
+from mark.cloud.ec2.refusal import quota_of, refused_with
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched
@@ -26,12 +27,11 @@ from mark.domain.errors import CapacityError, CloudError, RefusalScope, Throttle
 from mark.domain.fleet import Phase
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.service import ResolvedService
-from mark.ec2.refusal import quota_of, refused_with
-from mark.forecasting.registry import make_predictor
-from mark.forecasting.supervised import Supervised
+from mark.planning.planner import Policy
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
-from mark.planning.port import Policy
 from mark.testing.fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock
+from mark.traffic.forecast.predictor_registry import make_predictor
+from mark.traffic.forecast.supervised import Supervised
 from tests.planning.build import load, resolved, sold
 
 CODES = (

@@ -11,15 +11,15 @@ from typing import Any
 
 import boto3
 import pytest
-from mark_infra.aws.functions import LambdaFunctions
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.prices import PRICING_REGION, Prices
+from mark_infra.aws.lambda_functions import LambdaFunctions
+from mark_infra.aws.price_list_api import PRICING_REGION, Prices
 from mark_infra.aws.session import async_session, environment_keys, open_session
 from mark_infra.aws.site import Site
 from mark_infra.aws.teardown import caller
 
-from mark.catalog.tables import load_catalog
 from mark.cli.main import main
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from tests.infra.conftest import ACCOUNT, REGION, MotoServer
 from tests.infra.lambda_endpoint import endpoint

@@ -16,7 +16,7 @@ from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.pools import templates_of
-from mark_infra.aws.prices import Prices
+from mark_infra.aws.price_list_api import Prices
 from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, over, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
@@ -27,12 +27,12 @@ from mark.control.lease import FencedLease
 from mark.control.ports import RecentAnswers
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
-from mark.forecasting.port import Predictor
-from mark.forecasting.registry import make_predictor
-from mark.planning.policies.registry import make_policy
-from mark.planning.port import Policy
-from mark.serving.backend.told_prices import headers_of
+from mark.planning.planner import Policy
+from mark.planning.policies.policy_registry import make_policy
+from mark.serving.backend.price_header import headers_of
 from mark.testing.fakes import FakeTelemetry
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.forecast.predictor_registry import make_predictor
 from tests.config.test_pipeline_file import GRAPH, HEAD, PARTS, with_parts
 from tests.control.control_fakes import ON_DEMAND, Bench, resolved
 from tests.infra.aws.bench import Place

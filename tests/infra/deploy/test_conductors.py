@@ -10,7 +10,7 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
-from mark.reporting.monthly import ConductorsCost
+from mark.studies.report.monthly import ConductorsCost
 
 FILE = """
 [service]

@@ -24,7 +24,7 @@ def test_it_has_its_service_mark_and_libraries(tmp_path: Path) -> None:
     ]
     assert made[0].read_bytes() == made[1].read_bytes()
     names = set(zipfile.ZipFile(made[0]).namelist())
-    assert {"service/model.py", "mark_lambda/overflow.py", "mark/models/load.py", "numpy/__init__.py"} <= names
+    assert {"service/model.py", "mark_lambda/overflow.py", "mark/models/loading.py", "numpy/__init__.py"} <= names
     assert not any("__pycache__" in name for name in names)
 
 

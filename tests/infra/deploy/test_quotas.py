@@ -14,14 +14,14 @@ from mark_infra.deploy.quotas import FUNCTIONS, family, needed, read, reservatio
 
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
-from mark.reporting.quotas import QuotaLine, quota_table
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
+from mark.studies.report.quotas import QuotaLine, quota_table
 from tests.infra.conftest import REGION as MOTO_REGION
 from tests.infra.conftest import MotoServer
 from tests.infra.deploy.stubbed import StubbedSession
 from tests.planning.build import resolved, sold, usual
-from tests.reporting.test_table import plain
+from tests.studies.report.test_terminal_tables import plain
 
 ON_DEMAND, SPOT = "vCPUs on demand (standard)", "vCPUs on spot (standard)"
 USE = usual().function

@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
+from mark_infra.store.dynamo_table import Table
 from mark_infra.store.dynamodb import create_table
 from mark_infra.store.store import open_table
-from mark_infra.store.table import Table
 
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.transactions import mend_transactions

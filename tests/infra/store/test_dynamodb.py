@@ -13,9 +13,9 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
+from mark_infra.store.dynamo_table import JOURNAL_DAYS, Fence, JournalLine
 from mark_infra.store.dynamodb import EXPIRES, MOST_BYTES, TRIES, DynamoTable, create_table
 from mark_infra.store.store import open_table
-from mark_infra.store.table import JOURNAL_DAYS, Fence, JournalLine
 
 from mark.control.lease import FencedLease
 from mark.domain.errors import BadInput, CloudError, LostLease, StoreError, ThrottledError

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from mark_infra.store import sqlite as module
+from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, JournalLine
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
-from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, JournalLine
 
 from mark.control.lease import FencedLease
 from mark.domain.errors import BadInput, LostLease, StoreError

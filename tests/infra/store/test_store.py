@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mark_infra.store.dynamo_table import Table
 from mark_infra.store.store import FORGET_S, ServiceStore, open_store, open_table
-from mark_infra.store.table import Table
 
 from mark.control.lease import FencedLease
 from mark.control.memory_store import MemoryStore

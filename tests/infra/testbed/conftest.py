@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from mark_infra.testbed.cloud import LocalCloud
+from mark_infra.testbed.emulated_cloud import LocalCloud
 
 from tests.infra.testbed.cloud_fakes import CATALOG, FakeMachines, ManualTime
 

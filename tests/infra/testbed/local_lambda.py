@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mark_infra.testbed.functions import Config, FunctionConfig
+from mark_infra.testbed.local_functions import Config, FunctionConfig
 
 from tests.infra.testbed.real_processes import PATIENCE_S, get
 
@@ -40,7 +40,7 @@ def local_lambda(folder: Path, functions: Sequence[FunctionConfig], **config: An
     made = Config(functions, str(logs), **{"sandbox_mean_s": 0.0, "sandbox_p95_s": 0.0} | config)
     file = folder / "functions.json"
     file.write_text(json.dumps(asdict(made)))
-    command = [sys.executable, "-m", "mark_infra.testbed.functions", str(file)]
+    command = [sys.executable, "-m", "mark_infra.testbed.local_functions", str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -16,7 +16,7 @@ from mark_infra.testbed.gateways import ProcessGateways
 
 from tests.infra.testbed.cloud_fakes import FakeGateways
 from tests.infra.testbed.conftest import Aws
-from tests.infra.testbed.test_cloud import launched
+from tests.infra.testbed.test_emulated_cloud import launched
 
 ARN = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/test/0"
 

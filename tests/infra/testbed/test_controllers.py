@@ -17,8 +17,8 @@ from mark_infra.aws.site import dump_site
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.provision import Wish, provision
 
-from mark.catalog.tables import load_catalog
 from mark.control.lease import TTL_S
+from mark.domain.catalog.tables import load_catalog
 from tests.infra.testbed.conftest import Aws, serving
 from tests.infra.testbed.real_processes import get, wait_for
 from tests.infra.testbed.test_daemon import CATALOG, PROFILES, SERVICE

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from mark_infra.aws.site import load_site
-from mark_infra.testbed.state import SITE
+from mark_infra.testbed.testbed_folder import SITE
 
 from mark.cli.main import main
 from tests.infra.testbed.real_processes import get, processes_of, wait_for

@@ -237,7 +237,7 @@ def test_a_dry_run_launches_nothing(aws: Aws) -> None:
 
 def test_types_unknown_to_moto_are_sold_from_the_catalogue(make_aws: Callable[..., Aws]) -> None:
     """p2 has left EC2, and is in the catalogue of 2019."""
-    from mark.catalog.tables import load_catalog
+    from mark.domain.catalog.tables import load_catalog
 
     offers = [offer for offer in load_catalog("aws-2019").offers if offer.instance == "p2.xlarge"]
     aws = make_aws(catalog=Catalog("test", tuple(offers), ()))

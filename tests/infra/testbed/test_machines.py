@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import pytest
 from mark_infra.testbed.addresses import Addresses
-from mark_infra.testbed.functions import overflow_function
+from mark_infra.testbed.local_functions import overflow_function
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.machines_port import Machine, Machines
 

@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.config import Config
 from mark_infra.aws.site import TO_MEASURE, dump_site
-from mark_infra.testbed.cloud import LocalCloud
+from mark_infra.testbed.emulated_cloud import LocalCloud
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.provision import Wish, provision
 
-from mark.catalog.tables import load_catalog
 from mark.cli.main import main
+from mark.domain.catalog.tables import load_catalog
 from mark.profiling.table import load_profiles
 
 MODEL = """

@@ -11,15 +11,15 @@ from typing import Any
 import boto3
 import pytest
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.ec2_cloud import Ec2Cloud
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import Inventory
 from mark_infra.aws.site import Site, SiteService, dump_site
 from mark_infra.controller.site_control import ServiceSpec
+from mark_infra.launch.launch_controller import ControllerOptions, run_controller
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.offer import Market
-from mark.launch.controller import ControllerOptions, run_controller
 from tests.infra.aws.bench import FakeBouncers, FakeNotices, FakeNumbers, Time
 from tests.infra.testbed.conftest import Aws
 

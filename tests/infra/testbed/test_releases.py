@@ -24,7 +24,7 @@ from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.provision import Wish, provision
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from tests.infra.testbed.conftest import Aws, serving
 from tests.infra.testbed.real_processes import get, held_port, wait_for
 from tests.infra.testbed.test_daemon import CATALOG

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from mark_infra.testbed.load import LoadReplay, Sent
+from mark_infra.testbed.load_generator import LoadReplay, Sent
 from mark_infra.testbed.result import result, thinned
 
 from mark.domain.slo import Slo

@@ -27,7 +27,7 @@ from mark_infra.testbed.account import account_of
 from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
-from mark.catalog.tables import load_catalog
+from mark.domain.catalog.tables import load_catalog
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving

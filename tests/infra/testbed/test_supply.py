@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from mark_infra.testbed.supply import Supply, once
 
+from mark.cloud.ec2.draws import service_seed
 from mark.domain.errors import BadInput
 from mark.domain.offer import Delay, Market, Offer
-from mark.ec2.draws import service_seed
-from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.simulated_cloud import SimulatedCloud
 from tests.infra.testbed.cloud_fakes import CATALOG, ON_DEMAND, SPOT_A, SPOT_B, IdlePlane
 
 A = SPOT_A.zone

@@ -13,8 +13,8 @@ from mark.domain.slo import Slo
 from mark.planning.demand.promise_price import GRID, KEPT_HOURS, Law, PromisePrice
 from mark.planning.demand.served_load import overflow_rps, served_load
 from mark.planning.demand.slo_budget import Answered
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
-from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 SMALL = "small/on-demand"

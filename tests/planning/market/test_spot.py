@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.billing.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
+from mark.cloud.billing.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import BurstCredits, Delay, Market, Offer
@@ -32,8 +32,8 @@ from mark.planning.market.spot import (
     within,
     without_spares,
 )
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
-from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold
 
 BOOT = Delay(180.0, 300.0)

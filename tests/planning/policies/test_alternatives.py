@@ -14,9 +14,9 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import HORIZON, overflow_rps
 from mark.planning.demand.slo_budget import NEUTRAL
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.alternatives import CHOSEN, KEPT, NONE, Alternative, Weighed, weigh
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
-from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 MINUTES = float(HORIZON)

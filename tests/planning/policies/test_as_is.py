@@ -6,8 +6,8 @@ from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import AsIsPolicy, ResolvedService
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.as_is import as_is
-from mark.planning.port import PlanningContext
 from tests.planning.build import Minutes, load, resolved, sold
 
 SMALL = "small/on-demand"

@@ -13,6 +13,7 @@ from mark.domain.offer import BurstCredits, Market, Offer
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S
 from mark.planning.market.spot import boot_usd
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.burstable import (
     RESERVE,
     Burst,
@@ -28,7 +29,6 @@ from mark.planning.policies.burstable import (
     worth_keeping,
 )
 from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
-from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program
 from tests.planning.build import fleet, forecast, resolved, sold

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mark.planning.policies.registry import make_policy
-from mark.planning.port import Policy
+from mark.planning.planner import Policy
+from mark.planning.policies.policy_registry import make_policy
 from mark.testing.policy_contract import PolicyContract
 from tests.planning.build import load
-from tests.planning.policies.test_registry import NAMES, everything
+from tests.planning.policies.test_policy_registry import NAMES, everything
 
 
 class TestRegisteredPolicies(PolicyContract):

@@ -16,9 +16,9 @@ from mark.domain.offer import Delay
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.planning.market.own_boots import OwnBoots
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.alternatives import weigh
 from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
-from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 SMALL, LARGE = "small/on-demand", "large/on-demand"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.fixed import fixed
-from mark.planning.port import PlanningContext
 from tests.planning.build import resolved, sold
 
 OF = resolved(

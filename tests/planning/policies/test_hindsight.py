@@ -12,6 +12,7 @@ from mark.domain.arrays import BoolArray, IntArray
 from mark.domain.load import Forecast
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import Lateness, overflow_rps
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.burstable import Seen
 from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
 from mark.planning.policies.hindsight import (
@@ -22,7 +23,6 @@ from mark.planning.policies.hindsight import (
     FixedFleets,
     PastCosts,
 )
-from mark.planning.port import PlanningContext
 from tests.planning.build import Minutes, fleet, forecast, resolved, sold, usual
 
 SMALL = "small/on-demand"

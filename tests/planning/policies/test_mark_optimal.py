@@ -9,10 +9,10 @@ from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import ControlSettings, ResolvedService
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.mark_optimal import MarkOptimalPolicy
 from mark.planning.policies.mark_paper import MarkPaperPolicy
 from mark.planning.policies.paper_system import paper_capacities
-from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 NOTHING = Fleet(())

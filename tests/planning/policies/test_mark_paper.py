@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
+from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import ControlSettings
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.mark_paper import NO_DEMAND_RPS, TIE, MarkPaperPolicy, greedy
 from mark.planning.policies.paper_system import Choices, paper_admission
-from mark.planning.port import PlanningContext
 from mark.planning.resolve import resolve
 from mark.profiling.policy import paper_window_s
 from mark.profiling.table import load_profiles

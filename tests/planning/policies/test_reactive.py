@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from mark.domain.fleet import Fleet
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.reactive import PodAutoscaler, reactive
-from mark.planning.port import PlanningContext
 from tests.planning.build import Minutes, fleet, load, resolved, sold, usual
 
 SMALL = "small/on-demand"

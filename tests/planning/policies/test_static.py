@@ -6,8 +6,8 @@ import pytest
 
 from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.static import static
-from mark.planning.port import PlanningContext
 from tests.planning.build import load, resolved, sold, usual
 
 NAN = float("nan")

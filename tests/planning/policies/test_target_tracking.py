@@ -8,8 +8,8 @@ from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
+from mark.planning.planner import PlanningContext
 from mark.planning.policies.target_tracking import sagemaker_policy, sagemaker_types, target_tracking
-from mark.planning.port import PlanningContext
 from tests.planning.build import Minutes, forecast, load, resolved, sold
 
 

@@ -24,9 +24,9 @@ from hypothesis.stateful import (
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
+from mark.domain.rules.admission import TOLERANCE_S
 from mark.kernel.random import factor_of
 from mark.models.call import Call
-from mark.rules.admission import TOLERANCE_S
 from mark.serving.backend import bouncer as bouncer_module
 from mark.serving.backend.bouncer import (
     FUNCTION,

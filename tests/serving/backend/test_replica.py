@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mark.domain.rules.admission import NEVER_S
 from mark.models.call import Reply
-from mark.rules.admission import NEVER_S
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import REASONS, error_reply, refusal, retry_after

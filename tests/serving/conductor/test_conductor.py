@@ -20,11 +20,11 @@ import uvloop
 
 import mark
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.domain.rules.admission import NEVER_S, REJECT
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.models.items import items_in
 from mark.models.versions import Versions
-from mark.rules.admission import NEVER_S, REJECT
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica

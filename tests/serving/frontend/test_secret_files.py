@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.launch.listener import key_from
+from mark.launch.listening import key_from
 from mark.serving.frontend.auth import TokenSigner, digest_of, read_keys
 from mark.serving.frontend.secret_files import others_may
 from mark.serving.frontend.tls import TlsFiles

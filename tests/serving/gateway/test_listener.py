@@ -235,7 +235,7 @@ def test_what_cannot_be_is_one_line_and_exit_2(
 
 
 def test_keys_are_read_from_files(tmp_path: Path) -> None:
-    from mark.launch.listener import key_from
+    from mark.launch.listening import key_from
 
     (tmp_path / "key").write_text("k" * 20 + "\n")
     assert key_from(tmp_path / "key") == "k" * 20

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from mark_infra.aws.functions import LambdaFunctions
+from mark_infra.aws.lambda_functions import LambdaFunctions
 
 from mark.domain.errors import BadInput
 from mark.models.call import RESULTS, Call, Reply

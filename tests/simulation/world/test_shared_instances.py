@@ -10,8 +10,8 @@ import pytest
 
 from mark.domain.arrays import FloatArray
 from mark.kernel.stage import StageSimulation
-from mark.simulation.world.cloud import DataPlane
 from mark.simulation.world.shared_instances import SharedInstances
+from mark.simulation.world.simulated_cloud import DataPlane
 from mark.simulation.world.telemetry import CountedPlane
 from tests.kernel.reference import candidate
 

@@ -1,0 +1,65 @@
+"""AWS for the commands and the SDK of `mark`, found by the entry points `mark.adapters`.
+
+Each function imports its clients when it is called: a plain installation has none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mark.domain.deployed import Deployed
+from mark.serving.frontend.key_poll import KeySource
+from mark.serving.overflow.functions import FunctionClient
+
+if TYPE_CHECKING:
+    from mark_infra.launch.profile_on import ProfiledOn
+
+
+def deploy(file: Path, folder: Path | None, options: dict[str, Any]) -> Deployed:
+    """Deploy one service alone on its site; `options` are those of `DeployTarget`. Raises BadInput, MarkError."""
+    from mark_infra.deploy.deploy import plan
+    from mark_infra.deploy.shipments import shipment
+    from mark_infra.deploy.target import DeployTarget
+
+    where = DeployTarget(**options)
+    return plan([shipment(str(file), folder)], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
+
+
+def key_parameter(name: str) -> KeySource:
+    """Client keys from a parameter of AWS Systems Manager."""
+    from mark_infra.aws.key_parameter import KeyParameter, gate_here
+
+    return KeyParameter(name, gate_here)
+
+
+def lambda_functions(name: str, profile: str | None) -> FunctionClient:
+    """A Lambda function by name; `profile` is one of AWS's configuration."""
+    import aioboto3  # noqa: F401  # the client opens later; a missing library is told now
+
+    from mark_infra.aws.lambda_functions import LambdaFunctions
+
+    if profile is None:
+        return LambdaFunctions(name)
+    from mark_infra.aws.session import open_session
+
+    return LambdaFunctions(name, session=open_session(profile))
+
+
+def profile_on_rented(say: Callable[[str], None], **options: Any) -> ProfiledOn:
+    """`mark profile --on`; `options` are those of `ProfileOnOptions`."""
+    from mark_infra.launch.profile_on import ProfileOnOptions, profile_on
+
+    return profile_on(ProfileOnOptions(**options), say)
+
+
+def refresh_prices(catalog: str, region: str, profile: str | None) -> tuple[str | None, Sequence[str]]:
+    """The catalogue's file with today's prices (None where AWS told none), and notes of what it could not tell."""
+    from mark.domain.catalog.tables import load_catalog
+    from mark_infra.aws.price_list_api import Prices, repriced
+    from mark_infra.aws.session import open_session
+
+    refreshed = Prices(load_catalog(catalog), region, session=open_session(profile, region)).refresh()
+    return repriced(catalog, refreshed.prices) if refreshed.prices else None, refreshed.notes

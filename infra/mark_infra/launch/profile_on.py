@@ -1,0 +1,602 @@
+"""Measure a model on instance types that are rented for it, and find the one on which a million requests cost least.
+
+`RentedSearch` does what `ProfileSearch` decides, on a cloud behind the port `Cloud`: it launches one instance at a time
+(spot first where that may be bought), waits until its bouncer is ready, measures, and ends it. Whatever happens, it
+ends everything that it launched; what a run that was killed left over, the next one ends first. No answer is waited
+for longer than the rental may last, which is what the budget has room for.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from mark.config.service_file import load_service
+from mark.control.ports import Clock, Cloud
+from mark.domain.catalog.tables import load_catalog
+from mark.domain.ec2_limits import MINIMUM_BILLED_S
+from mark.domain.errors import (
+    BadInput,
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    MarkError,
+    StoreError,
+    ThrottledError,
+    did_you_mean,
+)
+from mark.domain.fleet import Instance, Phase
+from mark.domain.offer import Catalog, Market, Offer
+from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
+from mark.models import oip, sagemaker
+from mark.models.call import Call
+from mark.models.from_server import ServerModel
+from mark.models.loading import find
+from mark.models.sample import sample_call
+from mark.models.tensors import BadCall
+from mark.profiling.measure import SIZES, Measured, profile_csv
+from mark.profiling.measure_server import OF_A_CLIENT, Profiling, measured_of
+from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
+from mark.serving.frontend.auth import INFER, key_with, read_keys
+from mark_infra.aws.balancer import Balancer
+from mark_infra.aws.ec2_cloud import Ec2Cloud
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import PERIOD_S, Inventory
+from mark_infra.aws.orphans import GRACE_S
+from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.site import TO_MEASURE, Site, load_site
+from mark_infra.store.store import ServiceStore, open_table
+from mark_infra.telemetry.clock import WallClock
+from mark_infra.testbed.control_server import Remote
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.testbed_folder import DAEMON
+
+_END_TRIES = 5
+# A rental stops this long before its time is over: a batch ends, and the cloud is told.
+_TO_END_S = 5.0
+# A launch that was made may be seen this many looks later.
+_LOOKS_TO_SEE = 15
+
+log = logging.getLogger("mark.profiling")
+
+# Seconds that are left of a rental, above zero. Raises RentalOverdue when its time is over.
+LeftS = Callable[[], float]
+# Measures the instance with this number for a Rent, in the time that is left.
+Measure = Callable[[int, Rent, LeftS], Measured]
+_Answer = TypeVar("_Answer")
+
+
+class RentalOverdue(MarkError):
+    """A rental has lasted as long as the budget has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RentalBill:
+    """An instance that was rented, from its launch to its end, and what that costs at most.
+
+    EC2 bills a little less: from when it says `running`.
+    """
+
+    offer: str
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOnOptions:
+    """What `mark profile --on` takes. `site` None: the file that MARK_SITE names. `markets` None: the service's.
+
+    `out` is a profile file that gets the rows of a type as soon as it was measured.
+    """
+
+    service: str
+    types: Sequence[str]
+    budget_usd: float
+    site: Path | None = None
+    markets: Sequence[Market] | None = None
+    slo_ms: float | None = None
+    batches: tuple[int, ...] = SIZES
+    seconds: float = 10.0
+    precision: float = 0.02
+    seed: int = 0
+    call: Call | None = None
+    out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledOn:
+    """What came of it. `why` says of every type what it costs, or why it was not rented."""
+
+    model: str
+    rt_max_s: float
+    budget_usd: float
+    best: str | None
+    why: Mapping[str, str]
+    usd_per_million: Mapping[str, float]
+    measured: Mapping[str, Measured]
+    bills: Mapping[str, Sequence[RentalBill]]
+
+    @property
+    def usd(self) -> float:
+        return sum(bill.usd for bills in self.bills.values() for bill in bills)
+
+    def as_json(self) -> dict[str, object]:
+        """Schema 1 of docs/profiling.md."""
+        return {
+            "schema": 1,
+            "model": self.model,
+            "rt_max_ms": self.rt_max_s * 1e3,
+            "budget_usd": self.budget_usd,
+            "usd": self.usd,
+            "best": self.best,
+            "types": {
+                name: {
+                    "usd_per_million": self.usd_per_million.get(name),
+                    "usd": sum(bill.usd for bill in self.bills.get(name, ())),
+                    "rentals": [
+                        {"offer": bill.offer, "seconds": bill.seconds, "usd": bill.usd}
+                        for bill in self.bills.get(name, ())
+                    ],
+                    "mean_ms": {
+                        str(size.batch): size.mean_s * 1e3
+                        for size in (self.measured[name].sizes if name in self.measured else ())
+                    },
+                    "notes": list(self.measured[name].notes) if name in self.measured else [],
+                    "why": why,
+                }
+                for name, why in self.why.items()
+            },
+        }
+
+
+@dataclass(slots=True)
+class _Held:
+    number: int
+    instance: str
+    offer: Offer
+    launched_s: float
+
+
+@dataclass(slots=True)
+class RentedSearch:
+    """See the module. `offers`: for each type what may be bought of it, in the order in which it is tried.
+
+    `look` lets a moment pass and looks at the cloud anew. `run` tells this run's launches from all others. `keep` hears
+    of each measurement at once: it is paid for, whatever becomes of the search.
+    """
+
+    search: ProfileSearch
+    offers: Mapping[str, Sequence[Offer]]
+    cloud: Cloud
+    clock: Clock
+    measure: Measure
+    look: Callable[[], None]
+    run: str
+    keep: Callable[[Measured], None] = lambda measured: None
+    measured: dict[str, Measured] = field(default_factory=dict)
+    bills: dict[str, list[RentalBill]] = field(default_factory=dict)
+    _held: _Held | None = None
+    _launches: int = 0
+    _unanswered: bool = False  # a launch that may have been made
+    _interrupted: set[str] = field(default_factory=set)  # types that were taken back: no spot for them any more
+    _took_s: dict[str, float] = field(default_factory=dict)  # the last measurement of each type
+
+    def execute(self) -> SearchDone:
+        """Rent and measure until the search stops. Raises CloudError where the cloud cannot be used at all."""
+        try:
+            self._end_all()  # left over
+            while not isinstance(step := self.search.next(), SearchDone):
+                if isinstance(step, Rent):
+                    self._rent(step)
+                else:
+                    self._give_back()
+            return step
+        finally:
+            try:
+                self._give_back()
+            finally:
+                self._end_all()
+
+    def _rent(self, step: Rent) -> None:
+        name = step.instance
+        if self._held is None:
+            why = self._launch(name)
+            if self._held is None:
+                self.search.fail(name, why)
+                return
+        held = self._held
+        until_s = held.launched_s + step.longest_s - _TO_END_S
+
+        def left_s() -> float:
+            left = until_s - self.clock.now_s()
+            if left <= 0.0:
+                raise RentalOverdue(f"not done within {step.longest_s:.0f} s of its launch")
+            return left
+
+        try:
+            self._wait_until_ready(held, left_s)
+            # A slow type takes its fewest rounds at any length: in less time it would only be measured worse.
+            began_s = self.clock.now_s()
+            if (took_s := self._took_s.get(name, 0.0)) > until_s - began_s:
+                left = max(0.0, until_s - began_s)
+                raise RentalOverdue(f"{left:.0f} s are left, and its shorter measurement took {took_s:.0f} s")
+            measured = self.measure(held.number, step, left_s)
+            ended_s = self.clock.now_s()
+            self.look()
+            taken = self._is_taken(held.number)
+            if (measured.failed and (held.offer.market is Market.SPOT or taken)) or (taken and ended_s >= until_s):
+                why = next(iter(measured.failed.values()), "it was taken back")
+                raise MarkError(f"not all could be measured: {why}")
+        except CloudError:
+            raise
+        except MarkError as error:
+            spot = held.offer.market is Market.SPOT
+            if spot:  # another look at what is not taken back would only be billed
+                self.look()
+            taken = spot and self._is_taken(held.number)
+            self._give_back()
+            # An instance that was told of its end refuses requests two minutes before it is gone.
+            if spot and (taken or not isinstance(error, RentalOverdue)):
+                self._interrupted.add(name)  # the search asks for it again
+                log.warning("%s may have been taken back, and is tried on demand: %s", held.offer.name, error)
+            else:
+                self.search.fail(name, str(error))
+            return
+        self.measured[name], self._took_s[name] = measured, ended_s - began_s
+        self.search.record(name, measured.profile())
+        self.keep(measured)
+
+    def _launch(self, name: str) -> str:
+        """Launch the first of its offers that can be had; else why none can."""
+        why = ""
+        for offer in self.offers[name]:
+            if offer.market is Market.SPOT and name in self._interrupted:
+                continue
+            self._launches += 1
+            launched_s = self.clock.now_s()
+            answered, self._unanswered = self._unanswered, True
+            try:
+                (number,) = self.cloud.launch(offer.name, 1, f"{self.run}-{self._launches}").numbers
+            except (DeniedError, StoreError, ThrottledError):
+                raise
+            except CloudError as error:  # of this type: no other is lost for it
+                if isinstance(error, (CapacityError, LimitError)):
+                    self._unanswered = answered
+                why = str(error)
+                log.warning("%s cannot be had: %s", offer.name, error)
+                continue
+            self._held = _Held(number, name, offer, launched_s)
+            self._unanswered = answered
+            return ""
+        return why
+
+    def _wait_until_ready(self, held: _Held, left_s: LeftS) -> None:
+        while (instance := self._seen(held.number)) is None or instance.phase is not Phase.READY:
+            if self._is_taken(held.number):
+                raise MarkError("it ended before it was ready")
+            left_s()
+            self.look()
+
+    def _seen(self, number: int) -> Instance | None:
+        return next((one for one in self.cloud.fleet().instances if one.number == number), None)
+
+    def _is_taken(self, number: int) -> bool:
+        instance = self._seen(number)
+        return instance is None or instance.interruption_at_s is not None
+
+    def _give_back(self) -> None:
+        """End the instance in hand, and bill it."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        try:
+            self._end(held.number)
+        finally:
+            seconds = max(MINIMUM_BILLED_S, math.ceil(self.clock.now_s() - held.launched_s))
+            bill = RentalBill(held.offer.name, seconds, seconds * held.offer.usd_per_s)
+            self.bills.setdefault(held.instance, []).append(bill)
+            self.search.paid(held.instance, bill.usd)
+
+    def _end(self, number: int) -> None:
+        """Raises CloudError where it cannot be ended after some tries."""
+        for left in reversed(range(_END_TRIES)):
+            try:
+                self.cloud.terminate(number)
+                return
+            except CloudError as error:
+                if not left:
+                    raise CloudError(f"instance #{number} may still run, and must be ended by hand: {error}") from error
+                self.look()
+
+    def _end_all(self) -> None:
+        """Whatever this service still has: also of a launch whose answer was lost."""
+        for _ in range(_LOOKS_TO_SEE if self._unanswered else 0):
+            self.look()
+        for instance in self.cloud.fleet().instances:
+            self._end(instance.number)
+
+
+class ProfileFile:
+    """Rows of what was measured, in a file that is a whole profile at any moment. None: no file was asked for."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._kept: list[str] = []
+
+    def keep(self, measured: Measured) -> None:
+        """What cannot be written now does not end the search: a warning says so."""
+        if self._file is None:
+            return
+        try:
+            save_profile(measured, self._file)
+        except (OSError, BadInput) as error:
+            log.warning("%s could not be written to %s: %s", measured.instance, self._file, error)
+        else:
+            self._kept = [*(name for name in self._kept if name != measured.instance), measured.instance]
+
+    def at_early_end(self) -> str | None:
+        """One line on what it has where the search does not come to its end; None: no file was asked for."""
+        if self._file is None:
+            return None
+        if not self._kept:
+            return f"ended early: nothing was measured, and {self._file} is as it was"
+        return f"ended early: {self._file} has what was measured on {', '.join(self._kept)}"
+
+
+def save_profile(measured: Measured, file: Path) -> None:
+    """Put its rows into the profile file at once: a reader finds the old file or the new one, never half of it.
+
+    Raises BadInput where the file exists and is no profile, OSError.
+    """
+    text = profile_csv([measured], file)
+    target = file.resolve()  # a link stays one
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as written:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+        if target.exists():
+            unfinished.chmod(target.stat().st_mode & 0o777)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda line: None) -> ProfiledOn:
+    """Rent, measure, end, and say what it cost. `tell` hears what is done. Raises BadInput, CloudError."""
+    service = load_service(options.service)
+    path = options.site or os.environ.get("MARK_SITE")
+    if not path:
+        raise BadInput("say where to rent: --site FILE, or MARK_SITE (mark testbed up makes a site here)", "--on")
+    site = load_site(Path(path))
+    if site.time_scale != 1.0:
+        raise BadInput("a testbed that compresses time cannot be measured on", f"{path} time_scale", site.time_scale)
+    own = site.to_measure(service.name)
+    catalog = load_catalog(service.catalog)
+    markets = service.markets if options.markets is None else tuple(options.markets)
+    offers = offers_of(catalog, options.types, markets, list(own.service(service.name + TO_MEASURE).subnets))
+    slo = service.slo if options.slo_ms is None else Slo(options.slo_ms / 1e3, service.slo.attainment)
+    wanted = SearchGoal(slo, service.batching, options.batches, options.seconds)
+    for of_type in offers.values():
+        if (lasts_s := longest_s(of_type[-1], wanted)) >= GRACE_S:  # a running controller would end it as left over
+            what = f"with {of_type[-1].instance} a rental may last {lasts_s:.0f} s, and must be over in {GRACE_S:.0f} s"
+            raise BadInput(what, "--seconds", options.seconds)
+    search = ProfileSearch([of_type[-1] for of_type in offers.values()], wanted, options.budget_usd)
+    file = ProfileFile(options.out)
+    rented = _rented(options, service, own, catalog, offers, search, _reached(Path(path)), tell)
+    rented.keep = file.keep
+    try:
+        stop = rented.execute()
+    except BaseException:  # an interrupt too
+        if (line := file.at_early_end()) is not None:
+            tell(line)
+        raise
+    return ProfiledOn(
+        model=service.model,
+        rt_max_s=slo.rt_max_s,
+        budget_usd=options.budget_usd,
+        best=stop.best,
+        why=stop.why,
+        usd_per_million=search.costs(),
+        measured=rented.measured,
+        bills=rented.bills,
+    )
+
+
+def offers_of(
+    catalog: Catalog, types: Sequence[str], markets: Sequence[Market], zones: Sequence[str]
+) -> dict[str, list[Offer]]:
+    """By type: spot in these zones, the cheapest first, where the markets have it; last the one at a fixed price.
+
+    Raises BadInput for a type that is not sold on demand, and for a burstable: it cannot be busy always.
+    """
+    fixed = {o.instance: o for o in catalog.offers if o.market is Market.ON_DEMAND}
+    burstable = {o.instance for o in catalog.offers if o.market is Market.BURSTABLE}
+    found = {}
+    for name in types:
+        if name in burstable - fixed.keys():
+            raise BadInput("is burstable: types are compared as always busy, and its credits would end", "--on", name)
+        if name not in fixed:
+            raise BadInput(f"the catalogue {catalog.name} has no such type{did_you_mean(name, fixed)}", "--on", name)
+        spot = [o for o in catalog.offers if o.instance == name and o.market is Market.SPOT and o.zone in zones]
+        spot.sort(key=lambda offer: (offer.usd_per_hour, offer.name))
+        found[name] = [*(spot if Market.SPOT in markets else ()), fixed[name]]
+    return found
+
+
+def _reached(site: Path) -> dict[str, str]:
+    """How botocore reaches a site's cloud: a testbed's own way where one runs in its folder, else the usual one."""
+    daemon = site.parent / DAEMON
+    if not daemon.exists():
+        return {}
+    found = of_aws({}, "")
+    return {
+        "endpoint_url": Remote(daemon).endpoint,
+        "aws_access_key_id": found["AWS_ACCESS_KEY_ID"],
+        "aws_secret_access_key": found["AWS_SECRET_ACCESS_KEY"],
+    }
+
+
+def _rented(
+    options: ProfileOnOptions,
+    service: ServiceConfig,
+    site: Site,
+    catalog: Catalog,
+    offers: Mapping[str, Sequence[Offer]],
+    search: ProfileSearch,
+    reached: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> RentedSearch:
+    name = service.name + TO_MEASURE
+    gate = Gate(site, options=reached)
+    inventory, bouncers = Inventory(gate, site), AskedBouncers(site)
+    clock = WallClock(time.time(), site.time_scale)
+    store = ServiceStore(open_table(site.store, gate), name)
+    # All that is sold: an instance that another run left over may be of a type that this one does not name.
+    sold = [offer for offer in catalog.offers if offer.market is not Market.SAGEMAKER]
+    balancer = Balancer(gate, site.service(name), {})  # no target group is the site's to be measured
+    cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, balancer, _NoNotices())
+    key = _key(site)
+
+    def look() -> None:
+        time.sleep(PERIOD_S)
+        try:
+            inventory.refresh()
+            bouncers.poll(inventory.snapshot().of(name))
+            cloud.upkeep()
+        except CloudError as error:  # the next look may succeed; a rental's time limits how many there are
+            log.warning("%s", error)
+
+    def measure(number: int, rent: Rent, left_s: LeftS) -> Measured:
+        addresses = {cloud.number_of(m.id): m.address for m in inventory.snapshot().of(name)}
+        url = f"{site.bouncer_url(name, addresses[number])}/v2/models/{service.name}"
+        what = Profiling(
+            url,
+            named=service.model,
+            instance=rent.instance,
+            calls=() if options.call is None else (options.call,),
+            batches=rent.batches,
+            precision=options.precision,
+            seconds=rent.seconds,
+            seed=options.seed,
+            headers=key,
+        )
+        tell(f"measuring on {rent.instance}: up to {rent.seconds * len(rent.batches):.0f} s")
+        measured = measure_in_time(what, left_s)
+        for note in measured.notes:
+            if note != OF_A_CLIENT:
+                tell(f"{rent.instance}: {note}")
+        return measured
+
+    return RentedSearch(search, offers, cloud, clock, measure, look, f"profile-{time.time_ns()}")
+
+
+def measure_in_time(what: Profiling, left_s: LeftS) -> Measured:
+    """What a client sees of a server, in the time that is left. By https any certificate will do: a bouncer's is of its
+    own making. Raises BadInput, RentalOverdue.
+    """
+    model = find(what.model, what.search)
+    if isinstance(model, ServerModel):
+        model.headers = what.headers
+        model.trust_any_certificate()
+    within(model.load, left_s())
+    call = what.calls[0] if what.calls else sample_call(model)
+    if call is None:
+        raise BadInput("declares neither inputs nor warmup: give a request", what.model)
+    try:
+        items, _ = (oip if call.protocol == "oip" else sagemaker).decode(call, model)
+    except BadCall as bad:
+        raise BadInput(bad.text, what.model) from None
+
+    def ask(size: int) -> float:
+        def timed() -> float:
+            began_s = time.perf_counter()
+            model.predict(items * size)
+            return time.perf_counter() - began_s
+
+        return within(timed, left_s())
+
+    sampling = RoundsInTime(what.batches, precision=what.precision, seconds=what.seconds, seed=what.seed)
+    sample_in_time(sampling, ask, left_s)
+    return measured_of(what, sampling, notes=(OF_A_CLIENT, *sampling.notes()))
+
+
+def sample_in_time(sampling: RoundsInTime, ask: Callable[[int], float], left_s: LeftS) -> None:
+    """Ask for one item, then for what `sampling` says, until it is done or the time is over.
+
+    `ask` says how long a batch of this size took. Raises RentalOverdue where the time was over before there was any
+    time to tell, and what `ask` raises of the first item.
+    """
+    # A bouncer without a profile believes that an item takes minutes until it has served one.
+    sampling.meet(ask(1))
+    try:
+        while (size := sampling.next_in(left_s())) is not None:
+            try:
+                sampling.record(size, [ask(size)])
+            except RentalOverdue as overdue:
+                if sampling.has(size):
+                    log.warning("a batch of %d: %s; what was timed of it before stays", size, overdue)
+                    sampling.leave(size)
+                else:
+                    sampling.fail(size, str(overdue))
+                raise
+            except MarkError as error:
+                sampling.fail(size, str(error))
+    except RentalOverdue:
+        sampling.settle()
+        if not any(sampling.times_s.values()):
+            raise
+    else:
+        sampling.settle()
+
+
+def within(ask: Callable[[], _Answer], longest_s: float) -> _Answer:
+    """Its answer. Raises RentalOverdue where there is none after `longest_s`, and what `ask` raises.
+
+    The client's own timeout is of each read and begins anew with each: an answer that trickles has no end.
+    """
+    answers: SimpleQueue[tuple[_Answer] | BaseException] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((ask(),))
+        except BaseException as error:
+            answers.put(error)
+
+    # What hangs is left behind: it ends with the machine that it asks, and a daemon holds up no exit.
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer = answers.get(timeout=longest_s)
+    except Empty:
+        raise RentalOverdue(f"no answer in the {longest_s:.0f} s that were left of its rental") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer[0]
+
+
+class _NoNotices:
+    """The queue of notices belongs to the controller. An instance that is taken shows in the fleet."""
+
+    def interruptions(self) -> Sequence[tuple[str, float, float]]:
+        return ()
+
+
+def _key(site: Site) -> dict[str, str]:
+    """What a bouncer wants to see of a client. Raises BadInput for a key file without a key that may infer."""
+    if site.key_file is None:
+        return {}
+    key = key_with(INFER, read_keys(site.key_file), time.time())
+    if key is None:
+        raise BadInput("no key in it may infer", str(site.key_file))
+    return {"authorization": f"Bearer {key}"}

@@ -1,0 +1,72 @@
+"""Cost and usage reports: legacy ones (`lineItem/UsageType`) and CUR 2.0 of Data Exports (`line_item_usage_type`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from mark.cloud.billing.line_items import ZERO, BillColumns, BillRow, LineItem, letters
+from mark.domain.errors import BadInput
+
+KIND = "cost and usage report"
+_REQUIRED = {
+    "start": ("lineItem/UsageStartDate",),
+    "end": ("lineItem/UsageEndDate",),
+    "product": ("lineItem/ProductCode",),
+    "usage_type": ("lineItem/UsageType",),
+    "item_type": ("lineItem/LineItemType",),
+    "amount": ("lineItem/UsageAmount",),
+    "cost": ("lineItem/UnblendedCost",),
+}
+_TAG_PREFIXES = ("resourcetagsuser", "resourcetags", "user", "")
+
+
+def items(
+    rows: Iterator[tuple[str, Sequence[str]]], header: Sequence[str], where: str, tags: Sequence[tuple[str, str]]
+) -> Iterator[LineItem]:
+    """The line items under a header; `rows` are (file and line, cells). Raises BadInput, naming the cell."""
+    columns = BillColumns(
+        header,
+        where,
+        _REQUIRED,
+        KIND,
+        operation="lineitemoperation",
+        currency="lineitemcurrencycode",
+        region="productregioncode productregion",
+        list_cost="pricingpublicondemandcost",
+        account="lineitemusageaccountid",
+        identity="identitylineitemid",
+        tags="resourcetags tags",
+    )
+    of_tag = {
+        key: [
+            columns.places[name]
+            for name in (f"{prefix}{letters(key)}" for prefix in _TAG_PREFIXES[:2])
+            if name in columns.places
+        ]
+        for key, _ in tags
+    }
+    for place, cells in rows:
+        row = BillRow(columns, cells, place)
+        one = row.item()
+        yield replace(
+            one,
+            list_cost=row.number("list_cost") if one.item_type == "DiscountedUsage" else ZERO,
+            is_selected=all(_has_tag(row, of_tag[key], key, value) for key, value in tags),
+        )
+
+
+def _has_tag(row: BillRow, places: Sequence[int], key: str, value: str) -> bool:
+    if any(row.cells[place].strip() == value for place in places):
+        return True
+    if not (packed := row.text("tags")):
+        return False
+    try:
+        tags = json.loads(packed)
+    except ValueError:
+        tags = None
+    if not isinstance(tags, dict):
+        raise BadInput("must be a map of tags, as JSON", row.where("resource_tags"), packed)
+    names = {f"{prefix}{letters(key)}" for prefix in _TAG_PREFIXES}
+    return any(letters(name) in names and held == value for name, held in tags.items())

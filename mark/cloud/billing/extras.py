@@ -1,0 +1,68 @@
+"""What a fleet costs beside its instances: balancer, public addresses, data moved, the site (disks are the meter's).
+
+Prices of us-east-1, AWS price list, 2026-07; on where the catalogue bills extras (aws-2026), off for the paper's day.
+"""
+
+from __future__ import annotations
+
+from mark.cloud.billing.meter import DISK_USD_PER_GIB_MONTH
+
+BALANCER_USD_PER_HOUR = 0.0225  # Application Load Balancer, per started hour; here by the second
+BALANCER_LCU_USD_PER_HOUR = 0.008  # one capacity unit: 25 new connections/s or 1 GB an hour
+LCU_GB_PER_HOUR = 1.0
+LCU_REQUESTS_PER_S = 25.0 * 40.0  # new connections are kept alive: 40 requests a connection (assumed)
+BALANCER_ZONES = 3.0  # unless `mark deploy --zones` says others
+ADDRESS_USD_PER_HOUR = 0.005  # a public IPv4 address
+INTERNET_OUT_USD_PER_GB = 0.09
+# Of a deployed site, whatever its traffic.
+NAT_USD_PER_HOUR = 0.045
+NAT_USD_PER_GB = 0.045
+CONTROLLER_USD_PER_HOUR = 0.0168  # t4g.small
+CONTROLLER_DISK_GIB = 8.0
+ALARM_USD_PER_MONTH = 0.10
+METRIC_USD_PER_MONTH = 0.30  # a metric of one's own, each combination of dimensions
+METRIC_CALL_USD = 0.01 / 1e3
+LOG_USD_PER_GB = 0.50
+BUCKET_USD_PER_GB_MONTH = 0.023
+SNAPSHOT_USD_PER_GB_MONTH = 0.05  # of a disk, standard tier
+IMAGE_USD_PER_GB_MONTH = 0.10  # in a repository of ECR
+QUEUE_CALL_USD = 0.40 / 1e6
+QUEUE_POLL_S = 3.0  # the controller asks again as soon as it has an answer, and waits that long for one
+ZONE_USD_PER_GB = 0.01  # and direction: traffic between zones
+# The lease is renewed every few seconds, a service's state is written once a minute: 2 writes of 1 KiB a second
+# (assumed), 0.625 $ a million.
+STATE_USD_PER_HOUR = 2.0 * 3600.0 * 0.625 / 1e6
+
+LEFT_OUT = "the bill leaves out balancer, disks, public addresses and data moved"
+LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, alarms, data through NAT and between zones"
+
+
+def site_usd_per_hour() -> float:
+    """Dollars an hour of what mark's controller needs, with no instance running: itself with its disk, the NAT gateway
+    with its address, the table in DynamoDB, the queue."""
+    disk = CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0
+    nat = NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR
+    return CONTROLLER_USD_PER_HOUR + disk + nat + STATE_USD_PER_HOUR + 3600.0 / QUEUE_POLL_S * QUEUE_CALL_USD
+
+
+def extras(duration_s: float, requests: int, request_kb: float, response_kb: float) -> dict[str, tuple[float, float]]:
+    """What a run takes of each, and the dollars of one: balancer hours and units, address hours, GB sent out.
+
+    The addresses are the balancer's, in each of its zones; instances, behind it in private subnets, have none.
+    """
+    gb = requests * (request_kb + response_kb) / 1e6
+    return {
+        "balancer": (duration_s / 3600.0, BALANCER_USD_PER_HOUR),
+        "balancer units": (
+            max(gb / LCU_GB_PER_HOUR, requests / (LCU_REQUESTS_PER_S * 3600.0)),
+            BALANCER_LCU_USD_PER_HOUR,
+        ),
+        "public addresses": (BALANCER_ZONES * duration_s / 3600.0, ADDRESS_USD_PER_HOUR),
+        "data out": (requests * response_kb / 1e6, INTERNET_OUT_USD_PER_GB),
+    }
+
+
+def extras_usd(duration_s: float, requests: int, request_kb: float, response_kb: float) -> float:
+    """Dollars of a run for balancer, addresses, and answers sent to the internet."""
+    parts = extras(duration_s, requests, request_kb, response_kb)
+    return sum(amount * usd for amount, usd in parts.values())

@@ -1,0 +1,280 @@
+"""What a period was invoiced, by line, from AWS's own files.
+
+Sums are decimal: every line item of the files is in one of the sums of an `Invoice`, to the last digit, and once, in
+however many reports it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+
+from mark.cloud.billing.bill_files import KINDS, BillFile, bill_files
+from mark.cloud.billing.invoice_lines import COMMITMENTS, USED, InvoiceLine, line_of
+from mark.cloud.billing.line_items import ZERO, LineItem, utc
+from mark.cloud.billing.overlaps import DAY_S, Report, Said, left_out
+from mark.domain.errors import BadInput
+
+_COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
+_PLAIN_LINUX = re.compile(r"(RunInstances(:SV\d+)?|RunInstance|Hosting)?")
+_PROBE = 1000  # items of each part of a report by which a part that repeats another one is known
+
+
+@dataclass(frozen=True, slots=True)
+class InvoicedCost:
+    """What a line was invoiced in the period. `rated` is the part of it that was billed by use at a price, discounts
+    taken off: its dollars over its amount are the price that was really paid."""
+
+    amount: float
+    usd: float
+    rated_amount: float
+    rated_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Invoice:
+    """A cost and usage report, cut to a period and a selection. Times are Unix seconds, dollars are unblended.
+
+    `usd + outside_period_usd + outside_selection_usd` is the total of the files. `runs` are hours of instances as the
+    report has them: (from, to, instance hours) of every interval that touches the period.
+    """
+
+    charges: Mapping[InvoiceLine, InvoicedCost]
+    usd: float
+    outside_period_usd: float
+    outside_selection_usd: float
+    files: int
+    rows: int
+    first_s: float  # of use, anywhere in the files
+    last_s: float
+    runs: Mapping[InvoiceLine, tuple[tuple[float, float, float], ...]]
+    regions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def total_usd(self) -> float:
+        return self.usd + self.outside_period_usd + self.outside_selection_usd
+
+
+def read_invoice(
+    paths: Sequence[str],
+    begin_s: float,
+    end_s: float,
+    *,
+    tags: Sequence[tuple[str, str]] = (),
+    instances: Sequence[str] = (),
+) -> Invoice:
+    """The line items of the period [begin, end), those with all of the tags; of instances only the types that fit one
+    of the patterns. An item that reaches beyond the period counts with its share of the time.
+
+    What several reports have counts once. Raises BadInput for what is no bill, for reports that differ on one thing,
+    for dollars that are none (another currency), and where nothing is left to compare.
+    """
+    reading = _Reading(begin_s, end_s, tuple(tags), tuple(instances))
+    files = [file for path in paths for file in bill_files(path)]
+    reading.by_day = len(files) > 1
+    for n, file in enumerate(files):
+        reading.read(n, file)
+    return reading.invoice(files)
+
+
+@dataclass(slots=True)
+class _Sums:
+    amount: Decimal = ZERO
+    usd: Decimal = ZERO
+    rated_amount: Decimal = ZERO
+    rated_usd: Decimal = ZERO
+
+    def add(self, other: _Sums) -> None:
+        self.amount += other.amount
+        self.usd += other.usd
+        self.rated_amount += other.rated_amount
+        self.rated_usd += other.rated_usd
+
+
+@dataclass(slots=True)
+class _Pile:
+    """What one file says of one line, of one account on one day (over all days where there is one file)."""
+
+    rows: int = 0
+    usd: Decimal = ZERO
+    amount: Decimal = ZERO
+    is_long: bool = False
+    in_period: bool = False
+    sums: dict[InvoiceLine, _Sums] = field(default_factory=dict)
+    runs: dict[tuple[float, float], float] = field(default_factory=dict)
+    outside_period: Decimal = ZERO
+    outside_selection: Decimal = ZERO
+
+    def of(self, line: InvoiceLine) -> _Sums:
+        return self.sums.setdefault(line, _Sums())
+
+
+_Key = tuple[int, str, InvoiceLine, int]  # file, account, line, day
+
+
+@dataclass(slots=True)
+class _Reading:
+    begin_s: float
+    end_s: float
+    tags: tuple[tuple[str, str], ...]
+    instances: tuple[str, ...]
+    by_day: bool = False
+    piles: dict[_Key, _Pile] = field(default_factory=dict)
+    probes: dict[tuple[str, ...], dict[int, set[tuple[str, float, str]]]] = field(default_factory=dict)
+    repeated: set[tuple[str, ...]] = field(default_factory=set)  # reports of which a part repeats another
+    first_s: float = float("inf")
+    last_s: float = float("-inf")
+    regions: set[str] = field(default_factory=set)
+    platforms: set[str] = field(default_factory=set)
+    accounts: set[str] = field(default_factory=set)
+    covered: bool = False  # is there use that a reservation or a savings plan has paid
+
+    def read(self, n: int, file: BillFile) -> None:
+        for item in file.items(self.tags):
+            self.add(n, item)
+            if self.by_day and item.identity:
+                self._probe(n, file.report, (item.identity, item.start_s, item.item_type))
+
+    def _probe(self, n: int, report: tuple[str, ...], item: tuple[str, float, str]) -> None:
+        """Items have identities within a report: parts of it share none."""
+        parts = self.probes.setdefault(report, {})
+        if any(item in seen for part, seen in parts.items() if part != n):
+            self.repeated.add(report)
+        own = parts.setdefault(n, set())
+        if len(own) < _PROBE:
+            own.add(item)
+
+    def add(self, n: int, item: LineItem) -> None:
+        used = item.item_type in USED
+        if used:
+            self.first_s, self.last_s = min(self.first_s, item.start_s), max(self.last_s, item.end_s)
+        line = line_of(item.product, item.usage_type, item.item_type)
+        day = int(item.start_s // DAY_S) if self.by_day else 0
+        pile = self.piles.setdefault((n, item.account, line, day), _Pile())
+        share = self._share(item.start_s, item.end_s)
+        inside = item.cost * share
+        pile.rows += 1
+        pile.usd += item.cost
+        pile.amount += item.amount if used else ZERO
+        pile.is_long = pile.is_long or item.end_s - item.start_s > DAY_S
+        pile.in_period = pile.in_period or bool(share)
+        pile.outside_period += item.cost - inside
+        if not share:
+            return
+        if not item.is_selected or (line.is_instance and not self._wants(line.name)):
+            pile.outside_selection += inside
+            return
+        amount = item.amount * share if used else ZERO
+        sums = pile.of(line)
+        sums.amount += amount
+        sums.usd += inside
+        if item.item_type == "DiscountedUsage":
+            # A reservation has paid for it already: it counts at list price here, and `commitments` for as much less,
+            # which is how savings plans come in the report.
+            listed = item.list_cost * share
+            sums.usd += listed
+            pile.of(COMMITMENTS).usd -= listed
+        else:
+            sums.rated_amount += amount
+            sums.rated_usd += inside
+        self.accounts.add(item.account)
+        self.covered = self.covered or item.item_type in _COVERED
+        if line.is_instance and used:
+            span = (item.start_s, item.end_s)
+            pile.runs[span] = pile.runs.get(span, 0.0) + float(item.amount)
+            self.regions.add(item.region)
+            if not _PLAIN_LINUX.fullmatch(item.operation):
+                self.platforms.add(item.operation)
+
+    def _share(self, start_s: float, end_s: float) -> Decimal:
+        """How much of the item's time lies in the period."""
+        if self.begin_s <= start_s and end_s <= self.end_s and start_s < self.end_s:
+            return Decimal(1)
+        overlap_s = min(end_s, self.end_s) - max(start_s, self.begin_s)
+        return Decimal(overlap_s) / Decimal(end_s - start_s) if overlap_s > 0.0 else ZERO
+
+    def _wants(self, instance: str) -> bool:
+        return not self.instances or any(fnmatchcase(instance, pattern) for pattern in self.instances)
+
+    def _counted(self, files: Sequence[BillFile]) -> tuple[dict[_Key, _Pile], tuple[str, ...]]:
+        """The piles that count, and what is said of the others."""
+        if not self.by_day:
+            return self.piles, ()
+        copies: dict[bytes, int] = {}
+        of: dict[tuple[str, ...], int] = {}
+        reports: list[int] = []  # of each file
+        notes = []
+        for n, file in enumerate(files):
+            before = copies.setdefault(file.digest, n)
+            # A part that repeats items of another is a report of its own, and so are those beside it.
+            alone = file.report in self.repeated
+            reports.append(reports[before] if before != n else n if alone else of.setdefault(file.report, n))
+            if before != n and any(key[0] == n for key in self.piles):
+                notes.append(f"{file.path} is a copy of {files[before].path} and counts once")
+        piles = {key: pile for key, pile in self.piles.items() if copies[files[key[0]].digest] == key[0]}
+        said = {
+            key: Said(reports[key[0]], *key[1:], pile.usd, pile.amount, pile.rows, pile.is_long, pile.in_period)
+            for key, pile in piles.items()
+        }
+        named = [Report(str(file.path), KINDS.index(file.kind), file.kind) for file in files]
+        dropped, pairs = left_out(said, named)
+        return {key: pile for key, pile in piles.items() if key not in dropped}, (*notes, *pairs)
+
+    def invoice(self, files: Sequence[BillFile]) -> Invoice:
+        period = f"{utc(self.begin_s)} to {utc(self.end_s)}"
+        if not self.piles:
+            raise BadInput("the files have headers and no line items", "bill")
+        piles, overlaps = self._counted(files)
+        sums: dict[InvoiceLine, _Sums] = {}
+        runs: dict[InvoiceLine, dict[tuple[float, float], float]] = {}
+        for (_, _, line, _), pile in piles.items():
+            for part, one in pile.sums.items():
+                sums.setdefault(part, _Sums()).add(one)
+            for span, hours in pile.runs.items():
+                of_line = runs.setdefault(line, {})
+                of_line[span] = of_line.get(span, 0.0) + hours
+        outside_selection = sum((pile.outside_selection for pile in piles.values()), ZERO)
+        if not sums:
+            if outside_selection:
+                raise BadInput("no line item of the period fits `tags` and `instances`", "bill", period)
+            reach = f"; use is from {utc(self.first_s)} to {utc(self.last_s)}" if self.first_s <= self.last_s else ""
+            raise BadInput(f"no line item in the trace's period{reach}", "bill", period)
+        return Invoice(
+            charges={
+                line: InvoicedCost(float(one.amount), float(one.usd), float(one.rated_amount), float(one.rated_usd))
+                for line, one in sums.items()
+            },
+            usd=float(sum((one.usd for one in sums.values()), ZERO)),
+            outside_period_usd=float(sum((pile.outside_period for pile in piles.values()), ZERO)),
+            outside_selection_usd=float(outside_selection),
+            files=len(files),
+            rows=sum(pile.rows for pile in piles.values()),
+            first_s=self.first_s,
+            last_s=self.last_s,
+            runs={
+                line: tuple((*interval, hours) for interval, hours in sorted(by_interval.items()))
+                for line, by_interval in runs.items()
+            },
+            regions=tuple(sorted(self.regions - {""})),
+            notes=(*self._notes(files, period), *overlaps),
+        )
+
+    def _notes(self, files: Sequence[BillFile], period: str) -> list[str]:
+        notes = []
+        if self.first_s > self.last_s:
+            notes.append("the invoice has no use at all, only fees, taxes and credits")
+        elif self.first_s > self.begin_s or self.last_s < self.end_s:
+            notes.append(
+                f"the invoice has use from {utc(self.first_s)} to {utc(self.last_s)} only, and the trace is of {period}"
+            )
+        if len(accounts := sorted(self.accounts - {""})) > 1:
+            notes.append(f"the invoice is of {len(accounts)} accounts, all of which count: {', '.join(accounts)}")
+        if self.platforms:
+            notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
+        if self.tags and self.covered:
+            notes.append("fees carry no tags: what reservations and plans cover stands here without what it cost")
+        return notes

@@ -1,0 +1,120 @@
+"""Which line of a comparison a line item of AWS's cost and usage report belongs to.
+
+Usage types: AWS, "Understanding your AWS billing and usage reports" of EC2, ELB, VPC, Lambda and SageMaker. Everywhere
+but in us-east-1 they begin with a region (`USE2-BoxUsage:c5.large`), which is dropped. Line item types: AWS, "Cost and
+Usage Report, line item details".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mark.traffic.traces.blocks import shown
+
+INSTANCE_MARKETS = ("on_demand", "spot", "burstable", "sagemaker")
+# Amounts of these are use; those of other types are not, or are said once more.
+USED = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceLine:
+    """A line that has dollars on both sides. `market` is a field of Bill; "" is what no simulation knows.
+
+    `name` is the instance type where it is one; `unit` that of its amounts. `is_use` is false for what is paid and not
+    used: credits, taxes, fees.
+    """
+
+    market: str
+    name: str
+    unit: str = ""
+    is_use: bool = True
+
+    @property
+    def is_instance(self) -> bool:
+        return self.market in INSTANCE_MARKETS and self.unit == "h"
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.market.replace('_', '-')}" if self.is_instance else self.name
+
+
+COMMITMENTS = InvoiceLine("on_demand", "commitments", is_use=False)
+CREDIT = InvoiceLine("", "credit", is_use=False)
+REFUND = InvoiceLine("", "refund", is_use=False)
+TAX = InvoiceLine("", "tax", is_use=False)
+SUPPORT = InvoiceLine("", "support", is_use=False)
+CPU_CREDITS = InvoiceLine("burstable", "CPU credits", "vCPU-h")
+GB_SECONDS = InvoiceLine("functions", "function time", "GB-s")
+CALLS = InvoiceLine("functions", "function calls", "calls")
+DISKS = InvoiceLine("other", "disks", "GB-mo")
+BALANCER = InvoiceLine("other", "balancer", "h")
+BALANCER_UNITS = InvoiceLine("other", "balancer units", "LCU-h")
+ADDRESSES = InvoiceLine("other", "public addresses", "h")
+DATA_OUT = InvoiceLine("other", "data out", "GB")
+SITE = InvoiceLine("other", "controller, NAT, table, queue")  # of mark's own site; invoices have them apart
+EXTRAS = (BALANCER, BALANCER_UNITS, ADDRESSES, DATA_OUT)
+
+_REGION = re.compile(r"^(?:[A-Z]{2,4}\d?-)+")
+_BY_PATTERN = (
+    (re.compile(r"CPUCredits:.+"), CPU_CREDITS),
+    (re.compile(r"Lambda-GB-Second(-ARM)?"), GB_SECONDS),
+    (re.compile(r"EBS:VolumeUsage(\..+)?"), DISKS),
+    (re.compile(r"LoadBalancerUsage"), BALANCER),
+    (re.compile(r"LCUUsage"), BALANCER_UNITS),
+    (re.compile(r"PublicIPv4:(InUse|Idle)Address"), ADDRESSES),
+)
+_BY_ITEM_TYPE = {"Tax": TAX, "Credit": CREDIT, "Refund": REFUND}
+_SUPPORT = re.compile(r"AWS ?(Support|DeveloperSupport|PremiumSupport)")
+_INSTANCE = re.compile(r"(BoxUsage|SpotUsage|Host)(?::(.+))?")
+_BURSTABLE = re.compile(r"t\d[a-z]*\.")
+_MACHINE_LEARNING = frozenset({"AmazonSageMaker", "MachineLearningSavingsPlans"})
+# Other products move data, too, at other prices and for other reasons.
+_MOVES_DATA = frozenset({"AmazonEC2", "AWSELB", "AWSDataTransfer"})
+
+
+@lru_cache(maxsize=4096)
+def line_of(product: str, usage_type: str, item_type: str) -> InvoiceLine:
+    """The line that a line item counts for: its product code, usage type and line item type, as in the report.
+
+    Fees of reserved instances and savings plans, and what a plan takes off, are one line, `commitments`; upfront fees
+    are not, being for years. Private discounts belong to the use they discount. What is none of ours is a line of its
+    own, named as it is in the report.
+    """
+    if item_type in _BY_ITEM_TYPE:
+        return _BY_ITEM_TYPE[item_type]
+    if _SUPPORT.match(product):
+        return SUPPORT
+    plan = item_type in ("SavingsPlanRecurringFee", "SavingsPlanNegation") and product not in _MACHINE_LEARNING
+    if plan or (item_type == "RIFee" and product == "AmazonEC2"):
+        return COMMITMENTS
+    if item_type in USED or item_type.endswith("Discount"):
+        found = _used(product, _REGION.sub("", usage_type))
+        if found is not None:
+            return found
+    kind = "" if item_type in USED else f" {item_type}"
+    name = shown(f"{product} {usage_type}{kind}".strip().encode())
+    return InvoiceLine("", name, is_use=item_type in USED or item_type.endswith("Discount"))
+
+
+def _used(product: str, usage_type: str) -> InvoiceLine | None:
+    for pattern, line in _BY_PATTERN:
+        if pattern.fullmatch(usage_type):
+            return line
+    if product == "AWSLambda" and usage_type in ("Request", "Request-ARM"):
+        return CALLS
+    if product in _MOVES_DATA and usage_type == "DataTransfer-Out-Bytes":
+        return DATA_OUT
+    found = _INSTANCE.fullmatch(usage_type)
+    if found is None:
+        return None
+    how, instance = found[1], shown((found[2] or "m1.small").encode())  # AWS's oldest type goes without saying
+    if how == "Host":
+        # EC2's dedicated hosts are another thing.
+        return InvoiceLine("sagemaker", instance, "h") if instance.startswith("ml.") else None
+    if product != "AmazonEC2":
+        return None
+    if how == "SpotUsage":
+        return InvoiceLine("spot", instance, "h")
+    return InvoiceLine("burstable" if _BURSTABLE.match(instance) else "on_demand", instance, "h")

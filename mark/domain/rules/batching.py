@@ -1,0 +1,38 @@
+"""Batch closing (MArk, section 4.3): when a batch starts, and which requests may still join it."""
+
+from mark.domain.rules.admission import TOLERANCE_S
+
+
+def start_s(worker_free_s: float, oldest_s: float, window_s: float) -> float:
+    """When a batch that isn't full starts: the worker is free and its oldest request has waited the window."""
+    return max(worker_free_s, oldest_s + window_s)
+
+
+def joins(
+    start: float,
+    service_now_s: float,
+    service_joined_s: float,
+    service_alone_s: float,
+    oldest_s: float,
+    overhead_s: float,
+    horizon_s: float,
+) -> bool:
+    """May one more request join a batch that has room?
+
+    Only if the oldest request in it still finishes within its horizon (a promise once made is kept, unless it is
+    broken already: then `oldest_s` is of the oldest that would be in time, if any), and if joining is no slower for the
+    newcomer than a batch of its own right behind.
+    """
+    limit_s = oldest_s + horizon_s + TOLERANCE_S - overhead_s
+    kept = start + service_joined_s <= limit_s or start + service_now_s > limit_s
+    return kept and service_joined_s <= service_now_s + service_alone_s + TOLERANCE_S
+
+
+def reserve_s(waits: bool, service_alone_s: float, service_full_s: float) -> float:
+    """What a bouncer adds to the expected completion of a request that opens a batch, before it promises anything.
+
+    While such a batch waits others will join it, so it is admitted as if it were full. Without this reserve a
+    saturated bouncer takes requests that just fit alone and may then let none join: batches of one, half the
+    throughput, for as long as the overload lasts.
+    """
+    return max(0.0, service_full_s - service_alone_s) if waits else 0.0

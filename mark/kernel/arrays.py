@@ -1,0 +1,155 @@
+"""The kernel's state: flat arrays only, so that compiled code passes them around for nothing.
+
+What is asked of a replica with every request lies together, in 64 bytes; so does what is asked of a kind.
+
+A *stage* is a set of replicas behind one queue discipline. A *kind* is what replicas share (service times by batch
+size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
+`open_tree` holds the completion a newcomer would see in a replica whose batch is open (never later than the truth),
+`free_tree` the time at which the earliest worker of every other replica is free, and `due_tree`, where a kind has
+several workers, when open batches start. They give the best replica in O(log n). With routing ALB the kinds of a
+*capacity class* share their trees, and `count_tree` and `flight_tree` give the replica with the fewest in flight.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Records = NDArray[np.void]
+
+INF = np.inf
+
+# Values of `routing`
+LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT, ALB = range(4)
+# Positions in Stage.counter
+ACTIVE, READY, RANDOM, REQUEST, CROWDED = range(5)
+# Positions in FunctionPool.number
+IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
+WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
+# Positions in FunctionPool.value
+WARM_S, COLD_S, KEEP_ALIVE_S, TOKENS, TOKENS_AT_S, TOKENS_MAX, TOKENS_PER_S, CONCURRENCY = range(8)
+
+KIND = np.dtype(
+    [
+        ("n_batch", np.int64),
+        ("window_s", np.float64),
+        ("workers", np.int64),
+        ("overhead_s", np.float64),
+        ("sigma", np.float64),  # log standard deviation; 0 deterministic, -1 exponential (tests)
+        ("horizon_s", np.float64),  # the most that a bouncer promises
+        ("tree_at", np.int64),  # the roots of a kind's trees
+        ("tree_levels", np.int64),  # see mark.kernel.tree
+    ]
+)
+SLOT = np.dtype(
+    [
+        ("kind", np.int64),
+        ("leaf", np.int64),  # its place in the trees; -1: not ready
+        ("free_s", np.float64),  # when the worker that is free first has done all closed batches
+        ("open_size", np.int64),
+        ("open_start_s", np.float64),
+        ("busy_s", np.float64),
+        ("flight_count", np.int64),  # answers to come, where routing counts requests in flight,
+        ("flight_next_s", np.float64),  # and when the first of them comes
+    ]
+)
+MEMBER = np.dtype(
+    [
+        ("arrival_s", np.float64),
+        ("promise_s", np.float64),  # within which the batch answers it; infinite: it fills
+        ("request", np.int64),
+    ]
+)
+# What a bouncer knows of a replica whose service times vary (mark.kernel.known)
+QUEUE = np.dtype(
+    [
+        ("first", np.int64),  # place of its oldest batch
+        ("count", np.int64),  # closed batches that may not have ended
+        ("behind_s", np.float64),  # mean service of all of them but the first
+        ("opened_s", np.float64),  # arrival of the first request in the open batch,
+        ("open_start_s", np.float64),  # and the expected start when a request joined it last
+        ("joins", np.int64),  # 0: the request that was last reckoned with opens a batch behind the open one
+        ("closed", np.int64),  # batches that ever closed
+    ]
+)
+BATCH = np.dtype(
+    [
+        ("given_s", np.float64),  # when a worker gets it; the bouncer learns of it then
+        ("end_s", np.float64),  # when the worker is free again; likewise
+        ("mean_s", np.float64),
+    ]
+)
+
+
+class Kinds(NamedTuple):
+    """What replicas share, by kind; K kinds, N largest batch."""
+
+    rows: Records  # [K] of KIND
+    service_s: Floats  # [K, N+1]
+    variation: Floats  # [K] squared coefficient of variation of service
+    active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
+
+
+class Classes(NamedTuple):
+    """Target groups of a balancer, by capacity class; G of them, none unless routing is ALB."""
+
+    weight: Ints  # [G] 0: nothing in it is ready
+    tree_at: Ints  # [G] where the trees of its kinds begin
+    tree_levels: Ints  # [G]
+
+
+class FaultState(NamedTuple):
+    """What replicas do now and then, see mark.kernel.replica_faults; all empty where they do nothing."""
+
+    value: Floats  # [7]
+    key: Ints  # [2] of what is drawn: the seed, and how many replicas a host group has
+    slow: Ints  # [S] 1 in a slow period,
+    slow_until_s: Floats  # [S] and when the period ends in which the last batch began
+    slow_drawn: Ints  # [S]
+    hang_s: Floats  # [S] when the last hang begins that was looked at
+    hangs_drawn: Ints  # [S]
+    crash_s: Floats  # [S] infinite: it does not crash
+
+
+class Stage(NamedTuple):
+    """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves."""
+
+    kinds: Kinds
+    classes: Classes
+    slots: Records  # [S] of SLOT
+    worker_free_s: Floats  # [S, C] of replicas with several workers
+    members: Records  # [S, N] of MEMBER, the open batch
+    ready: Ints  # [S] ready slots, the first counter[READY] entries
+    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing counts requests in flight
+    turn: Ints  # [S] of the last request that a balancer sent there, by routing ALB only
+    open_tree: Floats  # [L]
+    free_tree: Floats  # [L]
+    due_tree: Floats  # [L]
+    count_tree: Floats  # [L] in flight, then whose turn it is
+    flight_tree: Floats  # [L] when the next answer comes
+    leaf_slot: Ints  # [L]
+    counter: Ints
+    faults: FaultState
+    queues: Records  # [S] of QUEUE; none where every batch takes as long as predicted
+    batches: Records  # [S, Q] of BATCH, rings of the closed batches; Q is a power of two, or 0 as above
+    played_s: Floats  # [C] while closed batches are played through
+    least: (
+        Floats  # [1] probability of being in time below which a function that is in time gets a request; 0: none does
+    )
+
+
+class FunctionPool(NamedTuple):
+    """The function's environments: idle ones in a ring ordered by idle-since, busy ones in two rings ordered by end.
+
+    Warm and cold calls have one length each, so that each ring is in order by itself.
+    """
+
+    number: Ints
+    value: Floats
+    idle_since_s: Floats
+    warm_end_s: Floats
+    cold_end_s: Floats

@@ -1,0 +1,137 @@
+"""Slow periods, hangs and crashes of replicas in compiled code.
+
+When they come does not depend on the load, so a batch's end is known when it closes, as without them. Every draw is a
+function of (seed, purpose, replica or host group, how many were drawn before): a stream of its own, from which nothing
+else is drawn. A replica keeps where it is in these streams; its batches begin in order of time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mark.domain.faults import Faults
+from mark.kernel.arrays import INF, FaultState
+from mark.kernel.compiled import compiled
+from mark.kernel.random import mixed, uniform_of
+
+# Positions in FaultState.value
+SHARE, SLOW_S, CALM_S, FACTOR, ADD_S, BETWEEN_HANGS_S, HANG_S = range(7)
+# What is drawn; part of the key
+_SLOW, _HANG = range(2)
+# Of a departure that a crash prevents: its slot is LOST - slot
+LOST = -3
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def fault_state(faults: Faults, seed: int) -> FaultState:
+    """For no replica yet; without any fault it stays empty."""
+    value = np.zeros(0)
+    if faults.any:
+        value = np.zeros(7)
+        value[FACTOR], value[ADD_S] = faults.slow_factor, faults.slow_add_s
+        value[BETWEEN_HANGS_S] = INF
+        if faults.slows:
+            value[SHARE], value[SLOW_S] = faults.slow_share, faults.slow_s
+            value[CALM_S] = faults.slow_s * (1.0 - faults.slow_share) / faults.slow_share
+        if faults.hangs:
+            value[BETWEEN_HANGS_S], value[HANG_S] = 3600.0 / faults.hangs_per_hour, faults.hang_s
+    return FaultState(
+        value=value,
+        key=np.array([seed, faults.host_group], dtype=np.int64),
+        slow=np.zeros(0, dtype=np.int64),
+        slow_until_s=np.zeros(0),
+        slow_drawn=np.zeros(0, dtype=np.int64),
+        hang_s=np.zeros(0),
+        hangs_drawn=np.zeros(0, dtype=np.int64),
+        crash_s=np.zeros(0),
+    )
+
+
+def with_slots(state: FaultState, more: int) -> FaultState:
+    """The state with `more` replicas besides, of which no crash is known."""
+    if not state.value.shape[0]:
+        return state
+    none, never = np.zeros(more), np.full(more, INF)
+    hangs = state.value[BETWEEN_HANGS_S] < INF
+    return state._replace(
+        slow=np.concatenate([state.slow, none.astype(np.int64)]),
+        slow_until_s=np.concatenate([state.slow_until_s, none]),
+        slow_drawn=np.concatenate([state.slow_drawn, none.astype(np.int64)]),
+        hang_s=np.concatenate([state.hang_s, none - state.value[HANG_S] if hangs else never]),
+        hangs_drawn=np.concatenate([state.hangs_drawn, none.astype(np.int64)]),
+        crash_s=np.concatenate([state.crash_s, never]),
+    )
+
+
+@compiled
+def _exponential(state: FaultState, purpose: int, whose: int, drawn: int) -> float:
+    """Of mean 1."""
+    return -math.log(_uniform(state, purpose, whose, drawn))
+
+
+@compiled
+def _uniform(state: FaultState, purpose: int, whose: int, drawn: int) -> float:
+    bits = mixed(np.uint64(state.key[0]) + _GOLDEN * np.uint64(purpose + 1))
+    bits = mixed(bits ^ np.uint64(whose))
+    return uniform_of(mixed(bits + _GOLDEN * np.uint64(drawn)))
+
+
+@compiled
+def _is_slow(state: FaultState, slot: int, at_s: float) -> bool:
+    """Periods are exponential, and the first is as in a process that has gone on for ever."""
+    share = state.value[SHARE]
+    if share <= 0.0:
+        return False
+    group = slot // state.key[1]
+    while state.slow_until_s[slot] <= at_s:
+        drawn = state.slow_drawn[slot]
+        if drawn == 0:
+            state.slow[slot] = 1 if _uniform(state, _SLOW, group, 0) <= share else 0
+            drawn = 1
+        else:
+            state.slow[slot] = 1 - state.slow[slot]
+        mean_s = state.value[SLOW_S] if state.slow[slot] > 0 else state.value[CALM_S]
+        state.slow_until_s[slot] += mean_s * _exponential(state, _SLOW, group, drawn)
+        state.slow_drawn[slot] = drawn + 1
+    return bool(state.slow[slot] > 0)
+
+
+@compiled
+def begins_s(state: FaultState, slot: int, start_s: float) -> float:
+    """When a batch begins that a worker has from `start_s` on: not while the replica hangs."""
+    length_s = state.value[HANG_S]
+    while state.hang_s[slot] + length_s <= start_s:
+        drawn = state.hangs_drawn[slot]
+        state.hang_s[slot] += length_s + state.value[BETWEEN_HANGS_S] * _exponential(state, _HANG, slot, drawn)
+        state.hangs_drawn[slot] = drawn + 1
+    return max(start_s, state.hang_s[slot] + length_s) if start_s >= state.hang_s[slot] else start_s
+
+
+@compiled
+def takes_s(state: FaultState, slot: int, start_s: float, service_s: float) -> float:
+    """How long a batch takes that begins at `start_s`, hangs on its way included. After `begins_s`."""
+    if _is_slow(state, slot, start_s):
+        service_s = service_s * state.value[FACTOR] + state.value[ADD_S]
+    length_s = state.value[HANG_S]
+    # Another worker of the replica may begin before this batch ends: the replica stays where it is.
+    hang_s, drawn = state.hang_s[slot], state.hangs_drawn[slot]
+    while hang_s < start_s + service_s:
+        if hang_s >= start_s:
+            service_s += length_s
+        hang_s += length_s + state.value[BETWEEN_HANGS_S] * _exponential(state, _HANG, slot, drawn)
+        drawn += 1
+    return service_s
+
+
+@compiled
+def works_s(state: FaultState, slot: int, start_s: float, service_s: float) -> float:
+    """How much of that it is at work: until it crashes."""
+    return max(0.0, min(service_s, state.crash_s[slot] - start_s))
+
+
+@compiled
+def shown_slot(state: FaultState, slot: int, answer_s: float) -> int:
+    """Whose departure it is: LOST - slot where a crash comes before the answer."""
+    return LOST - slot if answer_s > state.crash_s[slot] else slot

@@ -1,0 +1,129 @@
+"""A service in compiled code: a stage, functions for what it does not admit, accounts of what departs.
+
+The stage asks nothing of the other two. Functions are asked request by request and not afterwards in bulk, because a
+bouncer's rule wants to know whether they would answer at all (`admission.destination`), and routing by requests in
+flight wants to know until when a request that was passed on is in flight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.rules import admission
+from mark.kernel import function_environments, loop
+from mark.kernel.accounting import Accounts, account
+from mark.kernel.arrays import ALB, CONCURRENCY, CROWDED, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
+from mark.kernel.compiled import compiled
+from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
+from mark.kernel.records import of_kind, of_slot
+
+_destination = compiled(admission.destination)
+_in_time = compiled(admission.in_time)
+_FUNCTION = admission.FUNCTION
+
+
+@compiled
+def passed_on(st: Stage, pool: FunctionPool, slot: int, now_s: float, latency_s: float, horizon_s: float) -> bool:
+    """Does a function get a request that the replica expects to answer in time, because it may well not be?"""
+    return bool(
+        st.least[0] > 0.0
+        and _in_time(latency_s, horizon_s)
+        and function_environments.is_in_time(pool, now_s, horizon_s)
+        and loop.doubtful(st, slot, now_s, horizon_s)
+    )
+
+
+@compiled
+def _through(
+    st: Stage,
+    pool: FunctionPool,
+    out: Departures,
+    arrivals_s: Floats,
+    limit_s: Floats,
+    mixed: bool,
+    first: int,
+    until_s: float,
+    routing: int,
+    bouncers: bool,
+    late: int,
+) -> int:
+    """Simulate arrivals [first, ...) before `until_s` until the buffer or a ring of batches is full.
+
+    Returns the position of the next.
+    """
+    i = first
+    end = arrivals_s.shape[0]
+    while i < end and out.rows[0] < CHUNK and st.counter[CROWDED] == 0:
+        now = arrivals_s[np.uint64(i)]
+        if now >= until_s:
+            break
+        horizon = limit_s[np.uint64(i if mixed else 0)]
+        i += 1
+        request = st.counter[REQUEST]
+        st.counter[REQUEST] = request + 1
+        slot = loop.choose(st, out, now, routing)
+        if slot >= 0:
+            latency = loop.expected_latency_s(st, slot, now)
+            horizon = min(horizon, of_kind(st, of_slot(st, slot).kind).horizon_s)
+            if passed_on(st, pool, slot, now, latency, horizon):
+                latency = INF
+        else:
+            latency = INF
+        if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
+            loop.place(st, out, slot, now, request, horizon if bouncers else INF, mixed)
+        else:
+            function = function_environments.latency_s(pool, now)
+            # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
+            warm = min(function, pool.value[WARM_S]) if function < INF else INF
+            if _destination(latency, warm, horizon, late) == _FUNCTION:
+                function_environments.answer(pool, out, request, now, function)
+                if slot >= 0:
+                    loop.in_flight_until(st, slot, now + function)
+            else:
+                if pool.value[CONCURRENCY] > 0.0 and function == INF:
+                    pool.number[THROTTLED] += 1
+                depart(out, request, now, now, INF, INF, REFUSED)
+        if routing == ALB and slot >= 0:
+            loop.show_in_flight(st, slot)
+    return i
+
+
+@compiled
+def advance(
+    st: Stage,
+    pool: FunctionPool,
+    out: Departures,
+    accounts: Accounts,
+    arrivals_s: Floats,
+    limit_s: Floats,
+    mixed: bool,
+    first: int,
+    until_s: float,
+    rt_max_s: float,
+    fine_s: float,
+    routing: int,
+    bouncers: bool,
+    late: int,
+    keep: bool,
+    count: bool,
+) -> int:
+    """Simulate and account arrivals [first, ...) before `until_s`; returns the position of the next.
+
+    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each. `late` is where
+    what is late wherever goes.
+
+    With `keep` it returns once the buffer is full, and leaves what departed in it; else it leaves the buffer empty.
+    Without `count` it keeps without accounting.
+    """
+    i = first
+    while True:
+        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
+        if count:
+            account(accounts, out, rt_max_s, fine_s)
+        full = out.rows[0] >= CHUNK
+        if keep or not full:
+            break
+        out.rows[0] = 0
+    if not keep:
+        out.rows[0] = 0
+    return i

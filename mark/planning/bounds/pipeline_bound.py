@@ -1,0 +1,392 @@
+"""The clairvoyant lower bound of a pipeline's bill. What it bounds, and the proof: docs/bound.md, "Pipelines".
+
+Of each stage alone the program of `mark.planning.bounds.lower_bound` gives prices at which no instance that hosts the
+stage earns more than it costs. At these prices each query that is in time pays for its calls of all stages, so the bill
+is at least what all queries pay, less the dearest of those that may be late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.function_offer import is_function
+from mark.domain.pipeline import Pipeline
+from mark.domain.profile import Candidate
+from mark.domain.rules.admission import TOLERANCE_S
+from mark.domain.service import ResolvedService
+from mark.domain.slo import Slo
+from mark.planning.bounds.linear_program import BoundProgram
+from mark.planning.bounds.lower_bound import StepSeries, best_proof, build_problem, program_of
+from mark.planning.graphs.critical_paths import call_windows_s, pattern_path_s
+from mark.planning.graphs.estimate import QuerySample
+from mark.planning.resolve import choose_function
+
+Ints = NDArray[np.int64]
+
+# Of a stage; a part that is longer than this many windows has wider ones.
+MOST_BINS = 200_000
+# Prices are sought for the late queries of the prices before, so often. Any prices are a proof.
+_ROUNDS = 3
+# A bound is a sum of up to some million products; this is far above its rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PipelineBoundProblem:
+    """N queries of a part that ends at `end_s`: when they arrive, in seconds from its start, and what they call.
+
+    `stages[s]` is stage s as a service of its own that has all of the pipeline's time; its commitments are not used.
+    Raises BadInput for shapes that do not fit, and for arrivals that are negative or not finite.
+    """
+
+    pipeline: Pipeline
+    arrivals_s: FloatArray  # (N,), in any order
+    pattern: Ints  # (N,) rows of `calls`
+    calls: Ints  # (patterns, S)
+    stages: tuple[ResolvedService, ...]  # (S,)
+    slo: Slo
+    end_s: float
+    warm_start: bool = True
+    spot: tuple[StepSeries, ...] = ()
+    spot_first_hour_free: bool = False
+    shared: bool = False  # prices of the stages' offers are for their part of instances that they may share
+
+    @classmethod
+    def of_sample(
+        cls,
+        pipeline: Pipeline,
+        sample: QuerySample,
+        stages: Sequence[ResolvedService],
+        slo: Slo,
+        *,
+        end_s: float,
+        warm_start: bool = True,
+        shared: bool = False,
+    ) -> PipelineBoundProblem:
+        """Of queries that say themselves what they call."""
+        calls, pattern = np.unique(sample.calls, axis=0, return_inverse=True)
+        return cls(
+            pipeline,
+            sample.arrivals_s,
+            pattern.reshape(-1),
+            calls,
+            tuple(stages),
+            slo,
+            end_s,
+            warm_start,
+            shared=shared,
+        )
+
+    def __post_init__(self) -> None:
+        if len(self.stages) != len(self.pipeline.stages) or self.calls.shape[1:] != (len(self.stages),):
+            raise BadInput(f"one service and one column for each of {len(self.pipeline.stages)} stages", "bound stages")
+        if self.arrivals_s.ndim != 1 or self.pattern.shape != self.arrivals_s.shape:
+            raise BadInput("one pattern for each arrival", "bound pattern", self.pattern.shape)
+        if not (np.isfinite(self.arrivals_s).all() and self.arrivals_s.min(initial=0.0) >= 0.0):
+            raise BadInput("must be finite and not negative", "bound arrivals_s")
+        if not (math.isfinite(self.end_s) and self.end_s >= 0.0):
+            raise BadInput("the end must be finite and not negative", "bound end_s", self.end_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StageBound:
+    """What a stage has in the bound. Dollars and share describe, closely, the fleet that would attain it."""
+
+    stage: str
+    calls: int  # that queries in time need
+    window_s: float  # the longest that one may take, from when it can be made; 0: none is needed
+    bin_s: float
+    instance_usd: float
+    function_usd: float
+    function_share: float  # of the calls
+
+    @property
+    def usd(self) -> float:
+        return self.instance_usd + self.function_usd
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBound:
+    """No fleet pays less. `usd`, the sum of the stages, is None where none can answer enough queries in time."""
+
+    usd: float | None
+    late_allowed: float  # queries
+    stages: tuple[StageBound, ...]
+    note: str
+
+    @property
+    def instance_usd(self) -> float:
+        return sum(stage.instance_usd for stage in self.stages)
+
+    @property
+    def function_usd(self) -> float:
+        return sum(stage.function_usd for stage in self.stages)
+
+    @property
+    def function_share(self) -> float:
+        """Of all calls."""
+        calls = sum(stage.calls for stage in self.stages)
+        return sum(stage.calls * stage.function_share for stage in self.stages) / calls if calls else 0.0
+
+    @property
+    def bin_s(self) -> float:
+        """The widest."""
+        return max((stage.bin_s for stage in self.stages), default=0.0)
+
+
+def pipeline_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) -> PipelineBound:
+    """The least that any fleet can pay that answers all but `late_allowed` queries in time, knowing the future.
+
+    Each instance hosts one stage, unless the problem's prices are of `shared` ones. Batches do what their mean times
+    allow. Deterministic. Raises BadInput for a `late_allowed` that is negative or not finite.
+    """
+    try:
+        stages, late = stage_problems(problem, late_allowed)
+    except Infeasible as error:
+        return PipelineBound(None, late_allowed, (), str(error))
+    slack = [stage.most_calls(late) for stage in stages]
+    best: PipelineBound | None = None
+    for _ in range(_ROUNDS):
+        priced = [stage.priced(most) for stage, most in zip(stages, slack, strict=True)]
+        worth = np.zeros(len(problem.arrivals_s))
+        for stage, prices in zip(stages, priced, strict=True):
+            worth += stage.calls * prices.usd[stage.place]
+        in_time = _but_the_dearest(worth, late)
+        found = tuple(stage.bound(prices, in_time) for stage, prices in zip(stages, priced, strict=True))
+        usd = sum(stage.usd for stage in found) * (1.0 - _ROUNDING)
+        if best is None or best.usd is None or usd > best.usd:
+            notes = dict.fromkeys(f"{s.name}: {p.note}" for s, p in zip(stages, priced, strict=True) if p.note)
+            best = PipelineBound(max(0.0, usd), late_allowed, found, "; ".join(notes))
+        before, slack = slack, [float(stage.calls @ (1.0 - in_time)) for stage in stages]
+        if np.allclose(slack, before, rtol=0.01):
+            break
+    assert best is not None
+    return best
+
+
+def stage_problems(problem: PipelineBoundProblem, late_allowed: float) -> tuple[list[StageProblem], float]:
+    """The problem of each stage alone, and how many of the queries that could be in time may be late.
+
+    Raises Infeasible where more than `late_allowed` cannot be in time, and BadInput for one that is negative or not
+    finite.
+    """
+    if not (math.isfinite(late_allowed) and late_allowed >= 0.0):
+        raise BadInput("the number of late queries must be finite and not negative", "late_allowed", late_allowed)
+    least_s = [least_call_s(stage) for stage in problem.stages]
+    rt_max_s = problem.slo.rt_max_s + TOLERANCE_S
+    hopeless = pattern_path_s(problem.pipeline, problem.calls, least_s) > rt_max_s
+    late = late_allowed - int(np.count_nonzero(hopeless[problem.pattern]))
+    if late < 0.0:
+        what = f"take longer than {problem.slo.rt_max_s * 1e3:g} ms even if nothing waits"
+        raise Infeasible(f"{late_allowed - late:,.0f} queries {what}, {late_allowed:,.0f} may be late")
+    ready_s, until_s = call_windows_s(problem.pipeline, problem.calls, least_s, rt_max_s)
+    needed = np.where(np.isfinite(until_s), problem.calls, 0)
+    stages = [
+        StageProblem.of(problem, stage, needed[:, stage], ready_s[:, stage], until_s[:, stage])
+        for stage in range(len(problem.stages))
+    ]
+    for stage in stages:
+        most = stage.most_calls(late)
+        if stage.stranded > most * (1.0 + _ROUNDING):
+            what = f"{stage.name} can answer {stage.stranded:,.0f} calls nowhere in time"
+            raise Infeasible(f"{what}, {most:,.0f} may be late")
+    return stages, late
+
+
+def least_call_s(stage: ResolvedService) -> float:
+    """The least that a call may take on anything that the stage may run on; infinite: on nothing."""
+    profiles = [candidate.profile for candidate in stage.candidates]
+    if stage.service.functions:
+        profiles += [profile for name, profile in stage.profiles.items() if is_function(name)]
+    # Where times vary nothing is known of the quickest.
+    times_s = [
+        min(0.0 if row.p99_ms is not None else row.latency_ms for row in one.rows) / 1e3 + one.overhead_s
+        for one in profiles
+    ]
+    return min(times_s, default=math.inf)
+
+
+def within_window(stage: ResolvedService, window_s: float, made_s: FloatArray) -> ResolvedService:
+    """The stage as far as it can answer calls within `window_s`, made at these times (ascending).
+
+    With the batches that can fill up and end in time, and on what can do one call at least.
+    """
+    service = replace(stage.service, slo=Slo(window_s, stage.slo.attainment))
+    kept = [
+        (offer, replace(candidate, ceiling_rps=ceiling))
+        for offer, candidate in zip(stage.offers, stage.candidates, strict=True)
+        if (ceiling := _ceiling_rps(candidate, window_s, made_s)) > 0.0
+    ]
+    function, _ = choose_function(service, stage.catalog, stage.profiles) if service.functions else (None, {})
+    return replace(
+        stage,
+        service=service,
+        offers=tuple(offer for offer, _ in kept),
+        candidates=tuple(candidate for _, candidate in kept),
+        function=function,
+        committed={},
+        committed_usd_per_hour=0.0,
+    )
+
+
+def _ceiling_rps(candidate: Candidate, window_s: float, made_s: FloatArray) -> float:
+    """Most calls/s of an instance; 0: it is too slow for a single one. Where times vary: whatever the window.
+
+    Calls that are answered by one batch in time are made within the window less the time of the batch.
+    """
+    profile = candidate.profile
+    if candidate.sigma > 0.0:
+        return candidate.ceiling_rps
+    sizes = np.arange(1, profile.rows[-1].batch + 1)
+    batch_s = np.interp(sizes, [row.batch for row in profile.rows], [row.latency_ms / 1e3 for row in profile.rows])
+    # Other calls may fill a batch up: all that is known of its size is that it holds the calls in time.
+    least_s = np.minimum.accumulate(batch_s[::-1])[::-1]
+
+    def possible(calls: int) -> bool:
+        left_s = window_s - float(least_s[calls - 1]) - candidate.overhead_s + TOLERANCE_S
+        if calls > len(made_s) or left_s < 0.0:
+            return False
+        return float((made_s[calls - 1 :] - made_s[: len(made_s) - calls + 1]).min()) <= left_s
+
+    # More of them take longer and were made within a longer time.
+    low, high = 0, len(sizes) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if possible(middle) else (low, middle)
+    if low == len(sizes):
+        return candidate.ceiling_rps
+    return candidate.workers * float((sizes / least_s)[:low].max(initial=0.0))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Prices:
+    """Dollars of a call by bin, (bins,), less `launched_usd` of all together."""
+
+    usd: FloatArray
+    launched_usd: float = 0.0
+    functions: float = 0.0  # calls that go to functions, about
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StageProblem:
+    """A stage's own problem: the calls of its N queries that are needed, and when these can be made.
+
+    `resolved` has what can answer them within the window, with its capacity in batches that do.
+    """
+
+    name: str
+    calls_of: Ints  # (patterns,)
+    made_after_s: FloatArray  # (patterns,) from the arrival, at the earliest
+    place: NDArray[np.int32]  # (N,) the bin in which calls can be made
+    bins: int
+    bin_s: float
+    window_s: float
+    resolved: ResolvedService
+    problem: PipelineBoundProblem
+
+    @classmethod
+    def of(
+        cls, problem: PipelineBoundProblem, stage: int, calls: Ints, ready_s: FloatArray, until_s: FloatArray
+    ) -> StageProblem:
+        visited = calls > 0
+        name, resolved = problem.pipeline.names[stage], problem.stages[stage]
+        window_s = float((until_s - ready_s)[visited].max(initial=0.0))
+        made_after_s = np.where(visited, ready_s, 0.0)
+        # As many as fit, so that none is cut: what is served in the last is not paid for.
+        bins = max(1, min(MOST_BINS, int(problem.end_s / window_s))) if window_s > 0.0 else 1
+        bin_s = max(problem.end_s / bins, window_s)
+        made_s = problem.arrivals_s + made_after_s[problem.pattern]
+        place = (
+            np.minimum(made_s / bin_s, bins - 1).astype(np.int32) if bin_s > 0.0 else np.zeros(len(made_s), np.int32)
+        )
+        made_s = np.sort(np.repeat(made_s, calls[problem.pattern]))
+        if len(made_s):
+            resolved = within_window(resolved, window_s, made_s)
+        return cls(name, calls, made_after_s, place, bins, bin_s, window_s, resolved, problem)
+
+    @property
+    def calls(self) -> Ints:
+        """Of each query, (N,)."""
+        return self.calls_of[self.problem.pattern]
+
+    @property
+    def made_s(self) -> FloatArray:
+        """When each call can be made at the earliest, ascending."""
+        made_s = self.problem.arrivals_s + self.made_after_s[self.problem.pattern]
+        return np.sort(np.repeat(made_s, self.calls))
+
+    @property
+    def stranded(self) -> float:
+        """Calls that cannot be answered in time, whatever the price."""
+        if self.resolved.in_time_usd < math.inf or not self.calls.any():
+            return 0.0
+        if not self.resolved.offers:
+            return float(self.calls.sum())
+        program = self._program()
+        return 0.0 if program is None else program.stranded * program.requests
+
+    def most_calls(self, queries: float) -> float:
+        """Calls of those `queries` queries that have the most."""
+        return float(self.calls @ (1.0 - _but_the_dearest(self.calls.astype(np.float64), queries)))
+
+    def priced(self, late: float) -> _Prices:
+        """Prices that prove most where `late` calls may be late."""
+        nothing = _Prices(np.zeros(self.bins))
+        if float(self.calls.sum()) <= late:
+            return nothing
+        function_usd = self.resolved.in_time_usd
+        if not self.resolved.offers:
+            # Without instances the calls of the last bin cost what all cost.
+            return _Prices(np.full(self.bins, function_usd), functions=float(self.calls.sum()) - late)
+        program = self._program()
+        if program is None or late >= program.requests * float(program.demand.sum()):
+            return nothing
+        proof, worth = best_proof(program, late)
+        launched_usd = proof.launched * program.usd
+        usd = np.append(proof.prices * program.usd / program.requests, 0.0)
+        if float(self.calls @ usd[self.place]) <= launched_usd:
+            return nothing
+        left_out = proof.left_out * program.requests - late if worth >= program.function else 0.0
+        wider = f"found on bins of {self.bin_s * proof.factor:g} s, proven on bins of {self.bin_s:g} s"
+        return _Prices(usd, launched_usd, max(0.0, left_out), wider if proof.factor > 1 else "")
+
+    def bound(self, prices: _Prices, in_time: FloatArray) -> StageBound:
+        calls = int(self.calls.sum())
+        usd = float((self.calls * in_time) @ prices.usd[self.place]) - prices.launched_usd
+        functions_usd = min(usd, prices.functions * self.resolved.in_time_usd) if prices.functions > 0.0 else 0.0
+        share = min(1.0, prices.functions / calls) if calls else 0.0
+        window_s = max(0.0, self.window_s - TOLERANCE_S)
+        return StageBound(self.name, calls, window_s, self.bin_s, usd - functions_usd, functions_usd, share)
+
+    def _program(self) -> BoundProgram | None:
+        return program_of(
+            build_problem(
+                self.resolved,
+                np.bincount(self.place, weights=self.calls, minlength=self.bins),
+                end_s=self.problem.end_s,
+                bin_s=self.bin_s,
+                warm_start=self.problem.warm_start,
+                spot=self.problem.spot,
+                spot_first_hour_free=self.problem.spot_first_hour_free,
+            )
+        )
+
+
+def _but_the_dearest(worth: FloatArray, late: float) -> FloatArray:
+    """1 for each query, (N,), and 0 for the `late` that are worth most; a fraction of one counts as much."""
+    in_time = np.ones(len(worth))
+    whole = math.floor(late)
+    if whole >= len(worth):
+        return np.zeros(len(worth))
+    order = np.argpartition(worth, len(worth) - 1 - whole)
+    in_time[order[len(worth) - whole :]] = 0.0
+    in_time[order[len(worth) - 1 - whole]] = 1.0 - (late - whole)
+    return in_time

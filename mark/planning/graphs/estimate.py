@@ -1,0 +1,379 @@
+"""The estimator of InferLine (SoCC '20, section 4.2): each query of a sample, simulated through a configured pipeline.
+
+The workers of a stage's replicas pull batches from one central queue, the earliest deadline first; a batch of b takes
+what the profile says (its mean and, where there is one, its spread), and nothing else takes time. What two honest
+readings might take differently: docs/semantics.md, 17.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+from mark.domain.pipeline import Pipeline
+from mark.domain.rules.admission import TOLERANCE_S
+from mark.kernel.central_queues import PipelineQueries, PipelineSimulation, StageOutcome
+from mark.planning.graphs.critical_paths import critical_path_s
+from mark.planning.graphs.packing import Placement, packed_usd_per_hour
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Of what stages did, as far as the estimator keeps it: more than a search of an hour's sample looks back on.
+MEMORY_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StageOption:
+    """A model on one kind of hardware; `service_s[b]` is the time of a batch of b, shape (largest batch + 1,).
+
+    A replica is what is bought at once: a share of a machine that serves one batch at a time, or a whole instance with
+    `workers` processes, each of which pulls a batch from the stage's queue when it is free. With a `placement` it is
+    one worker on an instance that it shares: whole instances are bought, and its own price is a lower bound of what it
+    adds to a bill. Index 0 of the times is unused. Two options are the same only if they are one object. Raises
+    BadInput for a table without a batch of one, times that are not above zero and finite, a negative price, no worker,
+    and several with a placement.
+    """
+
+    hardware: str
+    usd_per_hour: float  # of one replica
+    service_s: Floats
+    workers: int = 1  # batches that a replica serves at a time
+    sigma: float = 0.0  # of the logarithm of a batch's time, of which service_s is the mean; lognormal
+    placement: Placement | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.service_s) < 2:
+            raise BadInput("has no time for a batch of one", f"service_s of {self.hardware}")
+        if not (np.isfinite(self.service_s[1:]).all() and self.service_s[1:].min() > 0.0):
+            raise BadInput("must be above zero", f"service_s of {self.hardware}", self.service_s[1:])
+        if not self.usd_per_hour >= 0.0:
+            raise BadInput("must not be negative", f"usd_per_hour of {self.hardware}", self.usd_per_hour)
+        if not 0.0 <= self.sigma < math.inf:
+            raise BadInput("must not be negative", f"sigma of {self.hardware}", self.sigma)
+        if self.workers < 1:
+            raise BadInput("must be at least 1", f"workers of {self.hardware}", self.workers)
+        if self.placement is not None and self.workers > 1:
+            raise BadInput("a placement is that of one worker", f"workers of {self.hardware}", self.workers)
+
+    @property
+    def largest_batch(self) -> int:
+        return len(self.service_s) - 1
+
+    def calls_per_s(self, batch: int) -> float:
+        """Of one replica that is always busy, in its best batch up to this size."""
+        return self.workers * float((np.arange(1, batch + 1) / self.service_s[1 : batch + 1]).max())
+
+
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """How a stage is configured: on which hardware, with batches of up to `batch`, with how many replicas.
+
+    `beside` are more replicas that pull from the same queue, on other hardware: in the room that instances have which
+    are bought for other stages. Raises BadInput for a batch that the option has no time for, and for no replica.
+    """
+
+    option: StageOption
+    batch: int
+    replicas: int
+    beside: tuple[tuple[StageOption, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= self.option.largest_batch:
+            where = f"batch on {self.option.hardware}"
+            raise BadInput(f"must be 1 to {self.option.largest_batch}", where, self.batch)
+        for option, replicas in self.parts:
+            if replicas < 1:
+                raise BadInput("must be at least 1", f"replicas on {option.hardware}", replicas)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """By the options' prices: of replicas with a placement a lower bound of what they add to a bill."""
+        return sum(replicas * option.usd_per_hour for option, replicas in self.parts)
+
+    @property
+    def parts(self) -> tuple[tuple[StageOption, int], ...]:
+        """All replicas, by hardware."""
+        return ((self.option, self.replicas), *self.beside)
+
+    @property
+    def workers(self) -> int:
+        """Of all replicas together: batches that the stage serves at a time."""
+        return sum(replicas * option.workers for option, replicas in self.parts)
+
+    @property
+    def calls_per_s(self) -> float:
+        """Of all replicas together, if they are always busy."""
+        return sum(
+            replicas * option.calls_per_s(min(self.batch, option.largest_batch)) for option, replicas in self.parts
+        )
+
+
+Choices = tuple[StageChoice, ...]
+"""One for each stage of a pipeline, in its order."""
+
+
+def least_usd_per_hour(choices: Choices) -> float:
+    """By the prices of the options: what is bought costs no less, and just that where nothing is shared."""
+    return sum(choice.usd_per_hour for choice in choices)
+
+
+def usd_per_hour(choices: Choices) -> float:
+    """Of what is bought for them all."""
+    parts = [part for choice in choices for part in choice.parts]
+    placed = [(option.placement, replicas) for option, replicas in parts if option.placement is not None]
+    if not placed:
+        return least_usd_per_hour(choices)
+    alone = sum(replicas * option.usd_per_hour for option, replicas in parts if option.placement is None)
+    return alone + packed_usd_per_hour(placed)
+
+
+def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
+    """The choices with this one for that stage."""
+    return (*choices[:stage], choice, *choices[stage + 1 :])
+
+
+def with_more(choices: Choices, stage: int, replicas: int) -> Choices:
+    """That many `replicas` more for the stage; below zero: fewer."""
+    return with_choice(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
+
+
+def with_one_less(choices: Choices, stage: int) -> Choices | None:
+    """One replica less for that stage, of its first hardware or of what is beside it; None: it has one only."""
+    choice = choices[stage]
+    if choice.replicas > 1:
+        return with_more(choices, stage, -1)
+    if not choice.beside:
+        return None
+    (option, replicas), *others = choice.beside
+    return with_choice(
+        choices, stage, StageChoice(option, min(choice.batch, option.largest_batch), replicas, tuple(others))
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class QuerySample:
+    """N queries: when they arrive (s), and how often each calls each stage (0: it does not visit it).
+
+    Raises BadInput for no query, and for shapes other than (N,) and (N, stages).
+    """
+
+    arrivals_s: Floats  # (N,), in any order
+    calls: Ints  # (N, stages)
+
+    def __post_init__(self) -> None:
+        if not len(self.arrivals_s):
+            raise BadInput("has no query", "arrivals_s")
+        if self.calls.ndim != 2 or len(self.calls) != len(self.arrivals_s):
+            raise BadInput("one row for each arrival, one column for each stage", "calls", self.calls.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StageEstimate:
+    """What the calls of one stage meet; means are NaN where there was none."""
+
+    stage: str
+    calls: int  # started
+    dropped: int  # calls
+    wait_s: float  # mean of the started ones, from ready to start
+    service_s: float  # mean of a batch
+    batches: Ints  # (largest batch + 1,) started, by size
+    utilisation: float  # busy share of all workers from the sample's first arrival to the end of the last batch
+
+    @property
+    def batch(self) -> float:
+        """Mean size."""
+        started = int(self.batches.sum())
+        return self.calls / started if started else math.nan
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Estimate:
+    """Query by query, in the order of the sample."""
+
+    latency_s: Floats  # (N,) infinite: never answered
+    dropped_at: Ints  # (N,) of those never answered, the stage that was the first to drop a call; else -1
+    stages: tuple[StageEstimate, ...]
+    usd_per_hour: float
+
+    def miss_share(self, slo_s: float) -> float:
+        """Of all queries those not answered within the SLO."""
+        return float(np.count_nonzero(self.latency_s > slo_s + TOLERANCE_S) / len(self.latency_s))
+
+    def quantile_s(self, share: float) -> float:
+        """The lowest latency that at least `share` of all queries do not exceed; infinite: too many are dropped."""
+        rank = max(1, math.ceil(share * len(self.latency_s) - 1e-9))
+        return float(np.partition(self.latency_s, rank - 1)[rank - 1])
+
+
+class PipelineEstimator:
+    """Estimates of one pipeline under one sample; choices are in the order of its stages.
+
+    What a stage does depends on its own choice and on those of the stages before it. So each outcome is remembered by
+    them, and a search that changes one stage simulates that one and those behind it. `early_drop` drops calls that
+    cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is of the times of batches
+    where options have a spread. Answers do not depend on what was
+    asked before; `calls_simulated` says how much work was done for them.
+
+    Raises BadInput for a sample with other stages, an SLO that is not above zero, or early drop without one.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sample: QuerySample,
+        *,
+        slo_s: float | None = None,
+        early_drop: bool = False,
+        memory_bytes: int = MEMORY_BYTES,
+        seed: int = 0,
+    ) -> None:
+        if sample.calls.shape[1] != len(pipeline.stages):
+            raise BadInput(f"must have {len(pipeline.stages)} columns", "calls", sample.calls.shape)
+        if slo_s is not None and not slo_s > 0.0:
+            raise BadInput("must be above zero", "slo_s", slo_s)
+        if early_drop and slo_s is None:
+            raise BadInput("early drop needs an SLO", "slo_s")
+        self.calls_simulated = 0
+        self._pipeline, self._slo_s, self._early_drop, self._seed = pipeline, slo_s, early_drop, seed
+        deadline_s = None if slo_s is None else sample.arrivals_s + slo_s
+        self._queries = PipelineQueries.of(sample.arrivals_s, sample.calls, deadline_s)
+        self._predecessors = pipeline.predecessors
+        self._joins = [stage.join for stage in pipeline.stages]
+        self._upstream: list[tuple[int, ...]] = []  # of each stage: those that it depends on, itself included
+        for stage, before in enumerate(self._predecessors):
+            self._upstream.append(tuple(sorted({stage, *(s for p in before for s in self._upstream[p])})))
+        self._memory: OrderedDict[tuple[int, tuple[StageChoice, ...]], StageOutcome] = OrderedDict()
+        self._most_remembered = max(0, memory_bytes // (2 * self._queries.arrival_s.nbytes))
+
+    def estimate(self, choices: Sequence[StageChoice]) -> Estimate:
+        """Of all queries. Raises BadInput unless there is one choice for each stage."""
+        simulated = self._simulate(choices, None)
+        outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
+        as_given = self._queries.as_given
+        latency_s = as_given(simulated.end_s() - self._queries.arrival_s)
+        dropped_at = np.full(len(latency_s), -1)
+        if any(outcome.dropped for outcome in outcomes):
+            dropped_s = np.stack([as_given(outcome.dropped_s) for outcome in outcomes])
+            gone = np.isinf(latency_s)
+            dropped_at[gone] = dropped_s[:, gone].argmin(axis=0)
+        return Estimate(
+            latency_s,
+            dropped_at,
+            tuple(self._of_stage(*of) for of in zip(self._pipeline.names, choices, outcomes, strict=True)),
+            usd_per_hour(tuple(choices)),
+        )
+
+    def path_s(self, choices: Sequence[StageChoice]) -> Floats:
+        """What each stage adds to each query's latency along its critical path, shape (N, stages), as in the sample.
+
+        Queries that are never answered have NaN. Raises BadInput unless there is one choice for each stage.
+        """
+        simulated = self._simulate(choices, None)
+        outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
+        as_given = self._queries.as_given
+        ready_s, answer_s = (
+            np.stack([as_given(times_s) for times_s in of], axis=1)
+            for of in ([one.ready_s for one in outcomes], [one.answer_s for one in outcomes])
+        )
+        path_s = critical_path_s(self._pipeline, ready_s, answer_s)
+        path_s[np.isinf(as_given(simulated.end_s()))] = np.nan
+        return path_s
+
+    def feasible(self, choices: Sequence[StageChoice], attainment: float) -> bool:
+        """Are at least `attainment` of the queries answered within the SLO?
+
+        Stops as soon as too many have missed it for sure. Raises BadInput without an SLO, for an attainment outside of
+        0 to 1, and unless there is one choice for each stage.
+        """
+        if self._slo_s is None:
+            raise BadInput("a promise needs an SLO", "slo_s")
+        if not 0.0 <= attainment <= 1.0:
+            raise BadInput("must be 0 to 1", "attainment", attainment)
+        most_missed = math.floor((1.0 - attainment) * len(self._queries.arrival_s) + 1e-9)
+        return self._simulate(choices, most_missed).missed <= most_missed
+
+    def miss_share(self, choices: Sequence[StageChoice]) -> float:
+        """Of all queries those not answered within the SLO; `estimate` says more, and takes longer for it.
+
+        Raises BadInput without an SLO, and unless there is one choice for each stage.
+        """
+        if self._slo_s is None:
+            raise BadInput("a promise needs an SLO", "slo_s")
+        return self._simulate(choices, None).missed / len(self._queries.arrival_s)
+
+    def _simulate(self, choices: Sequence[StageChoice], most_missed: int | None) -> PipelineSimulation:
+        if len(choices) != len(self._joins):
+            raise BadInput(f"one for each of {len(self._joins)} stages", "choices", len(choices))
+        keys = [(stage, tuple(choices[s] for s in upstream)) for stage, upstream in enumerate(self._upstream)]
+        known = {stage: self._memory[key] for stage, key in enumerate(keys) if key in self._memory}
+        parts = [(stage, *part) for stage, choice in enumerate(choices) for part in choice.parts]
+        simulated = PipelineSimulation(
+            self._queries,
+            self._predecessors,
+            self._joins,
+            [option.service_s[: choices[stage].batch + 1] for stage, option, _ in parts],
+            sigmas=[option.sigma for _, option, _ in parts],
+            seed=self._seed,
+            drops=self._early_drop,
+            known=known,
+        )
+        for kind, (stage, option, replicas) in enumerate(parts):
+            for _ in range(0 if stage in known else replicas * option.workers):
+                simulated.add(stage, kind, -math.inf)
+        simulated.advance(most_missed=most_missed)
+        complete = simulated.clock_s == math.inf
+        for stage, key in enumerate(keys):
+            if stage not in known:
+                outcome = simulated.outcome(stage)
+                self.calls_simulated += outcome.started + outcome.dropped
+                if complete and self._most_remembered:
+                    # copies: else a row would keep those of all stages in memory
+                    self._memory[key] = replace(
+                        outcome, ready_s=outcome.ready_s.copy(), answer_s=outcome.answer_s.copy()
+                    )
+            elif complete:
+                self._memory.move_to_end(key)
+        while len(self._memory) > self._most_remembered:
+            self._memory.popitem(last=False)
+        return simulated
+
+    def _of_stage(self, name: str, choice: StageChoice, outcome: StageOutcome) -> StageEstimate:
+        started, batches = outcome.started, int(outcome.batches.sum())
+        first_s = float(self._queries.arrival_s[self._queries.order[0]])
+        return StageEstimate(
+            name,
+            started,
+            outcome.dropped,
+            outcome.wait_s / started if started else math.nan,
+            outcome.busy_s / batches if batches else math.nan,
+            outcome.batches[: choice.batch + 1],
+            outcome.busy_s / (choice.workers * (outcome.last_s - first_s)) if batches else 0.0,
+        )
+
+
+def estimate(
+    pipeline: Pipeline,
+    sample: QuerySample,
+    choices: Sequence[StageChoice],
+    *,
+    slo_s: float | None = None,
+    early_drop: bool = False,
+) -> Estimate:
+    """One estimate. Raises BadInput as `PipelineEstimator` does, which is for more than one.
+
+    >>> from mark.domain.pipeline import PipelineStage
+    >>> pipeline = Pipeline((PipelineStage("detect", "yolo"), PipelineStage("plates", "ocr", after=("detect",))))
+    >>> sample = QuerySample(np.array([0.0, 0.01, 0.5]), np.array([[1, 2], [1, 0], [1, 1]]))
+    >>> gpu = StageOption("g6.xlarge", 0.8, np.array([0.0, 0.04, 0.05]))
+    >>> seen = estimate(pipeline, sample, [StageChoice(gpu, 1, 1), StageChoice(gpu, 2, 1)])
+    >>> seen.latency_s.round(3).tolist(), seen.miss_share(0.085), seen.usd_per_hour
+    ([0.09, 0.07, 0.08], 0.3333333333333333, 1.6)
+    """
+    return PipelineEstimator(pipeline, sample, slo_s=slo_s, early_drop=early_drop, memory_bytes=0).estimate(choices)

@@ -1,0 +1,75 @@
+"""A tuner for replicas that take a minute or three to become active: it keeps ready what may come by then.
+
+InferLine's tuner (SoCC '20, section 5) asks for what the load of now needs, which is right where a replica serves 5 s
+later. An instance of a cloud takes 60 to 180 s. So this one
+
+- knows the load by its envelope, as a level of the planned pipeline (`mark.planning.graphs.load_levels`): bursts and
+rate at once;
+- forecasts it at the activation horizon as a random walk: it stays as it is, and may grow without notice by a margin of
+  its mean rate that widens with the root of time. A trend fitted to the last minutes and continued was tried, and
+  bought nothing but replicas after a spike had begun: what comes without notice is borne by what stands already;
+- lets a replica go once nothing has needed it for as long as it would take to have it back, a minute at least: by then
+  keeping it has cost as much as asking for it again would;
+- gives a stage with a function what the mean rate needs, and no margin: bursts, and what comes until a replica is
+  active, are the function's. Where its calls cost less than one replica would, it may be alone: the stage has none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.planning.graphs.envelope import RecentEnvelope
+from mark.planning.graphs.load_levels import LoadLevels
+from mark.planning.graphs.tuner import Replicas
+
+RECENT_S = 30.0  # the envelope is of windows that ended since then
+HELD_S = 60.0
+# Of the mean rate, by the root of a second: what may come without notice, 22 % at 5 s and 95 % at 90 s
+MARGIN = 0.1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HorizonState:
+    """What the tuner remembers from one step to the next."""
+
+    envelope: RecentEnvelope
+    # While they count: when they were wanted (s), for which mean rate, and for which that may come (queries/s)
+    rates: tuple[tuple[float, float, float], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HorizonTuner:
+    """Replicas for the load at the activation horizon: see the module.
+
+    `bridged` says of each stage whether its function bridges, `alone_below` below which mean rate (queries/s) that is
+    alone, without a replica.
+    """
+
+    levels: LoadLevels
+    activation_s: float
+    margin: float = MARGIN
+    bridged: tuple[bool, ...] = ()  # empty: none does
+    alone_below: tuple[float, ...] = ()  # 0: never; empty: none is
+
+    def begin(self) -> HorizonState:
+        return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())
+
+    def step(self, state: HorizonState, arrivals_s: FloatArray, now_s: float) -> tuple[Replicas, HorizonState]:
+        envelope = state.envelope.advanced(arrivals_s, now_s)
+        # The level has the bursts in it; what may come on top is of the rate, or bursts would count twice.
+        mean_rate = (len(arrivals_s) - int(np.searchsorted(arrivals_s, now_s - RECENT_S))) / RECENT_S
+        unforeseen = self.margin * math.sqrt(self.activation_s) * mean_rate
+        rate = self.levels.rate_of(envelope.counts) + unforeseen
+        held_s = max(HELD_S, self.activation_s)
+        rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, mean_rate, rate))
+        replicas = self.levels.replicas_at(max(rate for _, _, rate in rates))
+        if self.bridged:
+            by_mean = self.levels.replicas_at(max(mean for _, mean, _ in rates))
+            replicas = np.where(self.bridged, by_mean, replicas)
+        if self.alone_below:
+            replicas = np.where(np.array(self.alone_below) > max(mean for _, mean, _ in rates), 0, replicas)
+        return tuple(int(n) for n in replicas), HorizonState(envelope, rates)

@@ -1,0 +1,46 @@
+"""What stages have time for where no call waits for a worker, by the ways that the queries of a sample take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mark.domain.pipeline import Pipeline
+from mark.domain.rules.admission import TOLERANCE_S
+from mark.domain.slo import Slo
+from mark.planning.graphs.critical_paths import pattern_path_s
+from mark.planning.graphs.estimate import Choices, QuerySample
+
+
+class SamplePaths:
+    """Which stages the queries of a sample visit together, and within what they are to be answered.
+
+    `late_allowed` is how many of them may be late.
+    """
+
+    def __init__(self, pipeline: Pipeline, sample: QuerySample, slo: Slo) -> None:
+        self._pipeline, self._slo = pipeline, slo
+        self._patterns, self._queries = np.unique(sample.calls, axis=0, return_counts=True)
+        self.late_allowed = math.floor((1.0 - slo.attainment) * len(sample.arrivals_s) + 1e-9)
+
+    def visitors(self, stage: int) -> int:
+        """How many queries visit the stage."""
+        return int(self._queries[self._patterns[:, stage] > 0].sum())
+
+    def fast_enough(self, choices: Choices) -> bool:
+        """Could enough queries be in time if nothing waited?"""
+        path_s = pattern_path_s(self._pipeline, self._patterns, [float(c.option.service_s[1]) for c in choices])
+        return int(self._queries[path_s > self._slo.rt_max_s + TOLERANCE_S].sum()) <= self.late_allowed
+
+    def slack_s(self, stage: int, least_s: Sequence[float]) -> float:
+        """What is left for a stage that is visited where all others take their least time and nothing waits.
+
+        RT_max without the rest of the longest path through the stage, of the queries that are quickest beside it.
+        """
+        longest_s = sum(least_s) + self._slo.rt_max_s  # a time that no other path reaches makes it the longest
+        times_s = [longest_s if at == stage else time_s for at, time_s in enumerate(least_s)]
+        visits = self._patterns[:, stage] > 0
+        rest_s = float(pattern_path_s(self._pipeline, self._patterns[visits], times_s).min()) - longest_s
+        return self._slo.rt_max_s - max(rest_s, 0.0)

@@ -1,0 +1,94 @@
+"""The price list: what one more request and one more miss cost now, as the planner prices them.
+
+What ready capacity x has no room for costs the planner usd x E[overflow(D, x)] a second (`OverflowPrice`,
+mark/planning/demand/served_load.py), D being the load that is believed of the coming minute. So one more request costs
+
+    usd_per_request = usd x E[d overflow(D, x) / dD],
+
+which is 0 while there is room, for instances are paid whether they are busy or not, and `usd` where everything
+overflows: a function's call, or a miss. In between it is the newsvendor's price, `usd` times the chance that this
+request is one too many. And one more miss is worth
+
+    usd_per_miss = usd,
+
+for at that price the plan avoids it: by a function's call where functions answer in time. Where they do not, it is the
+price that keeps the promise at its confidence (mark/planning/demand/promise_price.py), with the call that a late
+request makes besides.
+
+What a millisecond of RT_max costs takes more plans: `mark.studies.decision`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan
+from mark.domain.price_list import PriceList
+from mark.domain.service import ResolvedService
+from mark.planning.demand.promise_price import call_usd, overflow_price
+from mark.planning.demand.served_load import Lateness, believed_demand, lateness_of, overflow_rps, overflow_slope
+from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
+from mark.planning.planner import PlanningContext
+from mark.planning.resolve import buyable
+
+_MORE = 0.05  # of the load, by which it is told what one more request costs
+
+
+def price_list(
+    resolved: ResolvedService,
+    ready: Mapping[str, int],
+    forecast: Forecast | None,
+    usd_per_miss: float | None = None,
+) -> PriceList:
+    """Prices in the first step of `forecast`, where `ready` instances serve, by offer.
+
+    `usd_per_miss` is that of the plan in force, where it has one.
+    Without a forecast only what does not depend on the load is known. Offers that are not the service's hold nothing.
+    """
+    if not resolved.offers:
+        usd = resolved.function.usd_per_request if resolved.function is not None else None
+        return PriceList(usd, usd)  # functions alone serve, and do so in time
+    steady = buyable(resolved)
+    lateness = lateness_of(resolved, steady)
+    if forecast is None:
+        capped = not math.isinf(resolved.service.max_function_usd_per_hour)
+        known = resolved.functions_in_time and not capped
+        return PriceList(None, shed_usd(resolved, 0.0) if known else None)
+    miss_usd = neutral_usd(resolved, steady) if usd_per_miss is None else usd_per_miss
+    price = OverflowPrice(miss_usd) if lateness.shares is not None else overflow_price(resolved, miss_usd)
+    held = zip(resolved.offers, resolved.candidates, strict=True)
+    capacity_rps = sum(ready.get(offer.name, 0) * one.capacity_rps for offer, one in held)
+    return _prices(price, forecast, capacity_rps, lateness, call_usd(resolved))
+
+
+def prices_of(plan: Plan, context: PlanningContext) -> PriceList:
+    """The price list where a plan was made; a first fleet is ready at once."""
+    ready = plan.counts if context.first else context.fleet.ready()
+    return price_list(context.resolved, ready, context.forecast, plan.usd_per_miss)
+
+
+def _prices(
+    price: OverflowPrice, forecast: Forecast, capacity_rps: float, lateness: Lateness, call_usd: float
+) -> PriceList:
+    demand_rps, weights = believed_demand(forecast, 1)
+    demand_rps, capacity = demand_rps[0], np.array(capacity_rps)
+    if lateness.shares is not None:
+        instances = capacity_rps / lateness.unit_rps
+        more_rps = demand_rps * (1.0 + _MORE)
+
+        def of_one_more(share_at: Callable[[FloatArray, float], FloatArray]) -> float:
+            left_rps = demand_rps * share_at(demand_rps, instances)
+            more_left_rps = more_rps * share_at(more_rps, instances)
+            return max(0.0, float(weights @ ((more_left_rps - left_rps) / (more_rps - demand_rps))))
+
+        late, called = of_one_more(lateness.shares.late_at), of_one_more(lateness.shares.calls_at)
+        return PriceList(price.usd * late + call_usd * called, price.usd)
+    left_rps = float(np.dot(weights, overflow_rps(demand_rps, capacity, lateness.patience_s)))
+    # Beyond what functions may take, one more is refused.
+    usd = price.usd if left_rps <= price.capped_rps else price.refused_usd
+    return PriceList(usd * float(np.dot(weights, overflow_slope(demand_rps, capacity, lateness.patience_s))), usd)

@@ -1,0 +1,628 @@
+"""World 1: a cloud in virtual time. It boots, bills, runs out, interrupts, stops and resumes, all from one seed.
+
+Times are seconds from the start of the evaluated part. Which instance serves which request is behind `DataPlane`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol
+
+from mark.cloud.billing.meter import Meter, disks_of
+from mark.cloud.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
+from mark.cloud.ec2.draws import Start
+from mark.cloud.ec2.events import InstanceEvent
+from mark.cloud.ec2.prices import cost
+from mark.cloud.ec2.spot_interruption import SpotZone
+from mark.cloud.ec2.spot_series import SpotSeries
+from mark.control.ports import Clock, Cloud, Launched
+from mark.domain.bill import Bill
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, STOPPING_S, UNBILLED_PENDING_S
+from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
+from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.domain.offer import Market, Offer
+
+# Far from empty a balance need not be settled every 5 s: it is linear in time and use (but for its cap, where this
+# overstates it by at most one such step's earnings). This bounds the age of what fleet() shows.
+_LONGEST_CREDIT_STEP_S = 300.0
+
+
+class DataPlane(Protocol):
+    """The instances as servers of requests. Times never go back."""
+
+    def add(self, number: int, offer_index: int, at_s: float) -> None:
+        """The instance takes requests from `at_s` on; a resumed one comes back under its number."""
+
+    def drain(self, number: int, at_s: float) -> None:
+        """No new request for it; what it has is finished."""
+
+    def remove(self, number: int, at_s: float) -> None:
+        """It is gone or stopped."""
+
+    def idle_at(self, number: int) -> float:
+        """When a draining instance has finished everything; inf while that is unknown."""
+
+    def set_speed(self, number: int, factor: float, at_s: float) -> None:
+        """It serves at `factor` of its full speed."""
+
+    def busy_s(self, number: int) -> float:
+        """Busy worker-seconds since it was first added; work under way may count in full."""
+
+
+class CrashingPlane(Protocol):
+    """A data plane whose instances may crash."""
+
+    def doom(self, number: int, crash_s: float) -> None:
+        """What was just added crashes then, unless it is removed before."""
+
+    def crash(self, number: int, at_s: float) -> None:
+        """It does. From now on it answers nothing."""
+
+
+@dataclass(slots=True)
+class _Record:
+    number: int
+    offer_index: int
+    offer: Offer
+    phase: Phase
+    launched_s: float
+    standby: bool
+    release: str = ""
+    ready_s: float | None = None
+    interruption_at_s: float | None = None
+    idle: bool = False
+    stopped_s: float = -math.inf
+    starts: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are void
+    billed_from_s: float | None = None
+    warm: bool = False  # of the first fleet: began before the run, so no minimum applies
+    account: CreditAccount | None = None
+    credits_at_s: float = 0.0  # when the balance was last updated,
+    busy_s: float = 0.0  # and the busy worker-seconds it has paid for
+    silent_s: float | None = None  # when it crashed
+    view: Instance | None = None  # what fleet() shows; None: has changed
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """What became of the fleet in a run."""
+
+    launched: int
+    terminated: int
+    interrupted: int
+    peak_instances: int
+    instance_hours: dict[str, float]  # by offer name
+    boot_usd: float = 0.0  # paid for instances that were not ready yet
+
+
+class SimulatedCloud:
+    """Implements `mark.control.ports.Cloud` (and `Clock`) in virtual time.
+
+    `offers[i]` is the data plane's offer index i. `spot` are series of either kind, one per zone in order of `zones`
+    (else of the offers' zones); fewer series than zones start again with the first. `capacity`: how many instances of
+    an offer the market has at a time (not named: any number). `max_instances` is the account's limit on instances that
+    are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
+    on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
+    `bills_disks` of all instances; `bills_pool`: else of those in the warm pool.
+    What serves crashes `crashes_per_hour` times, which `crashing` is told: it answers no more, and is paid until it is
+    ended. Of an offer `committed[name]` instances are paid by `committed_usd_per_hour`, run or not.
+    Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
+    """
+
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        plane: DataPlane,
+        *,
+        seed: int,
+        end_s: float,
+        spot: Sequence[SpotSeries] = (),
+        capacity: Mapping[str, int] | None = None,
+        max_instances: int | None = None,
+        spot_first_hour_free: bool = False,
+        bills_disks: bool = False,
+        bills_pool: bool = False,
+        workers: Sequence[int] | None = None,
+        on_demand_usd_per_hour: Mapping[str, float] | None = None,
+        zones: Sequence[str] | None = None,
+        committed: Mapping[str, int] | None = None,
+        committed_usd_per_hour: float = 0.0,
+        crashes_per_hour: float = 0.0,
+        crashing: CrashingPlane | None = None,
+    ) -> None:
+        self._offers = tuple(offers)
+        self._index = {offer.name: i for i, offer in enumerate(self._offers)}
+        self._plane = plane
+        self._crashes_per_hour, self._crashing = crashes_per_hour, crashing
+        self.crashes = 0
+        self._seed = seed
+        self._end_s = end_s
+        self._bills_disks = bills_disks
+        self._capacity = dict(capacity or {})
+        self._max_instances = max_instances
+        self._workers = tuple(workers) if workers is not None else (1,) * len(self._offers)
+        self._now_s = 0.0
+        self._next_number = 1
+        self._alive: dict[int, _Record] = {}  # everything not gone, ascending by number
+        self._active = [0] * len(self._offers)  # by offer: not stopped, not gone
+        self._tokens: dict[str, Launched] = {}
+        self._events: list[tuple[float, int, int, int]] = []  # time, priority, number (or zone), start
+        self._notices: list[Notice] = []
+        self._fleet: Fleet | None = None
+        self._launch_credits = LaunchCredits()
+        self._launched = self._terminated = self._interrupted = self._peak = 0
+        self.notes: tuple[str, ...] = ()
+
+        used = list(dict.fromkeys(o.zone for o in self._offers if o.market is Market.SPOT))
+        zones = (zones or used) if used else ()
+        held = [s for s in spot if s.kind == "availability"]
+        priced = [s for s in spot if s.kind == "price"]
+        for kind, series in (("availability", held), ("price", priced)):
+            if len(series) > len(zones):
+                unused = ", ".join(s.name for s in series[len(zones) :])
+                self.notes += (f"{len(zones)} spot zones: {kind} series not used: {unused}",)
+        self._zone_of = {zone: k for k, zone in enumerate(zones)}
+        self._spot = [SpotZone(held[k % len(held)] if held else None) for k in range(len(zones))]
+        for k, zone in enumerate(self._spot):
+            self._push(zone.next_change_s, InstanceEvent.SHARE, k)
+        self._has_hazard = not held
+        prices = on_demand_usd_per_hour
+        if prices is None:
+            prices = {o.instance: o.usd_per_hour for o in self._offers if o.market is Market.ON_DEMAND}
+        costs = [
+            cost(o, priced[self._zone_of[o.zone] % len(priced)] if priced and o.market is Market.SPOT else None, prices)
+            for o in self._offers
+        ]
+        self._meter = Meter(
+            self._offers,
+            costs,
+            end_s=end_s,
+            first_hour_free=spot_first_hour_free,
+            bills_disks=bills_disks or bills_pool,
+            committed=committed,
+            committed_usd_per_hour=committed_usd_per_hour,
+        )
+
+    # -- the port Cloud ------------------------------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        """The virtual time; the cloud is its own Clock."""
+        return self._now_s
+
+    def fleet(self) -> Fleet:
+        """The same object until something changes."""
+        if self._fleet is None:
+            self._fleet = Fleet(tuple(r.view or self._seen(r) for r in self._alive.values()))
+        return self._fleet
+
+    def launch(
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
+    ) -> Launched:
+        if token in self._tokens:
+            return self._tokens[token]
+        numbers: list[int] = []
+        refusal: CapacityError | LimitError | None = None
+        for name in (offer, *alternatives):
+            index = self._offer_index(name)
+            try:
+                allowed = self._room(index, count - len(numbers))
+            except (CapacityError, LimitError) as error:
+                refusal = refusal or error
+                continue
+            numbers += [self._launch_one(index, standby, release) for _ in range(allowed)]
+            if len(numbers) == count:
+                break
+        if not numbers and refusal is not None:
+            raise refusal
+        why = CapacityError(f"no more of {offer}" if refusal is None else str(refusal))
+        self._tokens[token] = Launched(tuple(numbers), why if len(numbers) < count else None)
+        return self._tokens[token]
+
+    def _launch_one(self, index: int, standby: bool, release: str) -> int:
+        record = self._new(index, standby)
+        record.release = release
+        self._launched += 1
+        self._take_in(record)
+        self._boot(record)
+        self._draw_interruption(record)
+        return record.number
+
+    def drain(self, number: int) -> None:
+        record = self._find(number)
+        if record.phase is Phase.DRAINING:
+            return
+        served = record.phase is Phase.READY
+        self._go(record, Phase.DRAINING)
+        if served:
+            self._plane.drain(number, self._now_s)
+            self._watch_idle(record)
+        else:
+            record.idle = True
+
+    def terminate(self, number: int) -> None:
+        if number not in self._alive and 0 < number < self._next_number:
+            return
+        self._end(self._find(number), taken=False)
+
+    def stop(self, number: int) -> None:
+        record = self._find(number)
+        if record.phase is Phase.STOPPED:
+            return
+        self._stop(record)
+
+    def resume(self, number: int) -> None:
+        record = self._find(number)
+        if record.phase is Phase.STOPPED:
+            if self._now_s - record.stopped_s < STOPPING_S:
+                raise CloudError(f"#{number} {record.offer.name} is still stopping")
+            self._room(record.offer_index, 1)
+        self._go(record, Phase.PENDING)
+        self._pool_disk(record, -1)
+        record.starts += 1
+        record.launched_s, record.warm, record.idle = self._now_s, False, False
+        record.silent_s = None
+        self._take_in(record)
+        self._boot(record)
+
+    def notices(self) -> tuple[Notice, ...]:
+        if not self._notices:
+            return ()
+        # What was terminated since its notice needs no handling any more.
+        found = tuple(n for n in self._notices if n.number in self._alive)
+        self._notices.clear()
+        return found
+
+    # -- the world -----------------------------------------------------------------------------------------------------
+
+    def has_notices(self) -> bool:
+        """Is a notice waiting? Then the controller's fast loop should run now."""
+        return bool(self._notices)
+
+    def start_ready(self, offer: str, count: int, *, standby: bool = False, pooled: bool = False) -> tuple[int, ...]:
+        """The warm first fleet: ready and billed from now, not counted as launched. Standbys and pooled are stopped."""
+        index = self._offer_index(offer)
+        numbers = []
+        for _ in range(count):
+            record = self._new(index, standby)
+            record.warm = True
+            if standby or pooled:
+                record.phase = Phase.STOPPED
+                self._pool_disk(record, 1)
+            else:
+                record.phase = Phase.READY
+                self._take_in(record)
+                self._bill_from(record)
+                self._serve(record)
+                self._draw_interruption(record)
+            numbers.append(record.number)
+        return tuple(numbers)
+
+    def next_event_s(self) -> float:
+        """When something happens next by itself; inf when nothing will."""
+        events = self._events
+        while events and self._is_void(events[0]):
+            heappop(events)
+        return events[0][0] if events else math.inf
+
+    def advance(self, now_s: float) -> None:
+        """Let virtual time pass up to `now_s`, firing every event due, in order of (time, priority, number)."""
+        if now_s < self._now_s:
+            raise ValueError(f"virtual time never goes back: from {self._now_s} to {now_s}")
+        events = self._events
+        while events and events[0][0] <= now_s:
+            event = heappop(events)
+            if not self._is_void(event):
+                self._now_s = event[0]
+                self._fire(event)
+        self._now_s = now_s
+
+    def spent_usd(self, now_s: float) -> dict[str, float]:
+        """Dollars up to `now_s` by market, keyed by the fields of `Bill` (without functions)."""
+        return self._meter.spent_usd(now_s)
+
+    def bill(self, end_s: float) -> Bill:
+        """The bill up to `end_s`; what still runs is cut there."""
+        return self._meter.bill(end_s)
+
+    def fleet_result(self, end_s: float) -> FleetResult:
+        """The run's figures. First fleet + launched = terminated + interrupted + still there."""
+        return FleetResult(
+            self._launched,
+            self._terminated,
+            self._interrupted,
+            self._peak,
+            self._meter.instance_hours(end_s),
+            self._meter.boot_usd(),
+        )
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _push(self, at_s: float, event: InstanceEvent, number: int, start: int = 0) -> None:
+        # What would happen after the run never happens.
+        if at_s <= self._end_s:
+            heappush(self._events, (at_s, int(event), number, start))
+
+    def _is_void(self, event: tuple[float, int, int, int]) -> bool:
+        _, kind, number, start = event
+        if kind == InstanceEvent.SHARE:
+            return False
+        record = self._alive.get(number)
+        if record is None or record.starts != start or record.phase is Phase.STOPPED:
+            return True
+        if kind == InstanceEvent.BOOTED:
+            return record.phase is not Phase.PENDING
+        if kind == InstanceEvent.IDLE:
+            return record.phase is not Phase.DRAINING
+        if kind == InstanceEvent.CRASHED:
+            return record.phase not in (Phase.READY, Phase.DRAINING)
+        return False
+
+    def _fire(self, event: tuple[float, int, int, int]) -> None:
+        _, kind, number, _ = event
+        if kind == InstanceEvent.SHARE:
+            self._change_share(number)
+            return
+        record = self._alive[number]
+        if kind == InstanceEvent.CREDITS:
+            self._update_credits(record)
+        elif kind == InstanceEvent.BOOTED:
+            self._booted(record)
+        elif kind == InstanceEvent.RUNNING:
+            self._bill_from(record)
+        elif kind == InstanceEvent.IDLE:
+            self._watch_idle(record)
+        elif kind == InstanceEvent.NOTICE:
+            self._announce(record)
+        elif kind == InstanceEvent.CRASHED:
+            self._crash(record)
+        else:
+            self._end(record, taken=True)
+
+    # -- phases --------------------------------------------------------------------------------------------------------
+
+    def _new(self, index: int, standby: bool) -> _Record:
+        record = _Record(self._next_number, index, self._offers[index], Phase.PENDING, self._now_s, standby)
+        self._next_number += 1
+        if record.offer.credits is not None:
+            record.account = CreditAccount(record.offer)
+        self._alive[record.number] = record
+        if self._bills_disks:
+            self._meter.disks(disks_of(record.offer), self._now_s)
+        self._touch(record)
+        return record
+
+    def _take_in(self, record: _Record) -> None:
+        self._active[record.offer_index] += 1
+        self._peak = max(self._peak, sum(self._active))
+        self._touch(record)
+
+    def _boot(self, record: _Record) -> None:
+        delay_s = self._start(record).boot_s(record.offer)
+        if record.account is not None:
+            self._launch_credits.grant(record.account, self._now_s)
+        self._push(self._now_s + min(UNBILLED_PENDING_S, delay_s), InstanceEvent.RUNNING, record.number, record.starts)
+        self._push(self._now_s + delay_s, InstanceEvent.BOOTED, record.number, record.starts)
+
+    def _booted(self, record: _Record) -> None:
+        if record.standby and record.starts == 0:
+            self._stop(record)
+            return
+        self._go(record, Phase.READY)
+        self._serve(record)
+
+    def _serve(self, record: _Record) -> None:
+        record.ready_s = self._now_s
+        if record.billed_from_s is not None:
+            self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
+        self._plane.add(record.number, record.offer_index, self._now_s)
+        self._doom(record)
+        self._touch(record)
+        if record.account is not None:
+            if record.warm:
+                self._launch_credits.grant(record.account, self._now_s)
+            # A boot burns about what it earns: the account opens when the instance is ready.
+            record.credits_at_s, record.busy_s = self._now_s, self._plane.busy_s(record.number)
+            self._update_credits(record)
+
+    def _doom(self, record: _Record) -> None:
+        crash_s = self._now_s + self._start(record).until_crash_s(self._crashes_per_hour)
+        if self._crashing is not None and crash_s <= self._end_s:
+            self._crashing.doom(record.number, crash_s)
+            self._push(crash_s, InstanceEvent.CRASHED, record.number, record.starts)
+
+    def _crash(self, record: _Record) -> None:
+        assert self._crashing is not None
+        self._crashing.crash(record.number, self._now_s)
+        self.crashes += 1
+        record.silent_s = self._now_s
+        self._touch(record)
+        if record.phase is Phase.DRAINING:
+            self._watch_idle(record)
+
+    def _bill_from(self, record: _Record) -> None:
+        record.billed_from_s = self._now_s
+        self._meter.open(record.offer_index, self._now_s)
+
+    def _stop(self, record: _Record) -> None:
+        served = record.ready_s is not None
+        self._go(record, Phase.STOPPED)
+        self._leave(record, served=served, taken=False)
+        record.ready_s, record.idle, record.stopped_s = None, False, self._now_s
+        self._pool_disk(record, 1)
+        if record.account is not None:
+            record.account.stop()
+
+    def _end(self, record: _Record, *, taken: bool) -> None:
+        served, stopped = record.ready_s is not None, record.phase is Phase.STOPPED
+        self._go(record, Phase.GONE)
+        if not stopped:
+            self._leave(record, served=served, taken=taken)
+        if self._bills_disks:
+            self._meter.disks(-disks_of(record.offer), self._now_s)
+        elif stopped:
+            self._pool_disk(record, -1)
+        del self._alive[record.number]
+        if record.interruption_at_s is not None:
+            self._interrupted += 1
+        else:
+            self._terminated += 1
+
+    def _leave(self, record: _Record, *, served: bool, taken: bool) -> None:
+        """It runs no more: settle its account and take it out of service."""
+        if served:
+            if record.account is not None:
+                self._settle_credits(record, record.account)
+            self._plane.remove(record.number, self._now_s)
+        self._active[record.offer_index] -= 1
+        if record.billed_from_s is not None:
+            if not served:
+                self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
+            self._meter.close(
+                record.offer_index, record.billed_from_s, self._now_s, minimum=not record.warm, taken=taken
+            )
+            record.billed_from_s = None
+
+    def _watch_idle(self, record: _Record) -> None:
+        idle_s = self._plane.idle_at(record.number)
+        if idle_s <= self._now_s:
+            record.idle = True
+            self._touch(record)
+        else:
+            again_s = idle_s if math.isfinite(idle_s) else self._now_s + CREDIT_STEP_S
+            self._push(again_s, InstanceEvent.IDLE, record.number, record.starts)
+
+    def _go(self, record: _Record, phase: Phase) -> None:
+        if phase not in TRANSITIONS[record.phase]:
+            raise CloudError(f"#{record.number} {record.offer.name} cannot go from {record.phase} to {phase}")
+        record.phase = phase
+        self._touch(record)
+
+    def _pool_disk(self, record: _Record, change: int) -> None:
+        if not self._bills_disks and not record.standby:
+            self._meter.disks(change * disks_of(record.offer), self._now_s)
+
+    def _touch(self, record: _Record) -> None:
+        record.view = self._fleet = None
+
+    def _seen(self, record: _Record) -> Instance:
+        expected_s = record.ready_s
+        if record.phase is Phase.PENDING:
+            # The mean, not the draw: how long this boot takes is not known outside.
+            offer = record.offer
+            boot = offer.boot if record.starts == 0 else offer.resume or offer.boot
+            expected_s = record.launched_s + boot.mean_s
+        record.view = Instance(
+            number=record.number,
+            offer=record.offer.name,
+            phase=record.phase,
+            launched_s=record.launched_s,
+            ready_s=expected_s,
+            interruption_at_s=record.interruption_at_s,
+            standby=record.standby,
+            credits=None if record.account is None else record.account.balance,
+            idle=record.idle,
+            silent_s=record.silent_s if record.phase is Phase.READY else None,
+            resumed=record.starts > 0,
+            stopped_s=record.stopped_s + STOPPING_S if record.phase is Phase.STOPPED else None,
+            release=record.release,
+        )
+        return record.view
+
+    def _find(self, number: int) -> _Record:
+        try:
+            return self._alive[number]
+        except KeyError:
+            raise NotFoundError(f"there is no instance #{number}") from None
+
+    def _offer_index(self, offer: str) -> int:
+        try:
+            return self._index[offer]
+        except KeyError:
+            raise NotFoundError(f"there is no offer {offer}") from None
+
+    def _room(self, index: int, count: int) -> int:
+        """How many of `count` instances can be had; raises LimitError or CapacityError for none."""
+        offer = self._offers[index]
+        if self._max_instances is not None:
+            count = min(count, self._max_instances - sum(self._active))
+            if count <= 0:
+                raise LimitError(f"the account's limit of {self._max_instances} instances is reached")
+        if offer.market is Market.SPOT:
+            zone = self._zone_of[offer.zone]
+            count = self._spot[zone].room(count, len(self._spot_in(zone)))
+            if count <= 0:
+                raise CapacityError(f"no spot capacity in {offer.zone or 'the zone'}")
+        if offer.name in self._capacity:
+            count = min(count, self._capacity[offer.name] - self._active[index])
+            if count <= 0:
+                raise CapacityError(f"out of {offer.name}")
+        return count
+
+    def _start(self, record: _Record) -> Start:
+        return Start(self._seed, record.number, record.starts)
+
+    # -- interruptions -------------------------------------------------------------------------------------------------
+
+    def _draw_interruption(self, record: _Record) -> None:
+        if self._has_hazard:
+            after_s = self._start(record).until_interruption_s(record.offer)
+            self._push(self._now_s + after_s, InstanceEvent.NOTICE, record.number, record.starts)
+
+    def _change_share(self, zone: int) -> None:
+        spot = self._spot[zone]
+        for record in spot.change(self._spot_in(zone)):
+            self._announce(record)
+        self._push(spot.next_change_s, InstanceEvent.SHARE, zone)
+
+    def _spot_in(self, zone: int) -> list[_Record]:
+        return [
+            r
+            for r in self._alive.values()
+            if r.offer.market is Market.SPOT and self._zone_of[r.offer.zone] == zone and r.interruption_at_s is None
+        ]
+
+    def _announce(self, record: _Record) -> None:
+        if record.interruption_at_s is not None:
+            return
+        record.interruption_at_s = self._now_s + INTERRUPTION_NOTICE_S
+        self._touch(record)
+        self._notices.append(Notice(record.number, record.offer.name, self._now_s, record.interruption_at_s))
+        self._push(record.interruption_at_s, InstanceEvent.GONE, record.number, record.starts)
+
+    # -- CPU credits ---------------------------------------------------------------------------------------------------
+
+    def _settle_credits(self, record: _Record, account: CreditAccount) -> None:
+        """Bring the balance up to now."""
+        passed_s = self._now_s - record.credits_at_s
+        workers = self._workers[record.offer_index]
+        # Work under way counts in full, so more may have been reported than time has passed; the rest is paid later.
+        busy_s = min(self._plane.busy_s(record.number) - record.busy_s, passed_s * workers)
+        record.busy_s += busy_s
+        record.credits_at_s = self._now_s
+        self._meter.surplus(record.offer_index, account.settle(passed_s, busy_s / workers))
+        self._touch(record)
+
+    def _update_credits(self, record: _Record) -> None:
+        account = record.account
+        assert account is not None
+        before = account.speed
+        self._settle_credits(record, account)
+        if account.speed != before:
+            self._plane.set_speed(record.number, account.speed, self._now_s)
+        wait_s = min(_LONGEST_CREDIT_STEP_S, account.steady_s())
+        steps = math.floor((self._now_s + wait_s) / CREDIT_STEP_S)
+        steps = max(steps, math.floor(self._now_s / CREDIT_STEP_S) + 1)
+        self._push(steps * CREDIT_STEP_S, InstanceEvent.CREDITS, record.number, record.starts)
+
+
+_fits: type[Cloud] = SimulatedCloud
+_is_clock: type[Clock] = SimulatedCloud

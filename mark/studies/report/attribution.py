@@ -1,0 +1,65 @@
+"""The dollars between a bill and its bound, part by part: a table for the terminal and rows for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mark.studies.report.layout import columns, text
+from mark.studies.report.words import number, percent, usd
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mark.studies.attribution import Attribution
+
+TITLE = "Where the dollars above the bound go"
+# Each part with its name and what it is; docs/attribution.md says the same at more length.
+MEANINGS = {
+    "forecast_error": ("forecast error", "what the same policy saves with perfect forecasts"),
+    "boot_delay": ("boot delay", "what it then saves when every boot takes its mean, and it knows"),
+    "launch_overhead": ("launch overhead", "what it then pays for booting, beyond the launches of the bound"),
+    "queueing": ("queueing", "clairvoyant plans, minute by minute, of whole instances: with queues less without"),
+    "integrality": ("integrality", "clairvoyant plans, minute by minute: whole instances less fractions"),
+    "extras": ("extras", "disks and what the controller needs, which the bound leaves out"),
+    "beyond_promise": (
+        "beyond promise",
+        "requests in time beyond the promise, which the bound leaves out",
+    ),
+    "other": ("other", "the rest: order of decisions, fleets held for whole minutes, interruptions"),
+}
+
+
+def attribution_rows(found: Mapping[str, Attribution]) -> list[list[str]]:
+    """Bound, parts and bill, one row each: its name, the dollars of every policy, what it is."""
+    small = min((one.bill_usd for one in found.values()), default=1.0) < 1.0
+
+    def amount(dollars: float) -> str:
+        if not small:
+            return number(dollars + 0.0 if abs(dollars) >= 0.005 else 0.0)
+        return usd(dollars if abs(dollars) >= 5e-6 else 0.0).replace("$", "")
+
+    used = [part for part in MEANINGS if part != "extras" or any(one.parts[part] for one in found.values())]
+    rows = [["bound", *(amount(one.bound_usd) for one in found.values()), "the least that any policy can pay"]]
+    for part in used:
+        name, meaning = MEANINGS[part]
+        rows.append([name, *(amount(one.parts[part]) for one in found.values()), meaning])
+    rows.append(["bill", *(amount(one.bill_usd) for one in found.values()), "the sum of all above"])
+    return rows
+
+
+def attribution_table(found: Mapping[str, Attribution]) -> list[RenderableType]:
+    """Nothing where there is nothing to show; the share of the gap where there is one policy only."""
+    if not found:
+        return []
+    only = next(iter(found.values())) if len(found) == 1 else None
+    gap = only.bill_usd - only.bound_usd if only else 0.0
+    shares = {MEANINGS[part][0]: usd / gap for part, usd in only.parts.items()} if only and gap > 0.0 else {}
+    table = columns("", *(name.replace(":", ":\n") for name in found), *(["of the gap"] if shares else []))
+    rows = attribution_rows(found)
+    for name, *amounts, _ in rows:
+        table.add_row(
+            text(name), *amounts, *([percent(shares.get(name), 0) if name in shares else ""] if shares else [])
+        )
+    caption = "; ".join(f"{name}: {meaning}" for name, *_, meaning in rows if name not in ("bound", "bill"))
+    return [text(f"{TITLE} ($)", "bold"), table, text(f"{caption}. See docs/attribution.md.\n", "dim")]

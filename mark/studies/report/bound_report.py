@@ -1,0 +1,65 @@
+"""The clairvoyant lower bound, shown: for no late request, and for as many as the SLO allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.words import count, percent, usd
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mark.planning.bounds.lower_bound import Bound
+    from mark.planning.bounds.pipeline_bound import PipelineBound
+
+
+def bound_table(at_zero: Bound, within_slo: Bound, requests: int, read: str = "") -> RenderableType:
+    table = columns("late requests allowed", "at least", "instances", "functions", "$ per million", "by functions")
+    for bound in (at_zero, within_slo):
+        known = bound.usd is not None
+        table.add_row(
+            count(bound.late_allowed),
+            usd(bound.usd),
+            usd(bound.instance_usd if known else None),
+            usd(bound.function_usd if known else None),
+            usd(bound.usd / requests * 1e6 if bound.usd is not None and requests else None),
+            percent(bound.function_share if known else None),
+        )
+    words = (
+        "There is no way to answer all of it in time."
+        if at_zero.usd is None
+        else "No policy that answers every request pays less, however well it forecasts."
+    )
+    return page(
+        *what_was_read(read),
+        text(f"The least possible bill for {count(requests)} requests, with perfect foresight", "bold"),
+        table,
+        *sentences([words]),
+        *small_print(dict.fromkeys(bound.note for bound in (at_zero, within_slo) if bound.note)),
+    )
+
+
+def bound_json(
+    service: str, trace: str, requests: int, at_zero: Bound, within_slo: Bound, read: str = ""
+) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "service": service,
+        "trace": {"name": trace, "requests": requests, "read": read},
+        "bound_usd": at_zero.usd,
+        "bounds": [proven_json(bound) for bound in (at_zero, within_slo)],
+    }
+
+
+def proven_json(bound: Bound | PipelineBound) -> dict[str, Any]:
+    """A bound as JSON, of a service or of a pipeline without its stages."""
+    return {
+        "late_allowed": bound.late_allowed,
+        "usd": bound.usd,
+        "instance_usd": bound.instance_usd,
+        "function_usd": bound.function_usd,
+        "function_share": bound.function_share,
+        "bin_s": bound.bin_s,
+        "note": bound.note,
+    }

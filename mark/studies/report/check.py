@@ -1,0 +1,139 @@
+"""What a file is, and whether it can be used: `mark check`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.service_file import SERVICE_NAMES
+from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
+from mark.domain.cells import is_file
+from mark.domain.errors import Infeasible
+from mark.domain.faults import Faults
+from mark.domain.service import ResolvedService
+from mark.planning.demand.served_load import cheapest_lasting, lateness_of
+from mark.planning.demand.tails import ROOM, fewest_requests
+from mark.planning.resolve import buyable, resolve, tail_advice
+from mark.profiling.policy import late_alone
+from mark.profiling.table import load_profiles, measured_profiles
+from mark.simulation.inputs import open_service
+from mark.simulation.request import RunRequest
+from mark.studies.report.promise_help_report import tail_words, window
+from mark.studies.report.words import count, duration, number, percent, rate, usd
+from mark.traffic.traces.reader import open_trace
+
+_FLEETS = (1, 2, 4, 8)  # instances of which it is said what they carry
+_FEW = 100.0  # requests a window: nearly every service has more
+
+
+def check_file(name: str) -> str:
+    """One line on what is in a service, pipeline, catalogue, profile or trace. Raises BadInput, Infeasible.
+
+    Services are told by name or `.toml`, catalogues and profiles by their header; everything else is read as a trace.
+    """
+    if name not in SERVICE_NAMES and name.endswith(".toml") and names_pipeline(name):
+        return _pipeline(load_pipeline(name))
+    if name in SERVICE_NAMES or name.endswith(".toml"):
+        return _service(name)
+    header = _header(name)
+    if name in CATALOG_NAMES or {"instance", "market"} <= header:
+        catalog = load_catalog(name)
+        retired = sum(offer.retired for offer in catalog.offers)
+        return f"ok, a catalogue of {len(catalog.offers)} offers ({retired} retired)"
+    if {"model", "instance"} <= header:
+        profiles = load_profiles(name)
+        return "ok, a profile of " + ", ".join(f"{model} on {', '.join(types)}" for model, types in profiles.items())
+    trace = open_trace(name)
+    return "; ".join([f"ok, a trace of {trace.summary}", *trace.notes])
+
+
+def _service(name: str) -> str:
+    resolved = open_service(RunRequest(trace="", service=name))
+    function = resolved.function.offer.name if resolved.function is not None else "no function"
+    offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
+    parts = [f"ok, a service that can buy {offers} and {function}"]
+    parts += _carried(resolved)
+    if committed := resolved.service.committed:
+        counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
+        parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")
+    if resolved.tail_note:
+        parts.append(resolved.tail_note)
+    if faults := _faults(resolved.service.faults):
+        parts.append(f"simulator and testbed play {faults}")
+    reasons: dict[str, list[str]] = {}
+    for kind, reason in resolved.skipped:
+        reasons.setdefault(reason, []).append(kind)
+    return "; ".join([*parts, *(f"left out {', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())])
+
+
+def _carried(resolved: ResolvedService) -> list[str]:
+    """What fleets of the cheapest type carry, and what service times alone allow; none where these are certain."""
+    offers = buyable(resolved)
+    shares = lateness_of(resolved, offers).shares
+    if shares is None:
+        return []
+    slo = resolved.slo
+    allowed = 1.0 - slo.attainment
+    fleets = ", ".join(f"{n} keep it up to {rate(shares.carries_rps(n, allowed))}" for n in _FLEETS)
+    name = resolved.offers[cheapest_lasting(resolved, offers)].instance
+    parts = [f"of {name} {fleets} requests/s"]
+    late = {o.instance: late_alone(c, slo.rt_max_s) for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
+    kept = ", ".join(f"{percent(1.0 - share, 2)} on {instance}" for instance, share in sorted(late.items()))
+    parts.append(f"where no request waits at most {kept} are in time")
+    few = fewest_requests(slo, late[name])
+    if _FEW <= few < math.inf:
+        parts.append(
+            f"a {window(slo)} on {name} needs {count(math.ceil(few))} requests to keep it with "
+            f"{percent(slo.confidence, 0)}: of fewer too many are late by chance"
+        )
+    if min(late.values()) > ROOM * allowed:
+        used = f"service times alone use up {percent(min(late.values()) / allowed, 0)} of the requests that may be late"
+        helps = tail_advice(resolved.service, resolved.catalog, resolved.profiles)
+        parts.append(used + tail_words(helps))
+    return parts
+
+
+def _faults(faults: Faults) -> str:
+    """What instances do now and then, "" where it is nothing."""
+    parts = []
+    if faults.slows:
+        added = f" and {number(faults.slow_add_s * 1e3, 0)} ms" if faults.slow_add_s else ""
+        parts.append(f"slow periods ({percent(faults.slow_share)} of the time, x{faults.slow_factor:g}{added})")
+    if faults.hangs:
+        parts.append(f"hangs ({faults.hangs_per_hour:g}/h, {duration(faults.hang_s)})")
+    if faults.crashes:
+        parts.append(f"crashes ({faults.crashes_per_hour:g}/h)")
+    return ", ".join(parts)
+
+
+def _pipeline(config: PipelineConfig) -> str:
+    """Each stage is looked up by itself, and none may need more than the whole of the promise."""
+    catalog, profiles = load_catalog(config.fleet.catalog), measured_profiles(config.profile_file, config.source)
+    graph = f"of {config.driver}" if config.driver else "as said"
+    stages = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages"
+    parts = [f"ok, a pipeline of {stages} ({', '.join(config.names)}), its graph {graph}"]
+    unknown = []
+    for stage in config.stages:
+        if stage.model not in profiles:
+            unknown.append(stage.name)
+            continue
+        try:
+            resolved = resolve(config.service(stage), catalog, profiles)
+        except Infeasible as error:
+            raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}", error.helps) from None
+        offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
+        parts.append(f"{stage.name} can run on {offers}")
+    if unknown:
+        parts.append(f"no profile yet of {', '.join(unknown)}")
+    return "; ".join(parts)
+
+
+def _header(name: str) -> frozenset[str]:
+    """The columns that the first line names; none for what is no readable text (its reader will say what is wrong)."""
+    path = Path(name)
+    if not is_file(path):
+        return frozenset()
+    with path.open("rb") as file:
+        line = file.readline(4096).decode("utf-8-sig", errors="replace")
+    return frozenset(column.strip() for column in line.split(","))

@@ -1,0 +1,302 @@
+"""One decision in dollars: what is believed, what was chosen, and what the alternatives would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from mark.domain.plan import Plan
+from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
+from mark.domain.promise_outlook import PromiseOutlook
+from mark.planning.demand.promise_price import confidence_notes
+from mark.planning.marginal_prices import prices_of
+from mark.planning.planner import PlanningContext
+from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
+from mark.profiling.policy import paper_window_s
+from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.promise_help_report import outlook_parts
+from mark.studies.report.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_UNKNOWN = PriceList()
+_ROUNDING = 0.01
+_NO_SHARE = 5e-4  # of requests without room: what would be printed as 0.0 %
+MOST_CHOICES = 10  # shown; the JSON has all
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Our batch policy on an offer, and the window that the paper's formula gives for batches of that size."""
+
+    n_batch: int
+    w_batch_ms: float
+    paper_w_batch_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`at_s` counts from the trace's first row; `weighed` is None for a policy without a forecast.
+
+    `other_slos` are what other RT_max would cost, ascending; empty where that was not asked for.
+    """
+
+    plan: Plan
+    at_s: float
+    service: str
+    weighed: Weighed | None
+    running: dict[str, int]  # offer -> instances that serve or will
+    prices: dict[str, float]  # offer -> $/h
+    batches: dict[str, Batches]  # offer -> of what is planned and batches
+    committed_usd_per_hour: float = 0.0
+    price_list: PriceList = _UNKNOWN
+    other_slos: Sequence[SloPrice] = ()
+    read: str = ""  # what was read of the trace, in words
+    promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
+
+    def as_json(self) -> dict[str, Any]:
+        weighed = self.weighed
+        believed = weighed and {
+            "predictor": weighed.belief.predictor,
+            "lead_s": weighed.belief.horizon_s - 60.0,
+            "horizon_s": weighed.belief.horizon_s,
+            "mean_rps": dict(zip(map(str, LEVELS), weighed.belief.mean_rps, strict=True)),
+            "peak_rps": dict(zip(map(str, LEVELS), weighed.belief.peak_rps, strict=True)),
+        }
+        return {
+            "schema": 1,
+            "service": self.service,
+            "at_s": self.at_s,
+            "trace": {"read": self.read},
+            "forecast": believed,
+            "targets": [asdict(target) for target in self.plan.targets],
+            "standbys": [asdict(target) for target in self.plan.standbys],
+            "running": self.running,
+            "warm": self.plan.warm,
+            "over_s": weighed and weighed.over_s,
+            "overflow": weighed and weighed.overflow,
+            "chosen": weighed and weighed.chosen.as_json(),
+            "alternatives": [one.as_json() for one in weighed.alternatives] if weighed else [],
+            "saved_usd_per_hour": weighed and weighed.saved_usd_per_hour,
+            "saved_against_kept_usd_per_hour": weighed and weighed.saved_against_kept_usd_per_hour,
+            "committed_usd_per_hour": self.committed_usd_per_hour,
+            "prices": {
+                **asdict(self.price_list),
+                "usd_per_hour_per_ms": usd_per_hour_per_ms(self.other_slos),
+                "other_slos": [other.as_json(weighed.chosen.usd_per_hour) for other in self.other_slos if weighed],
+            },
+            "promise": self.promise and self.promise.as_json(),
+            "solver": self.plan.solver,
+            "batches": {name: asdict(batches) for name, batches in self.batches.items()},
+            "notes": list(self.plan.notes),
+        }
+
+
+def explain(
+    plan: Plan,
+    context: PlanningContext,
+    at_s: float,
+    other_slos: Sequence[SloPrice] = (),
+    read: str = "",
+    promise: PromiseOutlook | None = None,
+) -> Explanation:
+    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, `read` what it is."""
+    resolved = context.resolved
+    offers = dict(zip((offer.name for offer in resolved.offers), resolved.candidates, strict=True))
+    return Explanation(
+        plan,
+        at_s,
+        resolved.service.name,
+        weigh(plan, context),
+        dict(context.fleet.live()),
+        {offer.name: offer.usd_per_hour for offer in resolved.offers},
+        {
+            name: Batches(
+                c.policy.n_batch,
+                c.policy.w_batch_s * 1e3,
+                paper_window_s(c.profile, resolved.slo, c.policy.n_batch) * 1e3,
+            )
+            for name, c in offers.items()
+            if plan.counts.get(name, 0) > 0 and c.policy.n_batch > 1
+        },
+        resolved.committed_usd_per_hour,
+        prices_of(plan, context),
+        other_slos,
+        read,
+        promise,
+    )
+
+
+def plan_table(explained: Explanation) -> RenderableType:
+    """The explanation for the terminal."""
+    plan, weighed = explained.plan, explained.weighed
+    wanted = columns("offer", "want", "have", "$/h", "reason")
+    for target in plan.targets:
+        have = explained.running.get(target.offer, 0)
+        price = explained.prices.get(target.offer)
+        wanted.add_row(
+            text(target.offer),
+            str(target.count),
+            str(have),
+            usd(target.count * price if price is not None else None),
+            text(target.reason),
+        )
+    for offer in sorted(set(explained.running) - {target.offer for target in plan.targets}):
+        wanted.add_row(text(offer), "0", str(explained.running[offer]), usd(0.0), "not in the plan: drained")
+    for target in plan.standbys:
+        wanted.add_row(text(target.offer), str(target.count), "", "", text(f"standby, stopped: {target.reason}"))
+    others: list[RenderableType] = []
+    if weighed is not None:
+        head = f"What else would do: expected $/h over the next {duration(weighed.over_s)}"
+        others = [text(head, "bold"), _choices(weighed)]
+    believed = ["This policy makes no forecast."] if weighed is None else [believed_words(weighed.belief)]
+    return page(
+        *what_was_read(explained.read),
+        text(f"{explained.service}: the plan at {number(explained.at_s, 0)} s", "bold"),
+        *sentences(believed),
+        wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
+        *sentences(_closing(explained) + _batching(explained)),
+        *([] if explained.promise is None else outlook_parts(explained.promise)),
+        *others,
+        *_prices(explained),
+        *small_print([*_while_held(explained), *_plan_notes(explained)]),
+    )
+
+
+def _plan_notes(explained: Explanation) -> list[str]:
+    """The plan's notes, without the one that the outlook says better, and what solved it."""
+    plan, promise = explained.plan, explained.promise
+    said: tuple[str, ...] = ()
+    if promise is not None and plan.confidence is not None:
+        said = confidence_notes(plan.confidence, promise.slo)
+    notes = [note for note in plan.notes if note not in said]
+    return [*notes, *([f"solved by {plan.solver}"] if plan.solver else [])]
+
+
+def believed_words(belief: LoadBelief) -> str:
+    """What was believed, as a sentence."""
+    low, median, high = (rate(belief.mean_rps[LEVELS.index(level)]) for level in (0.05, 0.5, 0.95))
+    peak, high_peak = (rate(belief.peak_rps[LEVELS.index(level)]) for level in (0.5, 0.95))
+    lead_s = belief.horizon_s - 60.0
+    when = f"the minute from +{duration(lead_s)}, when a launch made now can serve" if lead_s else "the coming minute"
+    return (
+        f"Believed for {when} ({belief.predictor}): {median} requests/s, nine times out of ten between {low} and "
+        f"{high}; the busiest 5 s {peak}, with 5 % chance above {high_peak}."
+    )
+
+
+def _choices(weighed: Weighed) -> RenderableType:
+    late = weighed.overflow != "function calls"
+    heads = ("holds\n/s", "instances", "launches", "misses,\nas priced" if late else "overflow", "total\n$/h")
+    table = columns("fleet", *heads, "against\nchosen")
+    for one in (weighed.chosen, *weighed.alternatives[:MOST_CHOICES]):
+        table.add_row(
+            text(f"{one.label}: {one.fleet}" if one is weighed.chosen else one.label),
+            rate(one.capacity_rps),
+            usd(one.instances_usd_per_hour),
+            usd(one.launches_usd_per_hour),
+            usd(one.overflow_usd_per_hour),
+            usd(one.usd_per_hour),
+            "" if one is weighed.chosen else f"{one.usd_per_hour - weighed.chosen.usd_per_hour:+.2f}",
+        )
+    return table
+
+
+def _closing(explained: Explanation) -> list[str]:
+    weighed = explained.weighed
+    if weighed is None:
+        return []
+    chosen = weighed.chosen
+    lines = [
+        f"Chosen: {usd(chosen.instances_usd_per_hour)}/h for instances, {usd(chosen.launches_usd_per_hour)}/h for "
+        f"launches and {usd(chosen.overflow_usd_per_hour)}/h expected for overflow, {usd(chosen.usd_per_hour)}/h in "
+        f"all ({usd(chosen.usd_per_hour * HOURS_PER_MONTH)} for a month like this)."
+    ]
+    if weighed.overflow != "function calls":
+        lines = [
+            f"Chosen: {usd(chosen.instances_usd_per_hour + chosen.launches_usd_per_hour)}/h for instances; functions "
+            f"cannot meet this SLO, {rate(chosen.overflow_rps)} requests/s would come late on average."
+        ]
+    if weighed.saved_usd_per_hour is not None:
+        lines.append(saved_words(weighed))
+    if explained.committed_usd_per_hour > 0.0:
+        lines.append(f"Beside it {usd(explained.committed_usd_per_hour)}/h are committed, whatever runs.")
+    return lines
+
+
+def _prices(explained: Explanation) -> list[RenderableType]:
+    """What one more request, one more miss and one millisecond less cost, as far as it is known."""
+    found, lines = explained.price_list, []
+    if found.usd_per_request is not None and found.usd_per_miss:
+        share = found.usd_per_request / found.usd_per_miss
+        per_million = f"{usd(1e6 * found.usd_per_request)} a million: {percent(share)} of them would find no room"
+        free = "nothing now: ready capacity has room for it"
+        lines.append(f"A request: {free if share < _NO_SHARE else per_million}.")
+    if found.usd_per_miss is not None:
+        late = explained.weighed is not None and explained.weighed.overflow != "function calls"
+        what = "by the SLO's budget of misses" if late else "a function's call avoids it"
+        lines.append(f"A miss: {usd(1e6 * found.usd_per_miss)} a million, {what}.")
+    if explained.other_slos and explained.weighed is not None:
+        own_usd = explained.weighed.chosen.usd_per_hour
+        per_ms = usd_per_hour_per_ms(explained.other_slos)
+        others = ", ".join(_other_slo(other, own_usd) for other in explained.other_slos)
+        lines.append(f"A millisecond of RT_max: {'' if per_ms is None else f'{usd(per_ms)}/h; '}{others}.")
+    return [text("What one more would cost", "bold"), *map(text, lines)] if lines else []
+
+
+def _other_slo(other: SloPrice, own_usd_per_hour: float) -> str:
+    within = f"within {other.rt_max_s * 1e3:g} ms"
+    if other.usd_per_hour is None:
+        return f"{within} not possible"
+    more = other.usd_per_hour - own_usd_per_hour
+    if abs(more) < 1e-6:
+        return f"{within} the same"
+    return f"{within} {usd(abs(more))}/h {'more' if more > 0.0 else 'less'}"
+
+
+def _while_held(explained: Explanation) -> list[str]:
+    """Why an hour of what is chosen costs another sum than its prices: it is held for a part of the time only."""
+    weighed = explained.weighed
+    if weighed is None:
+        return []
+    priced = sum(target.count * explained.prices.get(target.offer, 0.0) for target in explained.plan.targets)
+    if abs(weighed.chosen.instances_usd_per_hour - priced) <= _ROUNDING * priced:
+        shorter = [
+            f"{one.label}, {usd(listed)}"
+            for one in weighed.alternatives[:MOST_CHOICES]
+            if one.label.startswith("one ")
+            and one.label.endswith(" more")
+            and one.instances_usd_per_hour
+            < (1.0 - _ROUNDING) * (listed := sum(n * explained.prices.get(name, 0.0) for name, n in one.counts.items()))
+        ]
+        if not shorter or explained.committed_usd_per_hour > 0.0:
+            return []
+        return [
+            f"an instance that this traffic does not need is let go within the {duration(weighed.over_s)}, so that an "
+            f"alternative may cost less than the price of all that it names ({shorter[0]}/h if it were kept)"
+        ]
+    return [
+        f"$/h of fleets are expected spending over the next {duration(weighed.over_s)}, in which instances come and go "
+        f"as the forecast does; what is wanted now costs {usd(priced)}/h while it runs"
+    ]
+
+
+def saved_words(weighed: Weighed) -> str:
+    """The expected saving against the best alternative and against leaving the fleet as it is."""
+    saved, kept = weighed.saved_usd_per_hour, weighed.saved_against_kept_usd_per_hour
+    if saved is None:
+        return "There was no alternative."
+    words = f"{usd(abs(saved))}/h {'less' if saved >= 0.0 else 'more'} than the best alternative"
+    if kept is not None:
+        words += f", {usd(abs(kept))}/h {'less' if kept >= 0.0 else 'more'} than leaving the fleet as it is"
+    return f"Expected to cost {words}."
+
+
+def _batching(explained: Explanation) -> list[str]:
+    return [
+        f"{name} takes up to {b.n_batch} requests at once and waits {b.w_batch_ms:.0f} ms for them (the paper's "
+        f"window: {b.paper_w_batch_ms:.0f} ms)."
+        for name, b in explained.batches.items()
+    ]

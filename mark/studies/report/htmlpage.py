@@ -1,0 +1,131 @@
+"""The few pieces that HTML pages with figures are made of: one file that needs nothing else, no network and no server.
+
+Texts are escaped here; what comes back is HTML.
+"""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+# plotly takes 0.3 s to import, and only pages with figures need it: these three functions do it.
+
+
+@lru_cache(maxsize=1)
+def packed_plotly() -> str:
+    """plotly's JavaScript (4.8 MB, of which no package has a part) in 1.9 MB; `page_script` unpacks it."""
+    from plotly.offline import get_plotlyjs
+
+    return packed("plotly", get_plotlyjs())
+
+
+def packed(name: str, text: str) -> str:
+    """A script element that holds `text` as gzip in base64, for the page's script to unpack by its name."""
+    return f"<script type=text/plain id={name}>{b64encode(gzip.compress(text.encode(), mtime=0)).decode()}</script>"
+
+
+def asset(name: str) -> str:
+    return files("mark.studies.report").joinpath(name).read_text("utf-8")
+
+
+def page_script(own: str = "") -> str:
+    """The last element of a page with figures: draws them, then runs `own`, the text of a function or nothing."""
+    from mark.studies.report.plots import ON_DARK
+
+    return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"
+
+
+def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:
+    """An empty figure, or a grid of them; options are those of plotly's `make_subplots`."""
+    from plotly.subplots import make_subplots
+
+    return make_subplots(rows, columns, **options)
+
+
+def read_first(read: str) -> str:
+    """The line of what was read, for the beginning of a page's facts; nothing where the trace was generated."""
+    return f"{html.escape(read)}<br>" if read else ""
+
+
+def html_page(
+    *, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str], read: str = ""
+) -> str:
+    """The whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out.
+
+    `read` says what was read of the trace that the page rests on.
+    """
+    first, *more = sentences
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(title)}</title>",
+            f"<style>{asset('page.css')}</style>",
+            f"</head><body><main><header><p class=kicker>{html.escape(kicker)}</p>",
+            f"<h1>{html.escape(first)}</h1>",
+            *(f"<p>{html.escape(sentence)}</p>" for sentence in more),
+            f"<p class=facts>{read_first(read)}{html.escape(facts)}</p></header>",
+            *filter(None, sections),
+            "<footer>Made by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
+            "</main>",
+            packed_plotly(),
+            page_script(),
+            "</body></html>\n",
+        ]
+    )
+
+
+def section(title: str, body: str, lead: str = "") -> str:
+    """`body` is HTML."""
+    above = f"<p class=lead>{html.escape(lead)}</p>" if lead else ""
+    return f"<section><h2>{html.escape(title)}</h2>{above}{body}</section>"
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first cell of a row is its head."""
+    head = "".join(f"<th scope=col>{html.escape(text)}</th>" for text in heads)
+    body = "".join(
+        f"<tr><th scope=row>{html.escape(first)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+        for first, *cells in rows
+    )
+    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def bullets(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
+def drawn(figure: Figure) -> str:
+    """A figure for the page's script. Names in it must be escaped already; nothing in it can end its element."""
+    from plotly.io import to_json
+
+    data = str(to_json(figure, validate=False)).replace("<", "\\u003c").replace("&", "\\u0026")
+    height = figure.layout.height or 340
+    return f'<div class=figure style="height:{height}px"><script type="application/json">{data}</script></div>'
+
+
+def styled(figure: Figure, height: int) -> Figure:
+    """The figure, `height` pixels high; colours and fonts are the page's."""
+    return figure.update_layout(
+        template="none",
+        height=height,
+        margin={"l": 56, "r": 24, "t": 36, "b": 44},
+        legend={"orientation": "h", "y": 1.0 + 26.0 / height, "yanchor": "bottom", "x": 0},
+    )
+
+
+def faint(colour: str, opacity: float) -> str:
+    """A colour `#rrggbb` that lets through what lies below it."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"

@@ -1,0 +1,102 @@
+"""A planned pipeline as a page: its graph, and where the milliseconds and the dollars go."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from mark.studies.report.graph_svg import StageBox, graph_svg
+from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
+from mark.studies.report.pipeline_plan import (
+    alternative_rows,
+    closing,
+    headline,
+    milliseconds_rows,
+    pack_rows,
+    promise,
+    shares_instances,
+    stage_rows,
+)
+from mark.studies.report.plots import COLOURS
+from mark.studies.report.words import count, milliseconds, percent, usd
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from mark.planning.graphs.explained_plan import PipelinePlan
+    from mark.studies.pipeline_plan import PlannedPipeline
+
+
+def pipeline_plan_page(planned: PlannedPipeline) -> str:
+    """The whole page; it needs nothing else."""
+    plan = planned.plan
+    first, *more = headline(planned)
+    _, *kept = promise(planned)
+    (stage_heads, *stages), (pack_heads, *packs) = stage_rows(plan), pack_rows(plan)
+    (ms_heads, *ms), (other_heads, *others) = milliseconds_rows(plan), alternative_rows(plan)
+    return html_page(
+        title=f"mark: {planned.config.name}",
+        kicker=f"mark · {planned.config.name}",
+        sentences=[first, *kept],
+        facts=" ".join(more),
+        read=planned.read,
+        sections=[
+            section("The graph", f"<div class=wide>{graph_svg(plan.pipeline, _boxes(plan))}</div>", _GRAPH_LEAD),
+            section("Where the milliseconds and the dollars go", drawn(_spent_figure(plan)), _SPENT_LEAD),
+            section("Stage by stage", grid(stage_heads, stages)),
+            section("What to buy", grid(pack_heads, packs)) if shares_instances(plan) else "",
+            section("The milliseconds of a call, and of a query", grid(ms_heads, ms)),
+            section("What else would cost what", grid(other_heads, others)),
+            section("What limits it", "".join(f"<p>{html.escape(line)}</p>" for line in closing(planned))),
+            section("Notes", bullets(planned.notes)) if planned.notes else "",
+        ],
+    )
+
+
+_GRAPH_LEAD = (
+    "Of each stage: what it runs on, its part of the bill, the share of the time in which its workers are busy, and "
+    "what it takes of the mean query and of the slowest 1 % along their critical paths."
+)
+_SPENT_LEAD = (
+    "Milliseconds along the critical path of a query, so that they sum to its latency: what runs beside the path costs "
+    "a query nothing."
+)
+
+
+def _boxes(plan: PipelinePlan) -> list[StageBox]:
+    boxes = []
+    for s, (name, choice, seen) in enumerate(
+        zip(plan.pipeline.names, plan.found.choices, plan.seen.stages, strict=True)
+    ):
+        hardware = ", ".join(option.hardware for option, _ in choice.parts)
+        of_stage = plan.stage_usd_per_hour[s]
+        lines = (
+            f"{count(choice.workers)} {'worker' if choice.workers == 1 else 'workers'} on {hardware}",
+            f"{usd(of_stage)}/h, {percent(of_stage / plan.found.usd_per_hour, 0)} of the bill",
+            f"{percent(seen.utilisation, 0)} busy",
+            f"{_ms(plan.path_s[s])} ms, slowest {_ms(plan.slow_path_s[s])} ms",
+        )
+        boxes.append(StageBox(name, lines, "bottleneck" if s == plan.bottleneck else ""))
+    return boxes
+
+
+def _spent_figure(plan: PipelinePlan) -> Figure:
+    """A bar each for the mean query, the slowest 1 % and the bill, in the colours of the stages."""
+    figure = new_figure(2, 1, row_heights=[0.66, 0.34], vertical_spacing=0.3)
+    for s, name in enumerate(plan.pipeline.names):
+        colour = {"color": COLOURS[s % len(COLOURS)]}
+        label, both = html.escape(name), ["slowest 1 %", "mean query"]
+        path_ms = [1e3 * float(plan.slow_path_s[s]), 1e3 * float(plan.path_s[s])]
+        figure.add_bar(x=path_ms, y=both, name=label, orientation="h", marker=colour, row=1, col=1)
+        bill = [plan.stage_usd_per_hour[s]]
+        figure.add_bar(x=bill, y=["bill"], name=label, orientation="h", marker=colour, showlegend=False, row=2, col=1)
+    figure.add_vline(x=1e3 * plan.slo.rt_max_s, line={"dash": "dash", "width": 1}, row=1, col=1)
+    figure.update_layout(barmode="stack", bargap=0.35, legend_traceorder="normal")
+    figure.update_xaxes(title="ms; dashed: RT_max", row=1, col=1)
+    figure.update_xaxes(title="$ an hour", row=2, col=1)
+    figure.update_yaxes(automargin=True)
+    return styled(figure, 360)
+
+
+def _ms(seconds: float) -> str:
+    return milliseconds(1e3 * float(seconds))

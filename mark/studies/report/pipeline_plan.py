@@ -1,0 +1,364 @@
+"""A planned pipeline for the terminal and as JSON: the promise, the bill, and which stage spends which."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mark.domain.price_list import usd_per_hour_per_ms
+from mark.domain.profile import weakest
+from mark.planning.graphs.estimate import usd_per_hour, with_more
+from mark.planning.graphs.explained_plan import MOST_HEADROOM
+from mark.planning.graphs.slo_test import CONFIDENCE
+from mark.studies.report.graph import drawn
+from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.words import (
+    HOURS_PER_MONTH,
+    count,
+    dollars,
+    duration,
+    milliseconds,
+    number,
+    percent,
+    rate,
+    usd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from mark.domain.price_list import SloPrice
+    from mark.planning.graphs.estimate import Choices
+    from mark.planning.graphs.explained_plan import PipelinePlan
+    from mark.studies.pipeline_plan import PlannedPipeline
+
+
+Rows = list[list[str]]  # the heads of a table, and its rows
+
+
+def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
+    """What to buy, where the dollars and the milliseconds go, and what else would cost what."""
+    plan = planned.plan
+    graph = zip(drawn(plan.pipeline), plan.pipeline.names, strict=True)
+    return page(
+        *what_was_read(planned.read),
+        *sentences(headline(planned)),
+        text(""),
+        *[text(f"{left} {name}") for left, name in graph],
+        _table(stage_rows(plan)),
+        *([_table(pack_rows(plan))] if shares_instances(plan) else []),
+        *sentences(promise(planned)),
+        _table(milliseconds_rows(plan)),
+        text("What else would cost what", "bold"),
+        _table(alternative_rows(plan)),
+        *sentences(closing(planned)),
+        *small_print(planned.notes),
+    )
+
+
+def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
+    """docs/json.md describes it."""
+    plan, window = planned.plan, planned.window
+    found, latency_s = plan.found, plan.seen.latency_s
+    return {
+        "schema": 1,
+        "service": planned.config.name,
+        "slo": {"rt_max_ms": plan.slo.rt_max_s * 1e3, "target": plan.slo.attainment},
+        "priced": planned.priced,
+        "window": {
+            "trace": planned.trace,
+            "read": planned.read,
+            "searched_from_s": planned.at_s,
+            "searched_until_s": planned.until_s,
+            "start_s": window.start_s,
+            "duration_s": window.duration_s,
+            "queries": len(latency_s),
+            "queries_per_s": len(latency_s) / window.duration_s,
+        },
+        "usd_per_hour": found.usd_per_hour,
+        "usd_per_month": found.usd_per_hour * HOURS_PER_MONTH,
+        "usd_per_million_queries": _per_million(planned),
+        "bound_usd_per_hour": None if planned.bound is None else planned.bound.usd_per_hour,
+        "fixed_fleet_regret": _fixed_fleet_regret(planned),
+        "attainment": 1.0 - found.miss_share,
+        "miss_limit": found.miss_limit,
+        "confidence": CONFIDENCE,
+        "headroom": plan.headroom,
+        "latency_ms": {
+            "mean": float(latency_s.mean()) * 1e3,
+            **{name: plan.seen.quantile_s(share) * 1e3 for name, share in _QUANTILES},
+            "max": float(latency_s.max()) * 1e3,
+        },
+        "stages": [_stage_json(planned, stage) for stage in range(len(plan.pipeline.stages))],
+        "packs": [
+            {
+                "instance": pack.instance,
+                "count": pack.count,
+                "on_each": [
+                    {"stage": name, "workers": workers}
+                    for name, workers in zip(plan.pipeline.names, pack.workers, strict=True)
+                    if workers
+                ],
+                "usd_per_hour": pack.usd_per_hour,
+            }
+            for pack in plan.packs
+        ],
+        "separate_usd_per_hour": plan.separate_usd_per_hour,
+        "bottleneck": plan.pipeline.names[plan.bottleneck],
+        "other_slos": [other.as_json(found.usd_per_hour) for other in plan.other_slos],
+        "usd_per_hour_per_ms": usd_per_hour_per_ms(plan.other_slos),
+        "inferline": plan.inferline
+        and {
+            "usd_per_hour": plan.inferline.usd_per_hour,
+            "miss_limit": plan.inferline.miss_limit,
+            "stages": _bought(plan, plan.inferline.choices),
+        },
+        "search": {"complete": plan.complete, "calls_simulated": found.calls_simulated},
+        "skipped": [
+            {"stage": stage, "instance": instance, "reason": reason}
+            for stage, reasons in planned.skipped.items()
+            for instance, reason in reasons.items()
+        ],
+        "notes": list(planned.notes),
+    }
+
+
+_QUANTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+
+
+def _stage_json(planned: PlannedPipeline, s: int) -> dict[str, Any]:
+    plan = planned.plan
+    stage, seen, less = plan.pipeline.stages[s], plan.seen.stages[s], plan.one_less[s]
+    bought = _bought(plan, plan.found.choices)[s]
+    return {
+        **bought,
+        "hardware": ", ".join(option.hardware for option, _ in plan.found.choices[s].parts),
+        "replicas": sum(pack.count for pack in plan.packs if pack.workers[s]),
+        "usd_per_hour": plan.stage_usd_per_hour[s],
+        "model": stage.model,
+        "after": list(stage.after),
+        "share": planned.lineage.shares[s],
+        "calls_per_query": float(plan.sample.calls[:, s].mean()),
+        "workers": plan.found.choices[s].workers,
+        "bound_usd_per_hour": None if planned.bound is None else planned.bound.stages[s],
+        "basis": str(weakest(planned.options[s][option.hardware].basis for option, _ in plan.found.choices[s].parts)),
+        "utilisation": seen.utilisation,
+        "mean_batch": seen.batch,
+        "wait_ms": seen.wait_s * 1e3,
+        "service_ms": seen.service_s * 1e3,
+        "path_ms": plan.path_s[s] * 1e3,
+        "slow_path_ms": plan.slow_path_s[s] * 1e3,
+        "one_more": {"headroom": plan.one_more[s]},
+        "one_less": None if less is None else {"miss_limit": less},
+    }
+
+
+def _bought(plan: PipelinePlan, choices: Choices) -> list[dict[str, Any]]:
+    return [
+        {
+            "stage": name,
+            "hardware": choice.option.hardware,
+            "replicas": choice.replicas,
+            "batch": choice.batch,
+            "usd_per_hour": choice.usd_per_hour,
+        }
+        for name, choice in zip(plan.pipeline.names, choices, strict=True)
+    ]
+
+
+def headline(planned: PlannedPipeline) -> list[str]:
+    plan, window = planned.plan, planned.window
+    queries = len(plan.sample.arrivals_s)
+    looked_at = duration(planned.until_s - planned.at_s)
+    busiest = f"the busiest {duration(planned.busiest.duration_s)}"
+    if window.duration_s < planned.busiest.duration_s:
+        busiest = f"the first {duration(window.duration_s)} of {busiest}"
+    where = f"{busiest} of {looked_at} from {number(planned.at_s, 0)} s on"
+    if window.duration_s >= planned.until_s - planned.at_s:
+        where = f"{looked_at} from {number(planned.at_s, 0)} s on"
+    return [
+        f"{planned.config.name}: {usd(plan.found.usd_per_hour)}/h keeps {100.0 * plan.slo.attainment:g} % of the "
+        f"queries within {plan.slo.rt_max_s * 1e3:g} ms",
+        f"Planned for {where} ({planned.trace}): {count(queries)} queries from {number(window.start_s, 0)} s, "
+        f"{rate(queries / window.duration_s)} a second. It is one fixed fleet for this load; nothing here follows the "
+        "traffic when there is less of it.",
+    ]
+
+
+def stage_rows(plan: PipelinePlan) -> Rows:
+    """With instances that stages share, by the worker; a stage's dollars are its part of theirs."""
+    shared = shares_instances(plan)
+    rows = [["stage", "on", "workers" if shared else "count", "batch\nup to", "mean", "busy", "$/h", "of the\ndollars"]]
+    names, usd_per_hour = plan.pipeline.names, plan.stage_usd_per_hour
+    for name, choice, seen, of_stage in zip(names, plan.found.choices, plan.seen.stages, usd_per_hour, strict=True):
+        rows.append([
+            name,
+            ", ".join(option.hardware for option, _ in choice.parts),
+            f"{choice.workers if shared else choice.replicas:,}",
+            f"{choice.batch:,}",
+            number(seen.batch, 1),
+            percent(seen.utilisation, 0),
+            usd(of_stage),
+            percent(of_stage / plan.found.usd_per_hour, 0),
+        ])  # fmt: skip
+    count = sum(choice.workers if shared else choice.replicas for choice in plan.found.choices)
+    rows.append(["all", "", f"{count:,}", "", "", "", usd(plan.found.usd_per_hour), ""])
+    return rows
+
+
+def shares_instances(plan: PipelinePlan) -> bool:
+    """Is what is bought shared by several stages, or may it be?"""
+    return any(choice.option.placement is not None for choice in plan.found.choices)
+
+
+def pack_rows(plan: PipelinePlan) -> Rows:
+    """What to buy, by what is on it."""
+    rows = [["buy", "instances", "$/h", ""]]
+    for pack in plan.packs:
+        on_it = [f"{name} {n:,}" for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n]
+        rows.append([pack.instance, f"{pack.count:,}", usd(pack.usd_per_hour), "each: " + ", ".join(on_it)])
+    return rows
+
+
+def promise(planned: PlannedPipeline) -> list[str]:
+    plan = planned.plan
+    found = plan.found
+    late = (
+        f"{percent(found.miss_share, 2)} of these queries are late; of new traffic of this kind no more than "
+        f"{percent(found.miss_limit, 2)}, with {100.0 * CONFIDENCE:g} % confidence. The promise allows "
+        f"{100.0 * (1.0 - plan.slo.attainment):g} %."
+    )
+    monthly = dollars(found.usd_per_hour * HOURS_PER_MONTH)
+    return [
+        "Where the milliseconds go",
+        f"From query to answer: p50 {_ms(plan.seen.quantile_s(0.5))}, p95 {_ms(plan.seen.quantile_s(0.95))}, "
+        f"p99 {_ms(plan.seen.quantile_s(0.99))} ms. {late}",
+        f"At this load a million queries cost {dollars(_per_million(planned))}, and a month {monthly}.",
+    ]
+
+
+def milliseconds_rows(plan: PipelinePlan) -> Rows:
+    """By stage: of a call, then of a query along its critical path, in the mean and of the slowest."""
+    less_head = f"one {'worker' if shares_instances(plan) else 'replica'} less:\nlate, at most"
+    rows = [
+        ["stage", "calls\na query", "wait\nms", "batch\nms", "of the\nmean query", "of the\nslowest 1 %", less_head]
+    ]
+    for s, (name, seen) in enumerate(zip(plan.pipeline.names, plan.seen.stages, strict=True)):
+        less = plan.one_less[s]
+        rows.append([
+            name,
+            number(float(plan.sample.calls[:, s].mean())),
+            _ms(seen.wait_s),
+            _ms(seen.service_s),
+            _ms(float(plan.path_s[s])),
+            _ms(float(plan.slow_path_s[s])),
+            "the only one" if less is None else "falls behind" if less == 1.0 else percent(less, 2),
+        ])  # fmt: skip
+    rows.append(["all", "", "", "", _ms(float(np.sum(plan.path_s))), _ms(float(np.sum(plan.slow_path_s))), ""])
+    return rows
+
+
+def alternative_rows(plan: PipelinePlan) -> Rows:
+    """The plan, and what stricter and looser promises, separate instances and InferLine's planner come to."""
+    rows = [["", "$/h", "against\nplan", "late,\nat most"]]
+    rows.append(["this plan", usd(plan.found.usd_per_hour), "", percent(plan.found.miss_limit, 2)])
+    rows += [[_within(plan, other), *_costs(plan, other.usd_per_hour), ""] for other in plan.other_slos]
+    if plan.separate_usd_per_hour is not None:
+        rows.append(["each stage on instances of its own", *_costs(plan, plan.separate_usd_per_hour), ""])
+    single = plan.inferline
+    label = "InferLine's planner: single moves, one sample"
+    if single is None:
+        rows.append([label, "finds none", "", ""])
+    else:
+        rows.append([label, *_costs(plan, single.usd_per_hour), percent(single.miss_limit, 2)])
+    return rows
+
+
+def _table(rows: Rows) -> Table:
+    """The first row has the heads."""
+    heads, *others = rows
+    table = columns(*heads)
+    for row in others:
+        table.add_row(*map(text, row))
+    return table
+
+
+def _within(plan: PipelinePlan, other: SloPrice) -> str:
+    shift_ms = (other.rt_max_s - plan.slo.rt_max_s) * 1e3
+    return f"{abs(shift_ms):.0f} ms {'more' if shift_ms > 0.0 else 'less'}: within {other.rt_max_s * 1e3:g} ms"
+
+
+def _costs(plan: PipelinePlan, usd_per_hour: float | None) -> Sequence[str]:
+    difference = _difference(plan, usd_per_hour)
+    if difference is None:
+        return "not possible", ""
+    return usd(usd_per_hour), "same" if abs(difference) < 0.005 else f"{difference:+.2f}"
+
+
+def closing(planned: PlannedPipeline) -> list[str]:
+    plan = planned.plan
+    s = plan.bottleneck
+    name, hardware = plan.pipeline.names[s], plan.found.choices[s].option
+    same = "(the same arrivals, closer together)"
+    unit = "worker" if shares_instances(plan) else "replica"
+    more = f"worker more on {hardware.hardware}" if shares_instances(plan) else f"{hardware.hardware} more"
+    usd_more = usd_per_hour(with_more(plan.found.choices, s, 1)) - plan.found.usd_per_hour
+    if plan.headroom >= MOST_HEADROOM:
+        lines = [f"This fleet keeps the promise on {_times(plan.headroom)} this traffic {same}."]
+    elif plan.one_more[s] <= plan.headroom:
+        lines = [
+            f"This fleet keeps the promise on up to {_times(plan.headroom)} this traffic {same}. One {unit} more of "
+            f"one stage alone changes nothing; the busiest is {name}."
+        ]
+    else:
+        lines = [
+            f"The bottleneck is {name}. This fleet keeps the promise on up to {_times(plan.headroom)} this traffic "
+            f"{same}, with one {more} for {name} ({usd(usd_more)}/h) on {_times(plan.one_more[s])}."
+        ]
+    single, allowed = plan.inferline, 1.0 - plan.slo.attainment
+    if single is not None and single.miss_limit > allowed and single.usd_per_hour < plan.found.usd_per_hour:
+        lines.append(
+            f"InferLine's plan is cheaper because it trusts one sample: of new traffic up to "
+            f"{percent(single.miss_limit, 2)} would be late, where {100.0 * allowed:g} % may be."
+        )
+    regret = _fixed_fleet_regret(planned)
+    if planned.bound is not None and regret is not None:
+        fleet = (
+            "whose workers take what they take here" if shares_instances(plan) else "of instances for one stage each"
+        )
+        least = (
+            f"No fixed fleet {fleet} keeps the promise on these queries for less than "
+            f"{usd(planned.bound.usd_per_hour)}/h, even if it knows them all in advance"
+        )
+        lines.append(f"{least}. This plan costs {regret:.2f} times that.")
+    if not plan.complete:
+        lines.append("A search ended for its bound on work: there may be something cheaper.")
+    return lines
+
+
+def _fixed_fleet_regret(planned: PlannedPipeline) -> float | None:
+    """Dollars over the least of a fixed fleet; a run's regret is over a bound whose fleets change."""
+    bound = planned.bound
+    return planned.plan.found.usd_per_hour / bound.usd_per_hour if bound is not None and bound.usd_per_hour else None
+
+
+def _times(headroom: float) -> str:
+    return f"{'more than ' if headroom >= MOST_HEADROOM else ''}{headroom:g} times"
+
+
+def _difference(plan: PipelinePlan, usd_per_hour: float | None) -> float | None:
+    return None if usd_per_hour is None else usd_per_hour - plan.found.usd_per_hour
+
+
+def _per_million(planned: PlannedPipeline) -> float:
+    per_s = len(planned.plan.sample.arrivals_s) / planned.window.duration_s
+    return planned.plan.found.usd_per_hour / 3600.0 / per_s * 1e6
+
+
+def _ms(seconds: float) -> str:
+    return milliseconds(seconds * 1e3 if math.isfinite(seconds) else None)

@@ -1,0 +1,233 @@
+"""What `mark profile` measured: for the terminal, as JSON, and as a page."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mark.domain.profile import Candidate
+from mark.domain.slo import Slo
+from mark.profiling.measure import KNEE_SHARE, Measured
+from mark.studies.report.htmlpage import bullets, drawn, faint, grid, html_page, new_figure, section, styled
+from mark.studies.report.layout import columns, page, sentences, text
+from mark.studies.report.words import percent, rate
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+    from rich.console import RenderableType
+
+# What follows from the profile: the SLO, and the candidate that keeps it or why none does.
+Promise = tuple[Slo, Candidate | str]
+
+_HEADS = ("batch", "times", "mean ms", "+-", "p99 ms", "in worker", "items/s")
+_MEAN, _P99, _RATE, _KNEE = "#2563eb", "#ea7317", "#0f9d78", "#64748b"
+
+
+def profile_table(measured: Measured, promise: Promise | None) -> RenderableType:
+    """A row for each size, what follows, and what to be wary of. A p99 of too few times ends in "?"."""
+    table = columns(*_HEADS)
+    for cells in _cells(measured):
+        table.add_row(*cells)
+    warnings = [text(f"warning: {warning}", "yellow") for warning in measured.warnings()]
+    return page(
+        text(_headline(measured), "bold"),
+        table,
+        *sentences(takeaways(measured, promise)),
+        *([text(""), *warnings] if warnings else []),
+    )
+
+
+def profile_json(measured: Measured, promise: Promise | None) -> dict[str, Any]:
+    """`promise` is null without an SLO; where nothing keeps it, all but `rt_max_ms` and `why_not` are."""
+    return {**measured.as_json(), "promise": None if promise is None else _promise_json(*promise)}
+
+
+def profiled_pipeline_table(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> RenderableType:
+    """The models of a pipeline, each with the stages that it answers for."""
+    table = columns("stages", *_HEADS)
+    warnings = []
+    for stages, measured in found:
+        for place, cells in enumerate(_cells(measured)):
+            table.add_row(text("" if place else ", ".join(stages)), *cells)
+        warnings += [text(f"warning: {', '.join(stages)}: {warning}", "yellow") for warning in measured.warnings()]
+    used = [text(f"{', '.join(stages)}: {_workers(measured)}") for stages, measured in found]
+    return page(text(f"{name} on {found[0][1].instance}", "bold"), table, *used, *warnings)
+
+
+def profiled_pipeline_json(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> dict[str, Any]:
+    """docs/json.md describes it."""
+    models = [{"stages": list(stages), **profile_json(measured, None)} for stages, measured in found]
+    return {"schema": 1, "pipeline": name, "models": models}
+
+
+def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:
+    """What `mark profile --on` found, from its JSON: the best type, and a row for each with its bill and latencies."""
+    table = columns("", "$/million", "bill $", "batch: mean ms", "reason")
+    for name, one in found["types"].items():
+        cost = one["usd_per_million"]
+        times = " ".join(f"{batch}: {ms:.3g}" for batch, ms in one["mean_ms"].items())
+        table.add_row(
+            name,
+            "-" if cost is None else f"{cost:.3g}",
+            f"{one['usd']:.4f}",
+            text(times),
+            "" if cost is not None and one["why"].startswith("$") else one["why"],
+        )
+    within, best = f"RT_max of {found['rt_max_ms']:g} ms", found["best"]
+    if best is None:
+        said = f"no type that was measured keeps {within}"
+    else:
+        usd = found["types"][best]["usd_per_million"]
+        said = f"{best} is the cheapest: ${usd:.3g} per million requests at {within}"
+    return page(
+        text(said, "bold"),
+        table,
+        text(f"The bill: ${found['usd']:.4f} of at most ${found['budget_usd']:g}."),
+    )
+
+
+def render_profile(measured: Measured, promise: Promise | None) -> str:
+    """The whole page; it needs nothing else."""
+    warnings = measured.warnings()
+    return html_page(
+        title=f"mark: profile of {measured.model}",
+        kicker="mark · profile",
+        sentences=takeaways(measured, promise),
+        facts=_headline(measured),
+        sections=[
+            section(
+                "Latency by batch size",
+                drawn(latency_figure(measured, promise)),
+                "From send to done. Bars show the 95 % interval of the mean; the dotted line is RT_max.",
+            ),
+            section("Throughput", drawn(throughput_figure(measured)), "Items a second with all workers busy."),
+            section("Sizes", grid(_HEADS, _cells(measured))),
+            section("Warnings", bullets(warnings)) if warnings else "",
+        ],
+    )
+
+
+def latency_figure(measured: Measured, promise: Promise | None) -> Figure:
+    """Mean with its interval, and the 99th percentile."""
+    batches = [size.batch for size in measured.sizes]
+    half_ms = [size.half_s * 1e3 for size in measured.sizes]
+    figure = new_figure()
+    figure.add_scatter(
+        x=batches,
+        y=[size.mean_s * 1e3 for size in measured.sizes],
+        error_y={"array": half_ms, "color": _MEAN},
+        name="mean",
+        line={"color": _MEAN},
+        mode="lines+markers",
+    )
+    figure.add_scatter(
+        x=batches,
+        y=[size.p99_s * 1e3 for size in measured.sizes],
+        name="p99",
+        line={"color": _P99, "dash": "dot"},
+        mode="lines+markers",
+    )
+    if promise is not None:
+        figure.add_hline(y=promise[0].rt_max_s * 1e3, line={"color": "#dc2626", "width": 1.2, "dash": "dot"})
+    return _by_batch(figure, measured, "ms")
+
+
+def throughput_figure(measured: Measured) -> Figure:
+    """Items a second, and where the knee is."""
+    figure = new_figure()
+    figure.add_scatter(
+        x=[size.batch for size in measured.sizes],
+        y=[measured.throughput_rps(size) for size in measured.sizes],
+        name="throughput",
+        line={"color": _RATE},
+        fill="tozeroy",
+        fillcolor=faint(_RATE, 0.12),
+        mode="lines+markers",
+    )
+    return _by_batch(figure, measured, "items/s")
+
+
+def takeaways(measured: Measured, promise: Promise | None) -> list[str]:
+    """Where the knee is, what an SLO makes of it, and what comes on top."""
+    knee, best = measured.knee, max(measured.sizes, key=measured.throughput_rps)
+    of_best = "the best that was measured"
+    if knee is not best:
+        of_best = (
+            f"at least {percent(KNEE_SHARE, 0)} of the best ({rate(measured.throughput_rps(best))} with {best.batch})"
+        )
+    lines = [f"The knee is at batches of {knee.batch}: {rate(measured.throughput_rps(knee))} items/s, {of_best}."]
+    if promise is not None:
+        slo, kept = promise
+        if isinstance(kept, str):
+            lines.append(f"RT_max of {slo.rt_max_s * 1e3:g} ms cannot be kept: {kept}.")
+        else:
+            lines.append(
+                f"RT_max of {slo.rt_max_s * 1e3:g} ms gives N_batch = {kept.policy.n_batch}, W_batch = "
+                f"{_ms(kept.policy.w_batch_s)} ms, and a capacity of {rate(kept.capacity_rps)} requests/s."
+            )
+    if measured.overhead_s is not None:
+        lines.append(f"The rest of a bouncer adds {_ms(measured.overhead_s)} ms to a request that meets no other.")
+    if measured.cold_s is not None:
+        lines.append(f"From start to ready: {measured.cold_s:.2f} s.")
+    return lines
+
+
+def _promise_json(slo: Slo, kept: Candidate | str) -> dict[str, Any]:
+    found = kept if isinstance(kept, Candidate) else None
+    return {
+        "rt_max_ms": slo.rt_max_s * 1e3,
+        "n_batch": found and found.policy.n_batch,
+        "w_batch_ms": found and found.policy.w_batch_s * 1e3,
+        "capacity_rps": found and found.capacity_rps,
+        "why_not": kept if isinstance(kept, str) else None,
+    }
+
+
+def _headline(measured: Measured) -> str:
+    meanwhile = f", {measured.background} busy processes beside" if measured.background else ""
+    return f"{measured.model} on {measured.instance}: {_workers(measured)}{meanwhile}"
+
+
+def _workers(measured: Measured) -> str:
+    """How many, and what one of them uses of the machine."""
+    workers = "one worker" if measured.workers == 1 else f"{measured.workers} workers at a time"
+    vcpus = max((size.vcpus for size in measured.sizes if size.vcpus is not None), default=None)
+    if vcpus is None or measured.memory_bytes is None:
+        return workers
+    used = f"{vcpus:.2f} vCPUs and {measured.memory_bytes / 1e6:,.0f} MB"
+    return f"{workers}, using {used}{'' if measured.workers == 1 else ' each'}"
+
+
+def _cells(measured: Measured) -> list[list[str]]:
+    return [
+        [
+            str(size.batch),
+            f"{size.count:,}",
+            _ms(size.mean_s),
+            percent(size.half_s / size.mean_s),
+            _ms(size.p99_s) + ("" if size.p99_is_certain else "?"),
+            "-" if size.service_s is None else _ms(size.service_s),
+            rate(measured.throughput_rps(size)),
+        ]
+        for size in measured.sizes
+    ]
+
+
+def _by_batch(figure: Figure, measured: Measured, unit: str) -> Figure:
+    knee = measured.knee.batch
+    figure.add_vline(
+        x=knee, line={"color": _KNEE, "width": 1.2, "dash": "dash"}, annotation_text=html.escape(f"knee: {knee}")
+    )
+    figure.update_xaxes(title_text="batch size", tickvals=[size.batch for size in measured.sizes])
+    figure.update_yaxes(title_text=unit, rangemode="tozero")
+    return styled(figure, 360)
+
+
+def _ms(seconds: float) -> str:
+    """Milliseconds with three significant digits."""
+    value = seconds * 1e3
+    if not value > 0.0:
+        return "0"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"

@@ -1,0 +1,117 @@
+"""How likely a promise is kept, in words, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mark.domain.promise_help import HelpKind, PromiseHelp
+from mark.domain.promise_outlook import SAME_CONFIDENCE, PromiseOutlook
+from mark.domain.slo import Slo
+from mark.domain.time import DAY_S
+from mark.studies.report.layout import columns, sentences, text
+from mark.studies.report.words import duration, percent, usd
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mark.simulation.result import SimulationResult
+
+_NONE = "No change that was tried helps: more instances, other types, functions, up to 4 x RT_max."
+
+
+def stated_words(results: Mapping[str, SimulationResult]) -> list[str]:
+    """How likely plans said that they keep the promise, of the first policy that says so, and how its windows went."""
+    for name, result in results.items():
+        run, slo = result.promise, result.slo
+        if run.confidence_at_start is None or run.least_confidence is None or run.least_at_s is None:
+            continue
+        if run.least_confidence >= slo.confidence - SAME_CONFIDENCE and run.kept(slo) == len(run.windows):
+            return [
+                f"{name} stated a probability of {percent(run.least_confidence, 0)} or more to keep the promise of a "
+                f"{window(slo)} ({percent(slo.confidence, 0)} asked), and kept it."
+            ]
+        kept = f"{run.kept(slo)} of {len(run.windows)} {window(slo)}s kept the promise"
+        if len(run.windows) == 1:
+            length = duration(min(slo.window_s, result.trace.duration_s))
+            kept = f"these {length} {'kept' if run.kept(slo) else 'missed'} the promise"
+        return [
+            f"At the start {name} could keep the promise of a {window(slo)} with a probability of "
+            f"{percent(run.confidence_at_start, 0)}; the least that it stated was {percent(run.least_confidence, 0)}, "
+            f"after {duration(run.least_at_s)} ({percent(slo.confidence, 0)} asked). In the simulation {kept}."
+        ]
+    return []
+
+
+def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[RenderableType]:
+    """A sentence, and where the promise cannot be had at its confidence a table of what would help.
+
+    `by` is the time by which it is judged, where that is not the one before now.
+    """
+    said = sentences([outlook_words(outlook, by)])
+    if outlook.can_be_had:
+        return said
+    if not outlook.helps:
+        return [*said, *sentences([_NONE])]
+    table = columns("what would help most", "kept with", "$/h", "against\nnow")
+    for one in outlook.helps:
+        more = "" if one.usd_per_hour is None else f"{one.usd_per_hour - outlook.usd_per_hour:+.2f}"
+        table.add_row(text(help_words(one)), percent(one.confidence, 0), usd(one.usd_per_hour), more)
+    return [*said, table]
+
+
+def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
+    """Whether the promise can be had at its confidence, and for which dollars."""
+    slo = outlook.slo
+    promise = f"{percent(slo.attainment, 2)} within {slo.rt_max_s * 1e3:g} ms"
+    by = by or (f"the last {duration(outlook.seen_s)}" if outlook.seen_s else "the forecast alone")
+    usd_per_hour = f"about {usd(outlook.usd_per_hour)}/h, judged by {by}."
+    if outlook.can_be_had:
+        return (
+            f"Promise: {promise} over each {window(slo)} can be had with the probability of "
+            f"{percent(slo.confidence, 0)} that is asked, for {usd_per_hour}"
+        )
+    return (
+        f"Promise: {promise} over each {window(slo)} can be had with a probability of {percent(outlook.confidence, 0)} "
+        f"at most, {percent(slo.confidence, 0)} are asked. That takes {usd_per_hour}"
+    )
+
+
+def window(slo: Slo) -> str:
+    """The window of a promise, as a noun."""
+    return "day" if slo.window_s == DAY_S else f"{duration(slo.window_s)} window"
+
+
+def help_words(one: PromiseHelp) -> str:
+    """The change, as the user makes it."""
+    match one.kind:
+        case HelpKind.RT_MAX:
+            assert one.rt_max_s is not None
+            assert one.longer_s is not None
+            return f"slo_ms = {one.rt_max_s * 1e3:g} (RT_max + {one.longer_s * 1e3:.3g} ms)"
+        case HelpKind.ATTAINMENT:
+            return f"slo_attainment = {one.attainment:g}"
+        case HelpKind.TYPE:
+            return f"instances = [{one.instance}]"
+        case HelpKind.FUNCTION:
+            return f"[overflow] function = {one.instance}"
+        case HelpKind.WARM_POOL:
+            return f"[fleet] warm_pool = {one.instances}"
+        case HelpKind.LIMITS:
+            return f"limits for {one.instances} instances (max_instances, max_usd_per_hour)"
+        case HelpKind.MORE_INSTANCES:
+            return f"always {one.instances} more than planned"
+
+
+def tail_words(helps: Sequence[PromiseHelp]) -> str:
+    """What would help where no type can keep the promise, for the line of an error; "" without a change."""
+    if not helps:
+        return ""
+    return "; what would help: " + ", or ".join(f"{help_words(one)}{_each(one)}" for one in helps)
+
+
+def _each(one: PromiseHelp) -> str:
+    if one.usd_per_hour is None:
+        return ""
+    of = f" of {one.instance}" if one.kind is not HelpKind.TYPE else ""
+    return f" at {usd(one.usd_per_hour)}/h an instance{of}"

@@ -1,0 +1,77 @@
+"""What if the profile, the boots, the functions or the spot market are worse than believed? Each answer is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.result import SimulationResult
+from mark.studies.report.takeaway import kept
+
+VARIATIONS = (
+    ("capacity -15 %", Sensitivity(capacity=0.85)),
+    ("boot +60 s", Sensitivity(boot_add_s=60.0)),
+    ("function latency x 1.5", Sensitivity(function_latency=1.5)),
+    ("interruptions x 5", Sensitivity(interruptions=5.0)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VariationOutcome:
+    """One policy under one variation; `change` is its bill over the bill as simulated, less 1 (None: that was 0)."""
+
+    policy: str
+    bill_usd: float
+    change: float | None
+    attainment: float | None
+    kept: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """`order_holds`: are the policies ranked as before? Policies that keep the SLO rank before those that miss it,
+    then by bill."""
+
+    label: str
+    outcomes: tuple[VariationOutcome, ...]
+    order_holds: bool
+
+
+def sensitivity(
+    requests: Mapping[str, RunRequest],
+    base: Mapping[str, SimulationResult],
+    run: Callable[[Sequence[RunRequest]], list[SimulationResult]],
+) -> list[Variation]:
+    """Run every policy again, without its bound, under each of the variations; that of interruptions only where spot
+    was bought, since nothing else is taken back.
+
+    `requests` and `base` hold, by policy name, what was asked and what came out of it. Errors of `run` pass through.
+    """
+    buys_spot = any(result.bill.spot > 0.0 for result in base.values())
+    variations = [(label, change) for label, change in VARIATIONS if buys_spot or change.interruptions == 1.0]
+    changed = [
+        replace(request, sensitivity=change, with_bound=False, explain=False)
+        for _, change in variations
+        for request in requests.values()
+    ]
+    results = iter(run(changed))
+    return [variation(label, base, {name: next(results) for name in requests}) for label, _ in variations]
+
+
+def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:
+    outcomes = tuple(
+        VariationOutcome(
+            name,
+            result.bill.total,
+            result.bill.total / base[name].bill.total - 1.0 if base[name].bill.total > 0.0 else None,
+            result.slo_result.attainment,
+            kept(result),
+        )
+        for name, result in results.items()
+    )
+    return Variation(label, outcomes, _order(results) == _order(base))
+
+
+def _order(results: Mapping[str, SimulationResult]) -> list[str]:
+    return sorted(results, key=lambda name: (kept(results[name]) is False, results[name].bill.total, name))

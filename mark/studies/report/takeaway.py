@@ -1,0 +1,404 @@
+"""What to take away: which policies kept the promise, what it costs against what, and what the numbers leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from mark.domain.bill import Bill
+from mark.domain.time import DAY_S, HOUR_S
+from mark.planning.policies.names import AS_IS, BEST_FIXED, FIXED
+from mark.simulation.result import SimulationResult
+from mark.studies.report.words import count, dollars, duration, number, per_month, percent, usd
+from mark.studies.saving_range import saving_range
+
+# What SageMaker would cost, the fairest endpoint first: the plain one has one unbatched type.
+MANAGED = ("target-tracking-best", "target-tracking")
+_WITH_LSTM = ("mark-paper", "mark-optimal")  # the paper's system forecasts with its LSTM
+_DARK = 0.5  # of a minute's requests in time: below, users of that minute would not call the promise kept
+_TIE = 0.01  # a saving below a hundredth pays for no moving part
+
+MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
+
+
+def market_name(field: str) -> str:
+    """A field of Bill as people write it."""
+    return "SageMaker" if field == "sagemaker" else field.replace("_", "-")
+
+
+def kept(result: SimulationResult) -> bool | None:
+    """Did the run keep its SLO? None when there was no request to keep it for."""
+    return result.kept
+
+
+def keeps_every_minute(result: SimulationResult) -> bool:
+    """Is there no minute in which most requests were late or rejected?"""
+    worst = result.slo_result.worst_minute_attainment
+    return worst is None or worst >= _DARK
+
+
+def verdict(result: SimulationResult) -> str:
+    """`ok`, `dips` (kept on the whole, but most requests of a minute were late), `MISSED`; "" without requests."""
+    ok = kept(result)
+    return "" if ok is None else "MISSED" if not ok else "ok" if keeps_every_minute(result) else "dips"
+
+
+def lacks_lstm(name: str, result: SimulationResult) -> bool:
+    """Is it the paper's system with other forecasts than its own, for want of a package?"""
+    return name in _WITH_LSTM and bool(result.predictor) and not result.predictor.startswith("lstm")
+
+
+def row_name(name: str, result: SimulationResult) -> str:
+    """The name of a row, with an asterisk where it is not what it says."""
+    return f"{name}*" if lacks_lstm(name, result) else name
+
+
+def footnotes(results: Mapping[str, SimulationResult]) -> list[str]:
+    """What the marks of a table of outcomes mean: the asterisk, `dips`, and a regret that is not there."""
+    lines = [
+        f"{name}*: not the paper's system as printed, since {result.predictor} forecasts in place of its LSTM"
+        for name, result in results.items()
+        if lacks_lstm(name, result)
+    ]
+    dips = [
+        f"{name} (worst minute {percent(result.slo_result.worst_minute_attainment, 0)} in time, "
+        f"{count(result.slo_result.minutes_below_target)} min below the promise)"
+        for name, result in results.items()
+        if verdict(result) == "dips"
+    ]
+    if dips:
+        lines.append(f"dips: kept on the whole, but not in every minute: {listed(dips)}")
+    why: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.regret is None and result.regret_reason:
+            why.setdefault(result.regret_reason, []).append(name)
+    return lines + [f"no regret for {listed(names)}: {reason}" for reason, names in why.items()]
+
+
+def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
+    """By name and case: which policy kept the promise in every case, and where the others missed it."""
+    missed = {
+        name: [f"{case} ({percent(run.slo_result.attainment)})" for case, run in cases.items() if kept(run) is False]
+        for name, cases in runs.items()
+    }
+    able = [name for name, cases in missed.items() if not cases]
+    return [
+        *([f"{listed(able)} kept the promise in every case."] if able else []),
+        *(f"{name} missed the promise for {listed(cases)}." for name, cases in missed.items() if cases),
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def overflow_share(result: SimulationResult) -> float | None:
+    return result.requests.functions / result.requests.total if result.requests.total else None
+
+
+def usd_per_million(result: SimulationResult) -> float | None:
+    return result.bill.total / result.requests.total * 1e6 if result.requests.total else None
+
+
+def forecasters(result: SimulationResult) -> str:
+    """The predictor behind the plans: a name, or all of them with their plans where others had to; "" where none
+    did."""
+    if set(result.predictors) <= {result.predictor}:
+        return result.predictor
+    return ", ".join(f"{name} ({plans:,} plans)" for name, plans in result.predictors.items())
+
+
+def reference(results: Mapping[str, SimulationResult]) -> str | None:
+    """What savings are counted against: what a user runs today, else the best fixed fleet, else the dearest policy.
+
+    Only of those that keep the promise: a bill that buys less is no reference. None where no other does.
+    """
+    able = [name for name, result in results.items() if kept(result) is not False]
+    if len(results) < 2 or not able:
+        return None
+    for name in able:
+        if name == AS_IS or name.startswith(FIXED):
+            return name
+    if BEST_FIXED in able:
+        return BEST_FIXED
+    return max(able, key=lambda name: results[name].bill.total) if len(able) > 1 else None
+
+
+def saving(result: SimulationResult, against: SimulationResult) -> float | None:
+    """1 - bill / bill; negative where it costs more."""
+    return 1.0 - result.bill.total / against.bill.total if against.bill.total > 0.0 else None
+
+
+def saving_shown(result: SimulationResult, against: SimulationResult) -> str:
+    """The saving with its range, as `32 %; resampling the 24 hours: 27 to 36 %`."""
+    share, span = percent(saving(result, against), 0), saving_range(result, against)
+    if span is None or percent(span.low, 0) == percent(span.high, 0):
+        return share
+    low = percent(span.low, 0).removesuffix(" %")
+    return f"{share}; resampling the {span.blocks} {span.over}: {low} to {percent(span.high, 0)}"
+
+
+def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
+    """By policy: `share` of the bill of `against` that is saved, and the range of it, None where there is none."""
+    name = reference(results)
+    if name is None:
+        return {}
+    against, found = results[name], {}
+    for policy, result in results.items():
+        if policy != name:
+            span = saving_range(result, against)
+            found[policy] = {
+                "against": name,
+                "share": saving(result, against),
+                "range": None if span is None else asdict(span),
+            }
+    return found
+
+
+def saves(result: SimulationResult, against: SimulationResult) -> str:
+    """The saving as people read it: a share, and where it costs more than twice as much, how many times."""
+    return share_shown(saving(result, against))
+
+
+def share_shown(share: float | None) -> str:
+    if share is not None and share <= -1.0:
+        return f"costs {1.0 - share:.1f} x"
+    shown = percent(share, 0)
+    return "0 %" if shown == "-0 %" else shown
+
+
+def best(results: Mapping[str, SimulationResult]) -> str | None:
+    """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale.
+
+    Of those that cost the same to the cent the one with the fewest moving parts.
+    """
+    cheapest = ties(results)
+    return cheapest[0] if cheapest else None
+
+
+def ties(results: Mapping[str, SimulationResult]) -> list[str]:
+    """The cheapest that kept the SLO, and what costs as much as it is shown: fixed fleets first, then what runs today,
+    then `mark`, then the others in their order."""
+    able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
+    if not able:
+        return []
+    least = usd(min(results[name].bill.total for name in able))
+    tied = [name for name in able if usd(results[name].bill.total) == least]
+    return sorted(tied, key=_moving_parts)  # a stable sort
+
+
+def _moving_parts(name: str) -> int:
+    if is_fixed(name):
+        return 0
+    return 1 if name == AS_IS else 2 if name == "mark" else 3
+
+
+def is_fixed(name: str) -> bool:
+    return name == BEST_FIXED or name.startswith(FIXED)
+
+
+def _shown(name: str, result: SimulationResult) -> str:
+    """The name, and what a fixed fleet consists of."""
+    if name != BEST_FIXED:
+        return name
+    hours = result.trace.duration_s / HOUR_S
+    fleet = [f"{n / hours:.0f} {offer.split('/')[0]}" for offer, n in result.fleet.instance_hours.items()]
+    return f"{name} ({', '.join(fleet)} all the time)" if fleet else name
+
+
+def is_oracle(name: str) -> bool:
+    return name.split(":")[0] == "oracle"
+
+
+def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
+    """A few sentences in dollars, the most important first. Empty without requests."""
+    if not any(result.requests.total for result in results.values()):
+        return ["No requests arrived in this part of the trace."]
+    winner = best(results)
+    sentences = [_winner(winner, results), *_tied(winner, results), *_against(winner, results)]
+    sentences += _today(results)
+    missed = [name for name, result in results.items() if kept(result) is False]
+    if winner and missed:
+        sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
+    if winner:
+        sentences += _room_left(winner, results)
+    return sentences
+
+
+def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
+    if winner is None:
+        # An oracle alone may have kept it; the closest of those that one can run is what helps.
+        able = [name for name in results if not is_oracle(name)] or list(results)
+        name = max(able, key=lambda n: results[n].slo_result.attainment or 0.0)
+        result = results[name]
+        if kept(result):
+            return f"{name} keeps the promise for {usd(result.bill.total)}, but no real forecast is perfect."
+        return (
+            f"No policy here keeps the promise of {percent(result.slo.attainment)} within "
+            f"{number(result.slo.rt_max_s * 1e3, 0)} ms; closest is {name} with "
+            f"{percent(result.slo_result.attainment, 2)} for {usd(result.bill.total)}."
+        )
+    result = results[winner]
+    return (
+        f"{_shown(winner, result)} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests "
+        f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
+        f"{usd(result.bill.total)}, which is {usd(usd_per_million(result))} per million requests."
+    )
+
+
+def _tied(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
+    others = [name for name in ties(results) if name != winner]
+    return [f"{listed(others)} cost{'s' if len(others) == 1 else ''} the same to the cent."] if others else []
+
+
+def _today(results: Mapping[str, SimulationResult]) -> list[str]:
+    """What runs today where it is no reference, because it misses the promise."""
+    result = results.get(AS_IS)
+    if result is None or kept(result) is not False:
+        return []
+    month = dollars(per_month(result.bill.total, result.trace.duration_s))
+    return [f"{AS_IS} costs {month} a month, and misses the promise: nothing is counted as saved against it."]
+
+
+def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
+    """Per month, and against the reference."""
+    if winner is None:
+        return []
+    result, other_name = results[winner], reference(results)
+    length_s = result.trace.duration_s
+    month = per_month(result.bill.total, length_s)
+    if month is None:
+        return []
+    pace = f"At this pace (extrapolated from {duration(length_s)}"
+    pace += ", a short look)" if length_s < 86400.0 else ")"
+    if is_fixed(winner):
+        return [f"{pace} that is {dollars(month)} a month. On this traffic a fixed fleet is cheapest: run that."]
+    if other_name is None or other_name == winner:
+        return [f"{pace} that is {dollars(month)} a month."]
+    other = results[other_name]
+    other_month, less = per_month(other.bill.total, length_s) or 0.0, saving(result, other)
+    other_shown = _shown(other_name, other)
+    if other_name == BEST_FIXED and less is not None and less < _TIE:
+        return [
+            f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}: "
+            "on this traffic a fixed fleet does as well, so run that."
+        ]
+    if less is None or less <= 0.0:
+        return [f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}."]
+    managed = next((name for name in MANAGED if name in results), None)
+    beside = ""
+    if managed is not None and other_name == BEST_FIXED:
+        bill, said = results[managed], verdict(results[managed])
+        how = {"MISSED": ", which misses the promise", "dips": ", with minutes in which most answers are late"}
+        beside = (
+            f"; with {managed} on SageMaker it would be {dollars(per_month(bill.bill.total, length_s))}"
+            f"{how.get(said, '')}"
+        )
+    return [
+        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}: "
+        f"{dollars(other_month - month)} a month less ({saving_shown(result, other)}){beside}."
+    ]
+
+
+def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str]:
+    """How far from the floor: perfect forecasts, and the proven bound."""
+    result = results[winner]
+    sentences = []
+    oracle = next((r for name, r in results.items() if is_oracle(name)), None)
+    if oracle is not None and kept(oracle) and oracle.bill.total < result.bill.total:
+        sentences.append(
+            f"With perfect forecasts it would be {usd(oracle.bill.total)}: better forecasts are worth at most "
+            f"{usd(result.bill.total - oracle.bill.total)} here."
+        )
+    if result.bound_usd is not None and result.regret is not None:
+        sentences.append(
+            f"No policy can keep this promise for less than {usd(result.bound_usd)} (a proven bound): "
+            f"{winner} is at {number(result.regret)} times that."
+        )
+    return sentences
+
+
+def spot_words(spot: SimulationResult, results: Mapping[str, SimulationResult]) -> str:
+    """What the same policy would pay with spot, and what it risks; `results` are without."""
+    own = results.get("mark")
+    change = "" if own is None else f" ({saves(spot, own)} less)" if (saving(spot, own) or 0.0) > 0.0 else ""
+    taken = spot.fleet.interrupted
+    return (
+        f"With spot allowed (--markets on-demand,spot) mark would cost {usd(spot.bill.total)}{change}, with "
+        f"{percent(spot.slo_result.attainment, 2)} in time: {verdict(spot) or '-'}. AWS takes spot back when it likes, "
+        f"with two minutes' notice; in this run it took {count(taken)} instance{'' if taken == 1 else 's'}."
+    )
+
+
+def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
+    """The questions of a budget, in rows: today's bill (or the reference's), the best policy's, the saving with its
+    range, and of when the prices are. Empty where no policy kept the promise."""
+    winner, other = best(results), reference(results)
+    if winner is None:
+        return []
+    result = results[winner]
+    length_s = result.trace.duration_s
+    rows = []
+    if other is not None and other != winner:
+        today = "Today" if other == AS_IS else "Reference"
+        month = dollars(per_month(results[other].bill.total, length_s))
+        rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
+    if AS_IS in results and kept(results[AS_IS]) is False:
+        month = dollars(per_month(results[AS_IS].bill.total, length_s))
+        rows.insert(0, ("Today", f"{month} a month with {AS_IS}, which misses the promise"))
+    best_here = "Today, and best here" if winner == other == AS_IS else "Best here"
+    rows.append((best_here, f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}"))
+    if other is not None and other != winner:
+        rows.append(("Saves", saving_shown(result, results[other])))
+    if result.priced:
+        rows.append(("Prices", result.priced))
+    return rows
+
+
+def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
+    """What to do with this, in order; commands in backquotes."""
+    winner, other = best(results), reference(results)
+    if winner is None:
+        return [
+            "Nothing tried here keeps the promise: ask for less (`slo_ms`, `slo_attainment`), or allow more "
+            "(`instances`, `max_instances`, a function that answers in time)."
+        ]
+    result = results[winner]
+    steps = []
+    if result.trace.duration_s < DAY_S:
+        steps.append("Run this again on a week of traffic: a part of a day is no month.")
+    if result.assumed_share > 0.0 or result.derived_share > 0.0:
+        steps.append(
+            "Measure your model on the types that are bought, `mark profile MODEL --instance TYPE --out profile.csv`: "
+            "the latencies behind this are not all measured."
+        )
+    less = None if other is None else saving(result, results[other])
+    if is_fixed(winner) or (other == BEST_FIXED and less is not None and less < _TIE):
+        shown = BEST_FIXED if other == BEST_FIXED else winner
+        return [*steps, f"Rent {_shown(shown, results[shown])}, and look again when the traffic changes."]
+    if winner == AS_IS:
+        return [*steps, "Keep what runs: nothing tried here keeps the promise for less."]
+    return [
+        *steps,
+        "Lay a month that you have paid beside its simulation: `mark reconcile TRACE --service FILE --bill CUR.csv`.",
+        "See what would be built and what it costs, without building it: `mark deploy FILE --dry-run`.",
+    ]
+
+
+def notes(results: Mapping[str, SimulationResult]) -> list[str]:
+    """Every note once: shared ones plainly, the others with the policies they concern; then what is missing."""
+    owners: dict[str, list[str]] = {}
+    for name, result in results.items():
+        own = list(result.notes)
+        if result.bound_note:
+            own.append(f"bound: {result.bound_note}")
+        if result.assumed_share > 0.0:
+            own.append(f"{percent(result.assumed_share)} of the bill rests on assumed profile rows")
+        if result.derived_share > 0.0:
+            much = "most" if result.derived_share > 0.5 else "a part"
+            own.append(f"{much} of the bill rests on derived profile rows, which are not measured (docs/profiles.md)")
+        for note in dict.fromkeys(own):
+            owners.setdefault(note, []).append(name)
+    return [note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in owners.items()]

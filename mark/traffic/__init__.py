@@ -1,0 +1,1 @@
+"""The requests that come: traces of the past, and forecasts."""

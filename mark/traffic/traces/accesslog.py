@@ -1,0 +1,431 @@
+"""Access logs as traces: one file, or many that are merged by time.
+
+Lines stand in the order of the answers, each node of a balancer writes its own file, and files are rotated and
+concatenated. So the times of all lines are sorted (see `ordered`), and no request is left out for being late. A line
+that is no request of the format is counted and named; more of them than `BadLines` allows refuse the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.arrivals import trace_of
+from mark.traffic.traces.bad_lines import DEFAULT, BadLines
+from mark.traffic.traces.blocks import BOM, CUT_OFF, beginning, blocks, shown, watched
+from mark.traffic.traces.log_json import from_container, from_messages, has_messages, in_container, json_log
+from mark.traffic.traces.log_text import (
+    ADDRESSES,
+    ALB,
+    CLASSIC,
+    CONNECTIONS,
+    FIELDS,
+    NOTICE,
+    REQUEST_LIKE,
+    UNTIMED,
+    LogLines,
+    W3cLog,
+    text_format,
+)
+from mark.traffic.traces.ordered import Ordered
+from mark.traffic.traces.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
+from mark.traffic.traces.times import AS_WRITTEN, TimeForm
+from mark.traffic.traces.trace import Trace
+
+Mask = NDArray[np.bool_]
+
+HEAD = 1 << 16  # bytes of a file by which its format is recognised
+_LEAST_SHARE = 0.1  # of a file's first lines that are requests, for the file to be a log
+_LEAST_BEFORE = 10
+_MOST_BEFORE = 100  # lines of start-up before a file's first request
+_MOST_KEPT = 2_000_000  # requests kept in memory; more are read from their sorted file
+_MOST_NAMED = 5
+_SECOND_US = 1_000_000
+# Kubernetes' node logs, and docker compose's.
+_PREFIX = re.compile(rb"^(?:\d{4}-\S+ std(?:out|err) [FP] |[\w.-]+ +\| ?)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """What a user says of a log.
+
+    `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are passed over, as if
+    they were not there. `time_field` names the field of a JSON log. `times` says how the time of a line is written
+    (only forms of `strptime` concern logs), and whose clock shows a time that names no zone (else UTC).
+    """
+
+    log_filter: tuple[str, str] | None = None
+    time_field: str | None = None
+    times: TimeForm = AS_WRITTEN
+    bad_lines: BadLines = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a log, its format, and how its lines are unwrapped from objects or prefixes."""
+
+    path: Path
+    lines: LogLines
+    unwrap: Callable[[bytes], bytes] | None = None
+
+
+def log_file(path: Path, reading: LogReading) -> LogFile | None:
+    """The file as an access log, by its first lines; None where it is none. Raises BadInput for an unreadable file."""
+    return _recognised(path, beginning(path, HEAD), reading)
+
+
+def is_log(head: bytes, reading: LogReading) -> bool:
+    """Do these bytes begin an access log?"""
+    return _recognised(Path(), head[: head.rfind(b"\n") + 1], reading) is not None
+
+
+def log_fault(path: Path) -> str | None:
+    """Why a file that looks like an access log is none; None where it does not even look so."""
+    head = beginning(path, HEAD)
+    if in_container(head):
+        return "a container's log, and its lines are no access log in a known format"
+    if CONNECTIONS.search(head):
+        return "its lines are connections, which hold any number of requests"
+    lines = [line for line in head.split(b"\n") if not NOTICE.match(line)]
+    if UNTIMED.search(head) or sum(map(bool, map(REQUEST_LIKE.search, lines))) > len(lines) / 2:
+        return "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
+    return None
+
+
+def read_logs(
+    name: str, files: Sequence[LogFile], reading: LogReading, left_out: Sequence[tuple[str, str]] = ()
+) -> Trace:
+    """The arrivals of the files of a log; second 0 is the first request.
+
+    `left_out` are names of other files and why they were not read, for the notes. Raises BadInput for a log with more
+    bad lines than allowed, for a filter's field that the format does not have, and for a filter that leaves nothing.
+    """
+    log = _Log(name, files, reading, left_out)
+    trace = trace_of(name, log.stream, notes=log.notes, most_kept=_MOST_KEPT)
+    return replace(trace, read_as=log.read_as, began_s=float(log.origin) / 1e6)
+
+
+def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
+    for is_wrapped, unwrap in ((in_container(head), from_container), (_is_prefixed(head), _without_prefix)):
+        if is_wrapped:
+            inner = _recognised(path, unwrap(head), reading)
+            return None if inner is None else LogFile(path, inner.lines, unwrap)
+    if FIELDS.search(head):
+        return LogFile(path, W3cLog())
+    form = reading.times.form
+    time_format = TimeFormat(form) if form is not None and "%" in form else None
+    parse = stamps_of if time_format is None else time_format.stamps
+    try:
+        found = json_log(head, parse, reading.time_field) or text_format(head, time_format)
+    except BadInput as error:
+        raise BadInput(error.what, str(path), error.value) from None
+    if found is None:
+        inner = _recognised(path, from_messages(head), reading) if has_messages(head) else None
+        return None if inner is None else LogFile(path, inner.lines, from_messages)
+    lines, requests = found
+    others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
+    return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
+
+
+def _is_prefixed(head: bytes) -> bool:
+    first = [line for line in head.split(b"\n", 20)[:20] if line.strip()]
+    return bool(first) and all(map(_PREFIX.match, first))
+
+
+def _without_prefix(block: bytes) -> bytes:
+    return _PREFIX.sub(b"", block)
+
+
+# -- lines left out ----------------------------------------------------------------------------------------------------
+
+
+class _Filter:
+    """Keeps the lines whose field is `value`, or fits it as a shell pattern of `*` and `?`."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self.text = shown(f"{name}={value}".encode("utf-8", "surrogateescape"))
+        # Brackets are no pattern here: paths and IPv6 addresses hold them.
+        self._pattern = re.compile(translate(value.replace("[", "[[]")))
+
+    def values(self, block: bytes, lines: LogLines) -> list[bytes]:
+        """Raises BadInput for a field that the format does not have."""
+        try:
+            return lines.values(self.name, block)
+        except BadInput as error:
+            raise BadInput(error.what, "log_filter", self.text) from None
+
+    def fits(self, value: bytes) -> bool:
+        text = value.decode("utf-8", "surrogateescape")
+        if self._pattern.match(text):
+            return True
+        return self.name in ADDRESSES and self._pattern.match(text.rpartition(":")[0]) is not None
+
+
+_Place = tuple[Path, int, str]  # a file, the number of a line, and the line
+_NOWHERE: _Place = (Path(), 0, "")
+
+
+def _named(place: _Place) -> tuple[str, str]:
+    """Where a line stands, without folders, and its beginning."""
+    path, number, line = place
+    return f"{path.name} line {number}", line[:80]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the reading of a log met with."""
+
+    lines: int = 0  # blank lines aside
+    requests: int = 0  # before the filter
+    bad: int = 0
+    first_bad: _Place = _NOWHERE
+    cut: int = 0  # of the bad lines, those that end a file
+    cut_files: list[Path] = field(default_factory=list)  # compressed, and ending too early
+    before: int = 0  # unknown lines before the first request of a file
+    notices: int = 0  # these included
+    first_notice: _Place = _NOWHERE
+    filtered: int = 0
+    first_filtered: str = ""
+    nul_bytes: int = 0
+    local: int = 0
+    formats: set[str] = field(default_factory=set)
+    whole_seconds: bool = True
+
+    def saw_nuls(self, count: int) -> None:
+        self.nul_bytes += count
+
+    def check(self, allowed: BadLines) -> None:
+        """A file may end with a cut line; other bad lines count."""
+        # Start-up is short; more lines before few requests are lines of another format.
+        bad, first = self.bad, self.first_bad
+        if self.before > max(_LEAST_BEFORE, self.requests):
+            bad, first = bad + self.before, self.first_notice
+        most = allowed.allowed(self.lines, least=1)  # a log of a few lines may have a bad one, too
+        if bad and (not self.requests or bad > most + (self.cut if most else 0)):
+            path, number, line = first
+            share = -(-10_000 * bad // self.lines) / 100
+            what = f"{bad} of {self.lines} lines are no requests of its format; `skip_bad_lines` {share:g}% leaves"
+            raise BadInput(f"{what} them out; the first", f"{path} line {number}", line)
+
+
+@dataclass(slots=True)
+class _Log:
+    """The files of a log. They are read once; their sorted times are kept."""
+
+    name: str
+    files: Sequence[LogFile]
+    reading: LogReading
+    left_out: Sequence[tuple[str, str]]
+    tally: _Tally = field(default_factory=_Tally)
+    clock: ZoneClock | None = None
+    ordered: Ordered | None = None
+    origin: int = 0
+
+    def stream(self) -> Iterator[FloatArray]:
+        """Ascending seconds from the first request."""
+        if self.ordered is None:
+            self.ordered = self._sorted()
+        stamps = self.ordered.blocks()
+        for block in _spread(stamps) if self.tally.whole_seconds else stamps:
+            self.origin = self.origin or int(block[0])
+            yield (block - self.origin) / 1e6
+
+    @property
+    def read_as(self) -> str:
+        """The format, and how many lines, files and requests were left out."""
+        tally = self.tally
+        parts = [" and ".join(sorted(tally.formats))]
+        parts += [f"{len(self.files)} files"] if len(self.files) > 1 else []
+        others = len(self.left_out)
+        parts += [f"{others} other file{'s' if others > 1 else ''} not read"] if others else []
+        left_out = tally.lines - tally.requests
+        parts += [f"{left_out} of {tally.lines} lines left out"] if left_out else []
+        parts += [f"{path.name}: {CUT_OFF}" for path in tally.cut_files]
+        parts += [f"{tally.filtered} requests filtered out"] if tally.filtered else []
+        return ", ".join(parts)
+
+    def notes(self) -> tuple[str, ...]:
+        tally, named = self.tally, " and ".join(sorted(self.tally.formats))
+        keep = self.reading.log_filter
+        if len(self.files) > 1 or tally.lines > tally.requests:
+            files = f" of {len(self.files)} files" if len(self.files) > 1 else ""
+            named = f"{named}: {tally.requests} requests in {tally.lines} lines{files}"
+        notes = [named]
+        if keep is not None:
+            text = _Filter(*keep).text
+            notes.append(f"{tally.requests - tally.filtered} of {tally.requests} lines kept by --log-filter {text}")
+        if tally.bad:
+            where, line = _named(tally.first_bad)
+            share = f"{100.0 * tally.bad / tally.lines:.2g} %"
+            cut = f", {tally.cut} of them cut at the end of a file" if tally.cut else ""
+            notes.append(f"{tally.bad} malformed lines left out ({share}{cut}), the first at {where}: {line}")
+        if tally.notices:
+            where, line = _named(tally.first_notice)
+            notes.append(f"{tally.notices} lines that are no requests left out, the first at {where}: {line}")
+        if tally.nul_bytes:
+            notes.append(f"{tally.nul_bytes} NUL bytes between lines passed over")
+        if self.left_out:
+            notes.append(f"{len(self.left_out)} other files not read: {_listed(self.left_out)}")
+        if tally.local and self.clock is None:
+            notes.append("times without a zone read as UTC (--time-zone names another)")
+        elif tally.local and self.clock is not None:
+            twice = f", {self.clock.twice} lines in an hour that it showed twice" if self.clock.twice else ""
+            notes.append(f"times without a zone read on the clock of {self.reading.times.zone}{twice}")
+        if tally.whole_seconds:
+            notes.append("whole-second stamps: requests of a second are spread evenly over it")
+        return tuple(notes)
+
+    def _sorted(self) -> Ordered:
+        self.tally = _Tally()
+        zone = self.reading.times.zone
+        self.clock = None if zone is None else ZoneClock(zone)
+        keep = None if self.reading.log_filter is None else _Filter(*self.reading.log_filter)
+        ordered = Ordered()
+        sizes = [file.path.stat().st_size for file in self.files]
+        teller = watched.get()
+        before = 0
+        for file, size in zip(self.files, sizes, strict=True):
+            told = None if teller is None else _part(teller, before, sum(sizes))
+            for stamps in self._stamps(file, keep, told):
+                ordered.add(stamps)
+                if self.tally.whole_seconds:
+                    self.tally.whole_seconds = not np.any(stamps % _SECOND_US)
+            before += size
+        self.tally.check(self.reading.bad_lines)
+        if self.tally.cut_files:
+            self.reading.bad_lines.check_cut(self.tally.cut_files[0], len(self.files))
+        if keep is not None and not ordered.count:
+            first = f"the first of {self.tally.filtered} in {self.name} has {self.tally.first_filtered!r}"
+            raise BadInput(f"no lines match; {first}", "log_filter", keep.text)
+        return ordered
+
+    def _stamps(self, file: LogFile, keep: _Filter | None, told: Callable[[int, int], None] | None) -> Iterator[Micros]:
+        """Times of the requests that are kept, in the order of the lines, never empty."""
+        tally = self.tally
+        tally.formats.add(file.lines.name)
+        tally.whole_seconds = tally.whole_seconds and file.lines.name not in (ALB.name, CLASSIC.name)
+        if self.clock is not None:
+            self.clock.begin()
+        begun = ends_bad = False
+        for line, raw in blocks(file.path, nuls=tally.saw_nuls, cut=tally.cut_files.append, told=told):
+            # Files that were joined may each have begun with a byte-order mark.
+            block = raw.replace(b"\n" + BOM, b"\n") if BOM in raw else raw
+            block = block if file.unwrap is None else file.unwrap(block)
+            try:
+                found = file.lines.stamps(block)
+            except BadInput as error:
+                raise BadInput(error.what, str(file.path), error.value) from None
+            micros = found.micros
+            wrong = np.flatnonzero(micros < 0)
+            tally.lines += len(micros)
+            if len(wrong):
+                first = int(np.argmax(micros >= 0)) if len(wrong) < len(micros) else len(micros)
+                startup = 0 if begun else first
+                ends_bad = self._count_others(file, line, block, wrong, startup, ends_bad=ends_bad)
+            else:
+                ends_bad = False
+            begun = begun or len(wrong) < len(micros)
+            tally.requests += len(micros) - len(wrong)
+            kept = micros >= 0 if keep is None else self._kept(keep, block, file.lines, micros >= 0)
+            utc = self._in_utc(found, kept, (file.path, line))
+            if len(utc):
+                yield utc
+        tally.cut += ends_bad
+        if self.clock is not None:
+            try:
+                self.clock.end()
+            except BadInput as error:
+                raise BadInput(f"{error.where} {error.value}: {error.what}", str(file.path)) from None
+
+    def _count_others(
+        self, file: LogFile, line: int, block: bytes, wrong: Micros, startup: int, *, ends_bad: bool
+    ) -> bool:
+        """Count the lines of a block that are no requests. Returns whether the last line so far is a bad one."""
+        tally = self.tally
+        texts = block.split(b"\n")
+        for i in wrong.tolist():
+            text = texts[i]
+            if not text.strip():
+                tally.lines -= 1
+                continue
+            before = i < startup and i < _MOST_BEFORE and not REQUEST_LIKE.search(text)
+            place = (file.path, line + i, shown(text))
+            if before or NOTICE.match(text):
+                tally.notices += 1
+                tally.before += before
+                tally.first_notice = tally.first_notice if tally.notices > 1 else place
+                ends_bad = False
+            else:
+                tally.bad += 1
+                tally.first_bad = tally.first_bad if tally.bad > 1 else place
+                ends_bad = True
+        last = next((i for i in range(len(texts) - 1, -1, -1) if texts[i].strip()), -1)
+        if last >= 0 and not (len(wrong) and last in wrong[-50:]):
+            return False
+        return ends_bad
+
+    def _kept(self, keep: _Filter, block: bytes, lines: LogLines, valid: Mask) -> Mask:
+        """Which of the valid lines of a block a filter keeps; the others are counted."""
+        values = keep.values(block, lines)
+        verdicts = {value: keep.fits(value) for value in set(values)}  # most fields have few values
+        fits = np.fromiter(map(verdicts.__getitem__, values), dtype=np.bool_, count=len(values))
+        others = np.flatnonzero(valid & ~fits)
+        if len(others) and not self.tally.filtered:
+            self.tally.first_filtered = shown(values[others[0]])
+        self.tally.filtered += len(others)
+        return valid & fits
+
+    def _in_utc(self, found: Stamps, kept: Mask, place: tuple[Path, int]) -> Micros:
+        """Raises BadInput for a clock that was set, as long as its zone is unknown."""
+        micros, local = found.micros[kept], found.local[kept]
+        if local.any():
+            self.tally.local += int(local.sum())
+            if self.clock is not None:
+                micros[local] = self.clock.utc(micros[local])
+            elif (jump := changed_clock(micros[local])) is not None:
+                at, zone = jump
+                path, line = place
+                number = line + int(np.flatnonzero(kept & found.local)[at])
+                shown_at = str(np.datetime64(int(micros[local][at]), "us"))[:19].replace("T", " ")
+                what = f"times jump as where clocks are set (in {zone}, for instance): say `time_zone`,"
+                raise BadInput(f"{what} UTC if they are not", f"{path} line {number}", shown_at)
+        return micros
+
+
+def _part(teller: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: teller(before + done, total)
+
+
+def _listed(left_out: Sequence[tuple[str, str]]) -> str:
+    named = [f"{name} ({why})" for name, why in left_out[:_MOST_NAMED]]
+    more = len(left_out) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _spread(stream: Iterator[Micros]) -> Iterator[Micros]:
+    """Whole-second stamps, ascending, spread evenly over their second. A second is never torn apart."""
+    held = np.empty(0, dtype=np.int64)
+    for block in stream:
+        stamps = np.concatenate((held, block))
+        cut = int(np.searchsorted(stamps, stamps[-1]))
+        if cut:
+            yield _over_seconds(stamps[:cut])
+        held = stamps[cut:]
+    if len(held):
+        yield _over_seconds(held)
+
+
+def _over_seconds(stamps: Micros) -> Micros:
+    begins = np.flatnonzero(np.diff(stamps, prepend=-1))
+    counts = np.diff(begins, append=len(stamps))
+    place = np.arange(len(stamps)) - np.repeat(begins, counts)
+    return np.asarray(stamps + place * _SECOND_US // np.repeat(counts, counts), dtype=np.int64)

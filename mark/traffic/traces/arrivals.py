@@ -1,0 +1,198 @@
+"""Traces that know each request: arrivals files, and what access logs and the gamma generator share with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.blocks import blocks
+from mark.traffic.traces.columns import read_numbers
+from mark.traffic.traces.series import Series
+from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
+
+BIN_S = 1.0
+_LEAST_S = 60.0  # a trace of one request still has a minute to be served in
+_JITTER_S = 0.5
+_MOST_AT_ONCE = 50_000_000  # arrivals within a second that may be held in memory
+_MOST_KEPT = 16_000_000  # requests kept rather than read again
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ArrivalReplay:
+    """A Source: the requests of `stream()`, exact at scale 1, else repeated and jittered (docs/semantics.md, 1).
+
+    `stream` begins anew at each call and yields ascending seconds from the first request, block by block.
+    """
+
+    stream: Callable[[], Iterator[FloatArray]]
+    duration_s: float
+    busiest: float  # the most requests within a second
+
+    def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
+        if scale == 1.0:
+            return _in_chunks(self.stream(), start_s, end_s)
+        if (self.busiest + 1.0) * scale > _MOST_AT_ONCE:
+            raise BadInput("too large for a trace of single requests; scale counts instead", "scale", scale)
+        return _in_chunks(self._scaled(start_s, end_s, scale, seed), start_s, end_s)
+
+    def _scaled(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[FloatArray]:
+        from mark.traffic.traces.draw import copy_scaled  # here: numba, 0.8 s, only to draw
+
+        state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        # So few requests at a time that their copies are an ordinary block.
+        size = max(1, int(CHUNK_REQUESTS / (scale + 1.0)))
+        waiting = np.empty(0)  # copies that a later request's copies may still precede
+        for first, piece in _pieces(self.stream(), size):
+            if piece[0] - _JITTER_S > end_s:
+                break
+            if piece[-1] + _JITTER_S < start_s:
+                continue
+            copies = np.empty(len(piece) * (int(scale) + 1))
+            n = copy_scaled(piece, first, scale, _JITTER_S, self.duration_s, state, copies)
+            waiting = np.sort(np.concatenate((waiting, copies[:n])))
+            cut = int(np.searchsorted(waiting, piece[-1] - _JITTER_S))
+            yield waiting[:cut]
+            waiting = waiting[cut:]
+        yield waiting
+
+
+def _pieces(stream: Iterator[FloatArray], size: int) -> Iterator[tuple[int, FloatArray]]:
+    """(number of the first request, at most `size` requests)."""
+    first = 0
+    for block in stream:
+        for begin in range(0, len(block), size):
+            yield first + begin, block[begin : begin + size]
+        first += len(block)
+
+
+def _in_chunks(stream: Iterator[FloatArray], start_s: float, end_s: float) -> Iterator[Chunk]:
+    """Cut ascending arrivals at every CHUNK_S from `start_s`, and earlier where they are many."""
+    held: list[FloatArray] = []
+    size = 0
+    edge = min(start_s + CHUNK_S, end_s)
+    for block in stream:
+        times = block[int(np.searchsorted(block, start_s)) :]
+        while len(times):
+            most = CHUNK_REQUESTS - size
+            cut = int(np.searchsorted(times, edge))
+            if cut > most:
+                # Early, between two requests that do not tie.
+                early = int(np.searchsorted(times, times[most])) or int(np.searchsorted(times, times[most], "right"))
+                until_s = float(times[min(early, len(times) - 1)])
+                held.append(times[:early])
+                yield np.concatenate(held) - start_s, until_s - start_s
+                held, size, times = [], 0, times[early:]
+                continue
+            held.append(times[:cut])
+            size += cut
+            if cut == len(times):
+                break
+            yield np.concatenate(held) - start_s, edge - start_s
+            if edge >= end_s:
+                return
+            held, size, times = [], 0, times[cut:]
+            edge = min(edge + CHUNK_S, end_s)
+    while True:
+        yield (np.concatenate(held) if held else np.empty(0)) - start_s, edge - start_s
+        if edge >= end_s:
+            return
+        held = []
+        edge = min(edge + CHUNK_S, end_s)
+
+
+def trace_of(
+    name: str,
+    stream: Callable[[], Iterator[FloatArray]],
+    *,
+    notes: Callable[[], tuple[str, ...]],
+    duration_s: float | None = None,
+    most_kept: int = _MOST_KEPT,
+) -> Trace:
+    """A trace of the requests of `stream`, which is read once here for what must be known beforehand.
+
+    Up to `most_kept` requests are kept in memory; of more, every later use reads `stream` again.
+
+    `notes` is asked after that. Without `duration_s` the trace ends with the second of the last request, and is a
+    minute at least. Raises BadInput for no requests and for a span above ten years.
+    """
+    seconds: list[NDArray[np.int64]] = []
+    counts: list[NDArray[np.int64]] = []
+    kept: list[FloatArray] = []
+    rows, last, squares = 0, 0.0, 0.0
+    for times in stream():
+        if not len(times):
+            continue
+        if times[-1] > LONGEST_S:
+            raise BadInput("spans more than ten years; is a time stamp wrong?", name, f"{times[-1]:g} s")
+        waits = np.diff(times, prepend=last)
+        squares += float(waits @ waits)
+        last = float(times[-1])
+        rows += len(times)
+        if rows <= most_kept:
+            kept.append(times)
+        else:
+            kept.clear()
+        second = times.astype(np.int64)
+        begins = np.flatnonzero(np.diff(second, prepend=-1))
+        seconds.append(second[begins])
+        counts.append(np.diff(begins, append=len(second)))
+    if not rows:
+        raise BadInput("no requests", name)
+    # A second may be split over two blocks.
+    second, place = np.unique(np.concatenate(seconds), return_inverse=True)
+    per_second = np.bincount(place, weights=np.concatenate(counts)).astype(np.float64)
+    length_s = max(_LEAST_S, math.floor(last) + BIN_S) if duration_s is None else duration_s
+    mean_wait_s = last / (rows - 1) if rows > 1 else 0.0
+    variance = squares / (rows - 1) - mean_wait_s**2 if rows > 1 else 0.0
+    return Trace(
+        name=name,
+        kind="arrivals",
+        bin_s=BIN_S,
+        duration_s=length_s,
+        rows=rows,
+        series=Series.of(second.astype(np.float64), per_second, BIN_S, silent=True),
+        source=ArrivalReplay((lambda: iter(kept)) if kept else stream, length_s, float(per_second.max())),
+        notes=notes(),
+        gap_cv=math.sqrt(max(0.0, variance)) / mean_wait_s if mean_wait_s > 0.0 else math.nan,
+    )
+
+
+def read_arrivals(path: Path, header: str) -> Trace:
+    """A file of one row a request: `t_seconds` and further columns, whose names are noted. Streamed, twice.
+
+    Raises BadInput with file and line for times that are not numbers, not finite, negative or going back.
+    """
+    further = [column.strip() for column in header.split(",")[1:]]
+    notes = (f"request size columns kept aside: {', '.join(further)}",) if further else ()
+    return trace_of(path.name, lambda: _times(path), notes=lambda: notes)
+
+
+def _times(path: Path) -> Iterator[FloatArray]:
+    """Seconds from the first row, block by block, checked."""
+    origin: float | None = None
+    last = 0.0
+    for line, block in blocks(path):
+        if line == 1:
+            block = block[block.index(b"\n") + 1 :]
+            line = 2
+        times = read_numbers(block, line, path, ("t_seconds",), more=True)[:, 0]
+        if not len(times):
+            continue
+        if origin is None:
+            origin = last = float(times[0])
+        steps = np.diff(times, prepend=last)
+        if np.any(steps < 0.0):
+            at = int(np.argmax(steps < 0.0))
+            before = times[at - 1] if at else last
+            raise BadInput(
+                f"t_seconds must not go back, {before:g} stands before", f"{path} line {line + at}", f"{times[at]:g}"
+            )
+        last = float(times[-1])
+        yield times - origin

@@ -1,0 +1,105 @@
+"""Rows of a table as bins: how long each row is, the requests in it, and several series added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.counts import REACH
+from mark.traffic.traces.meanings import Unit
+from mark.traffic.traces.times import shown
+
+_EXACT = 1e-3  # of a step
+_RUN = 3  # longer steps in a row that are the rows' own and no gaps
+
+Bins = tuple[FloatArray, FloatArray, float]  # starts, requests, the least width
+
+
+def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str, *, sure: bool) -> Bins:
+    """Requests of each bin. With `sure` longer steps are gaps, as the user said."""
+    order = np.argsort(seconds, kind="stable")
+    order = order[np.isfinite(values[order])]
+    starts, counts = seconds[order], values[order]
+    steps = np.diff(starts)
+    if np.any(steps <= 0.0):
+        at = float(starts[int(np.argmax(steps <= 0.0))])
+        twice = int((steps <= 0.0).sum())
+        what = f"{twice:,} times have two rows: two series, or two exports that overlap? Keep one row each, the first"
+        raise BadInput(what, where, shown(at) if at > 1e8 else f"{at:g} s")
+    if not len(counts):
+        raise BadInput("no row holds a value", where)
+    if counts.min() < 0.0:
+        raise BadInput("a count is negative", where, f"{counts.min():g}")
+    if unit.counter and len(counts) < 2:
+        raise BadInput("a counter needs two rows at least", where)
+    width = _widths(starts, None if unit.counter or unit.per_s else counts, where, sure=sure)
+    least = float(steps.min()) if len(steps) else 60.0
+    if unit.counter:
+        increases = np.diff(counts)
+        within = steps <= REACH * width[:-1]  # when what came in a gap came is not known
+        counts = np.where(increases < 0.0, counts[1:], increases)[within]  # a restart begins at 0
+        starts, width = starts[:-1][within], width[:-1][within]
+        if not len(counts):
+            raise BadInput("a counter needs two rows without a gap between them", where)
+    elif unit.per_s:
+        # Stamps that wander make rows of different lengths.
+        own = np.append(steps, width[-1])
+        counts = counts * np.where(own <= REACH * width, own, width) / unit.per_s
+    if np.any(width > REACH * least):
+        # A row of five minutes is five bins of one.
+        times = np.round(width / least).astype(np.int64)
+        place = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        starts, counts = np.repeat(starts, times) + place * least, np.repeat(counts / times, times)
+    return starts, counts, least
+
+
+def added(bins: Sequence[Bins], where: str) -> Bins:
+    """The sum of several series, each at the times of the others; one that has no row at a time counts nothing then."""
+    width_s = min(width for _, _, width in bins)
+    starts, place = np.unique(np.concatenate([starts for starts, _, _ in bins]), return_inverse=True)
+    if (len(starts) > 1 and float(np.diff(starts).min()) < 0.999 * width_s) or max(
+        w for _, _, w in bins
+    ) > 1.001 * width_s:
+        raise BadInput("the series have different times: sum them in the query", where)
+    counts = np.bincount(place, weights=np.concatenate([counts for _, counts, _ in bins])).astype(np.float64)
+    return starts, counts, width_s
+
+
+def _widths(starts: FloatArray, counts: FloatArray | None, where: str, *, sure: bool) -> FloatArray:
+    """How long each row is: the least step, or the row's own where the rows have another step for a while.
+
+    `counts` (requests of each row) tell such rows from rows of the least step with gaps between them: rows that are
+    longer hold more. Raises BadInput where they do not tell. With `sure` there are no rows of another step.
+    """
+    steps = np.diff(starts)
+    if not len(steps):
+        return np.full(len(starts), 60.0)
+    least = float(steps.min())
+    found = np.full(len(starts), least)
+    ratio = steps / least
+    long = ratio > REACH
+    if sure or not long.any():
+        return found
+    changes = np.flatnonzero(np.diff(np.round(ratio, 3)) != 0.0) + 1
+    begins, ends = np.append(0, changes), np.append(changes, len(ratio))
+    same = np.abs(ratio - np.round(ratio)) < _EXACT
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        if end - begin < _RUN or not long[begin] or not same[begin]:
+            continue
+        last = end + 1 if end == len(steps) else end
+        factor = float(np.round(ratio[begin]))
+        if counts is not None:
+            short = np.median(counts[:-1][~long])
+            more = float(np.median(counts[begin:last]) / short) if short > 0.0 else np.inf
+            if not factor / 2.0 < more < factor * 2.0:
+                what = f"from {shown(float(starts[begin]))} on rows are {steps[begin]:g} s apart and not {least:g} s"
+                raise BadInput(
+                    f"{what}: are these rows longer, or are some missing? Cut the file there, or say `gaps` zero, "
+                    "interpolate or fail where rows are missing",
+                    where,
+                )
+        found[begin:last] = factor * least
+    return found

@@ -1,0 +1,176 @@
+"""Traces of counts: reading the file, its gaps, and drawing arrivals from bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.blocks import blocks
+from mark.traffic.traces.columns import read_numbers
+from mark.traffic.traces.series import Series
+from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
+
+COLUMNS = ("t_seconds", "count")
+GAPS = ("bridge", "zero", "interpolate", "fail")
+_ONLY_BIN_S = 60.0  # the width of a single row
+REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; else there is a gap
+_LEAST_BIN_S = 0.999e-3  # less is a slip of units, and no time stamp resolves it
+_MOST_COUNT = 1e15
+_MOST_FILLED = 20_000_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PoissonBins:
+    """A Source: each bin draws Poisson(count x scale) arrivals, uniform within it."""
+
+    series: Series
+
+    def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
+        from mark.traffic.traces.draw import ROOM, draw_bins  # here: numba, 0.8 s, only to draw
+
+        series = self.series
+        state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        row = max(0, int(np.searchsorted(series.starts_s, start_s, side="right")) - 1)
+        piece = 0
+        low = start_s
+        while low < end_s:
+            high = min(low + CHUNK_S, end_s)
+            before, _ = series.until(np.array([low, high]))
+            expected = float(before[1] - before[0]) * scale
+            # Room for the draw and, since the last slice may be drawn whole and cut, for one slice more.
+            room = int(min(expected + 6.0 * expected**0.5 + ROOM, CHUNK_REQUESTS))
+            times = np.empty(room)
+            n, row, piece, reached = draw_bins(
+                series.starts_s, series.ends_s, series.counts, series.bin_s, scale, state, row, piece, low, high, times
+            )
+            times = times[:n]
+            if start_s:
+                times -= start_s
+            yield times, reached - start_s
+            low = reached
+
+
+def read_counts(path: Path, gaps: str = "bridge") -> Trace:
+    """A `t_seconds,count` file, plain or gzip. `gaps` is one of GAPS.
+
+    Raises BadInput with file and line for what docs/semantics.md, 15 does not allow.
+    """
+    starts, counts = _rows(path)
+    width_s = float(np.diff(starts).min()) if len(starts) > 1 else _ONLY_BIN_S
+    if width_s < _LEAST_BIN_S:
+        where = f"{path} line {int(np.argmin(np.diff(starts))) + 3}"
+        raise BadInput("bins narrower than 1 ms; is t_seconds in seconds?", where, f"{width_s:g} s")
+    return trace_of_counts(path.name, str(path), starts, counts, width_s, gaps)
+
+
+def trace_of_counts(
+    name: str, where: str, starts: FloatArray, counts: FloatArray, width_s: float, gaps: str = "bridge"
+) -> Trace:
+    """Bins `width_s` wide with their starts ascending, treated by `gaps` (one of GAPS). `where` is for BadInput."""
+    starts = starts - starts[0]
+    rows = len(starts)
+    # Half a bin is the least that counts as absent: stamps may wander a little.
+    holes = np.flatnonzero(np.diff(starts) > REACH * width_s)
+    found = tuple(
+        (begin + width_s, end) for begin, end in zip(starts[holes].tolist(), starts[holes + 1].tolist(), strict=True)
+    )
+    notes: tuple[str, ...] = ()
+    if found:
+        if gaps == "fail":
+            begin, end = found[0]
+            raise BadInput(f"{len(found)} gaps, and `gaps` is fail", where, f"first from {begin:g} to {end:g} s")
+        total_s = sum(end - begin for begin, end in found)
+        begin, end = max(found, key=lambda gap: (gap[1] - gap[0], -gap[0]))
+        word = {"bridge": "bridged", "zero": "filled with zeros", "interpolate": "interpolated"}[gaps]
+        plural = "s" if len(found) > 1 else ""
+        longest = f"the longest {end - begin:g} s from second {begin:g}"
+        notes = (f"{len(found)} gap{plural} {word}, {total_s:g} s in all, {longest}",)
+    if gaps == "interpolate" and found:
+        starts, counts = _interpolated(starts, counts, width_s, holes, where)
+    reach = np.inf if gaps == "interpolate" else REACH
+    series = Series.of(starts, counts, width_s, reach=reach, silent=gaps == "zero")
+    return Trace(
+        name=name,
+        kind="counts",
+        bin_s=width_s,
+        duration_s=float(starts[-1]) + width_s,
+        rows=rows,
+        series=series,
+        source=PoissonBins(series),
+        gaps=found if gaps == "bridge" else (),
+        notes=notes,
+    )
+
+
+def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: float) -> Trace:
+    """Bins at hand as a trace: `starts_s` ascend by `bin_s` or more, what lies between is missing."""
+    starts = starts_s - starts_s[0]
+    holes = np.flatnonzero(np.diff(starts) > REACH * bin_s)
+    gaps = tuple((float(starts[i] + bin_s), float(starts[i + 1])) for i in holes)
+    series = Series.of(starts, counts, bin_s, reach=REACH, silent=False)
+    return Trace(
+        name=name,
+        kind="counts",
+        bin_s=bin_s,
+        duration_s=float(starts[-1]) + bin_s,
+        rows=len(starts),
+        series=series,
+        source=PoissonBins(series),
+        gaps=gaps,
+    )
+
+
+def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
+    """Starts as they stand in the file, and counts; checked."""
+    tables: list[FloatArray] = []
+    last: float | None = None
+    for line, block in blocks(path):
+        if line == 1:
+            block = block[block.index(b"\n") + 1 :]
+            line = 2
+        table = read_numbers(block, line, path, COLUMNS, more=False)
+        if not len(table):
+            continue
+        times = table[:, 0] if last is None else np.concatenate(([last], table[:, 0]))
+        steps = np.diff(times)
+        if np.any(steps <= 0.0):
+            at = int(np.argmax(steps <= 0.0)) + 1
+            where = f"{path} line {line + at - (last is not None)}"
+            raise BadInput(f"t_seconds must increase, {times[at - 1]:g} stands before", where, f"{times[at]:g}")
+        if table[:, 1].max() > _MOST_COUNT:
+            at = int(np.argmax(table[:, 1]))
+            raise BadInput("a count beyond 1e15", f"{path} line {line + at}", f"{table[at, 1]:g}")
+        tables.append(table)
+        last = float(table[-1, 0])
+    if not tables:
+        raise BadInput("no rows below the header", str(path))
+    rows = np.concatenate(tables)
+    starts, counts = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
+    if starts[-1] - starts[0] > LONGEST_S:
+        raise BadInput("spans more than ten years; is a time stamp wrong?", str(path), f"{starts[-1] - starts[0]:g} s")
+    if not counts.any():
+        raise BadInput("no requests: every count is 0", str(path))
+    return starts, counts
+
+
+def _interpolated(
+    starts: FloatArray, counts: FloatArray, width_s: float, holes: NDArray[np.intp], where: str
+) -> tuple[FloatArray, FloatArray]:
+    """The bins with those that are absent put in, on a line between the neighbours of each gap."""
+    absent = np.floor((starts[holes + 1] - starts[holes]) / width_s - 1.0 + 1e-6)
+    if absent.sum() > _MOST_FILLED:
+        raise BadInput("too many bins to interpolate, use `gaps` bridge or zero", where, f"{absent.sum():.4g}")
+    # The k-th new bin of a gap of n stands k / (n + 1) of the way between its neighbours.
+    times = absent.astype(np.int64)
+    gap = np.repeat(holes, times)
+    k = np.arange(len(gap)) - np.repeat(np.cumsum(times) - times, times) + 1.0
+    share = k / (np.repeat(times, times) + 1.0)
+    new_starts = starts[gap] + share * (starts[gap + 1] - starts[gap])
+    new_counts = counts[gap] + share * (counts[gap + 1] - counts[gap])
+    return np.insert(starts, gap + 1, new_starts), np.insert(counts, gap + 1, new_counts)

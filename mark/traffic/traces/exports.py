@@ -1,0 +1,450 @@
+"""Files of other tools as named columns: delimited text, JSON lines and documents, Parquet.
+
+What the columns mean is none of this module's business (see `tables`). Formats: Prometheus, HTTP API, range
+queries; CloudWatch, GetMetricStatistics, GetMetricData and GetQueryResults; Datadog, "Query timeseries data";
+Elasticsearch, date histogram aggregations; k6, "CSV output" and "JSON output"; Locust, "--csv-full-history".
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mark.domain.errors import BadInput
+from mark.traffic.traces.blocks import blocks, shown
+from mark.traffic.traces.cells import is_missing, plain_numbers
+from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
+from mark.traffic.traces.times import as_times
+
+MOST_BYTES = 2 << 30  # a table is held in memory
+UNNAMED = "value"  # the column of a series without a name
+SERIES = "series"  # the column that names the series of each row, where a format has several
+_PARQUET = b"PAR1"
+_DELIMITERS = (";", "\t", "|", ",")
+_PEEK_LINES = 20
+_SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+# The line below psql's header, the border of MySQL's tables, and the number of rows below them.
+_FRAME = re.compile(
+    r"[-+|=: ]*-[-+|=: ]*|\(\d[\d,. ]* \w+\)|\d[\d,. ]* rows?\b(?: in set| selected| returned)?[^,;\t|]*"
+)
+
+Columns = Mapping[str, Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Named columns of equal length.
+
+    `unit`: what the format says that its counts are (see `tables.UNITS`). `meanings` are what the format says of
+    columns. `lines` are the numbers of the rows' lines in the file. `bad` are lines that have no row. `skipped` says
+    what was left out because it is known to be no row.
+    """
+
+    columns: Columns
+    form: str  # for the note that says what was assumed
+    named: bool = True  # are the names the file's own?
+    unit: str | None = None
+    meanings: Mapping[str, Meaning] = field(default_factory=dict)
+    lines: Sequence[int] | None = None
+    bad: Sequence[tuple[int, str]] = ()
+    skipped: Sequence[str] = ()
+    cut: bool = False  # is it compressed, and ends too early?
+
+
+def read_export(path: Path) -> Export | None:
+    """The columns of a file; None where it has no form that is known. Raises BadInput for what breaks its own form."""
+    if is_parquet(path):
+        return _parquet(path)
+    cut: list[Path] = []
+    text = _text(path, cut.append).strip("\n")
+    if not text.strip():
+        raise BadInput("the file is empty", str(path))
+    found = _json(text, path) if text.lstrip()[:1] in ("{", "[") else _delimited(text, path)
+    return replace(found, cut=True) if found is not None and cut else found
+
+
+def is_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET)) == _PARQUET
+    except OSError:
+        return False  # what reads it says why
+
+
+def _text(path: Path, cut: Callable[[Path], None]) -> str:
+    parts, size = [], 0
+    for _, block in blocks(path, cut=cut):
+        size += len(block)
+        if size > MOST_BYTES:
+            raise BadInput("more than 2 GiB; files with the header t_seconds,count are streamed", str(path))
+        parts.append(block)
+    data = b"".join(parts)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")  # Excel's, west of the Oder
+
+
+def _parquet(path: Path) -> Export:
+    import pandas as pd  # here: 0.4 s, only for tables
+
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError:
+        raise BadInput("Parquet needs pyarrow: pip install 'mark-serving[parquet]'", str(path)) from None
+    except (OSError, ValueError) as error:
+        raise BadInput("the Parquet file cannot be read", str(path), str(error).split("\n")[0]) from None
+    return Export(columns_of(frame), "Parquet")
+
+
+def columns_of(frame: Any) -> Columns:
+    """The columns of a pandas DataFrame, its index among them where that has a name or holds times."""
+    import pandas as pd  # here: 0.4 s, only for tables
+
+    if frame.index.name is not None or isinstance(frame.index, pd.DatetimeIndex):
+        frame = frame.reset_index()
+    return {
+        str(name): [str(value) for value in column] if pd.api.types.is_datetime64_any_dtype(column) else column.tolist()
+        for name, column in frame.items()
+    }
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _json(text: str, path: Path) -> Export | None:
+    try:
+        whole = json.loads(text)
+    except RecursionError:
+        raise BadInput("JSON that is nested too deeply", str(path)) from None
+    except ValueError:
+        return _json_lines(text, path)
+    if isinstance(whole, dict):
+        _refuse_part(whole, path)
+        for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram):
+            if (found := read(whole, path)) is not None:
+                return found
+        lists = [value for value in whole.values() if isinstance(value, list) and value]
+        inner = [rows for rows in lists if all(isinstance(row, dict) for row in rows)]
+        rows = inner[0] if len(inner) == 1 else [whole]
+        found = _rows(rows, path)
+        _refuse_fewer(whole, len(rows), found, path)
+        return found
+    if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
+        return _rows(whole, path)
+    if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
+        return _pairs(whole, "JSON pairs", "column 2", path, named=False)
+    return None
+
+
+_NEXT = re.compile(
+    r"_?(next|has_?more|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated)", re.IGNORECASE
+)
+
+
+_TOTAL = re.compile(r"total(?:_?(?:count|results|items|hits|rows|size))?|num_?(?:results|items)", re.IGNORECASE)
+
+
+def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, path: Path) -> None:
+    """An answer that says how many rows there are must have them all. The sum of a column may be called so, too."""
+    sums = [plain_numbers(values) for values in found.columns.values()] if found is not None else []
+    for key, value in whole.items():
+        if not (_TOTAL.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > rows):
+            continue
+        if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
+            what = f"is more than the {rows:,} rows here: fetch the other pages, too, and join their rows"
+            raise BadInput(what, f"{path} {key}", value)
+
+
+_INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch
+_PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out", re.IGNORECASE)
+
+
+def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
+    """An answer in pages says that more follows; its first page alone would be too few requests."""
+    nested = [value for value in whole.values() if isinstance(value, dict)]
+    for answer in (whole, *nested):
+        for key, value in answer.items():
+            if _NEXT.fullmatch(key) and value not in (None, "", False, [], {}):
+                what = "is one page of several: fetch the other pages, too, and join their rows"
+                raise BadInput(what, f"{path} {key}", shown(str(value).encode()[:60]))
+        if any(answer.get(key) is True for key in _INCOMPLETE):
+            key = next(key for key in _INCOMPLETE if answer.get(key) is True)
+            raise BadInput("the answer is not complete: ask again, or for a shorter time", f"{path} {key}", "true")
+    shards = whole.get("_shards")
+    if isinstance(shards, dict) and shards.get("failed"):
+        raise BadInput("not all shards of Elasticsearch answered", f"{path} _shards.failed", shards["failed"])
+    for warning in said if isinstance(said := whole.get("warnings"), list) else ():
+        if _PARTIAL.search(str(warning)):
+            raise BadInput("the answer is not complete", f"{path} warnings", shown(str(warning).encode()[:80]))
+    if whole.get("status") in ("Scheduled", "Running") and "results" in whole:
+        raise BadInput("the query of CloudWatch Logs Insights still ran", f"{path} status", whole["status"])
+    results = whole.get("MetricDataResults")
+    for result in results if isinstance(results, list) else ():
+        if isinstance(result, dict) and str(result.get("StatusCode", "Complete")) != "Complete":
+            what = "CloudWatch has more data points than it gave: ask for the other pages, or for a shorter time"
+            raise BadInput(what, f"{path} StatusCode", str(result["StatusCode"]))
+
+
+def _json_lines(text: str, path: Path) -> Export | None:
+    rows: list[dict[str, object]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            if not rows:
+                return None
+            raise BadInput("no JSON object", f"{path} line {number}", shown(line.encode()))
+        rows.append(row)
+    if all({"metric", "type", "data"} <= row.keys() for row in rows):
+        return _k6(rows, path)
+    return _rows(rows, path)
+
+
+def _k6(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
+    """k6's JSON output: declarations of metrics, and their points."""
+    points = [(row["metric"], row["data"]) for row in rows if row["type"] == "Point"]
+    return _rows([{"metric": name, **data} for name, data in points if isinstance(data, dict)], path)
+
+
+def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
+    """Objects of plain values; what less than half of them have, and what holds more than a value, is left out."""
+    if not rows:
+        return None
+    held = Counter(name for row in rows for name in row)
+    nested = {name for row in rows for name, value in row.items() if isinstance(value, dict | list)}
+    names = [name for name, times in held.items() if times >= 0.5 * len(rows) and name not in nested]
+    if not names:
+        raise BadInput("the objects have no plain value in common", str(path))
+    return Export({name: [row.get(name) for row in rows] for name in names}, "JSON")
+
+
+def _pairs(
+    pairs: Sequence[Any], form: str, name: str, path: Path, *, named: bool = True, unit: str | None = None
+) -> Export:
+    """Raises BadInput for none, and for a point that is no pair."""
+    wrong = [pair for pair in pairs if not isinstance(pair, list | tuple) or len(pair) != 2]
+    if wrong or not pairs:
+        raise BadInput(f"points of time and value are needed ({form})", str(path), wrong[0] if wrong else None)
+    columns = {"time": [pair[0] for pair in pairs], name: [pair[1] for pair in pairs]}
+    return Export(columns, form, named, unit)
+
+
+def _several(series: Sequence[tuple[str, Sequence[Any], str | None]], form: str, path: Path) -> Export:
+    """Series of (name, points, unit) as one table, with a column that names the series where there are several."""
+    full = [one for one in series if one[1]]
+    if not full:
+        raise BadInput(f"points of time and value are needed ({form})", str(path), f"{len(series)} series")
+    if len(full) == 1:
+        name, points, unit = full[0]
+        return _pairs(points, form, name, path, unit=unit)
+    tables = [_pairs(points, form, UNNAMED, path) for _, points, _ in full]
+    names = [name for name, points, _ in full for _ in points]
+    columns = {name: [value for table in tables for value in table.columns[name]] for name in ("time", UNNAMED)}
+    units = {unit for _, _, unit in full}
+    return Export({SERIES: names, **columns}, form, unit=units.pop() if len(units) == 1 else None)
+
+
+def _objects(value: object, form: str, path: Path) -> list[Mapping[str, object]]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise BadInput(f"series are needed ({form})", str(path))
+    return value
+
+
+def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
+    """A counter keeps its name; what `rate` and `increase` make of it has none, and must be told apart by the user."""
+    data = whole.get("data")
+    if not isinstance(data, dict) or data.get("resultType") != "matrix":
+        if whole.get("status") == "error" and "error" in whole:
+            raise BadInput("Prometheus answered with an error", str(path), shown(str(whole["error"]).encode()))
+        return None
+    found = _objects(data.get("result") or [], "Prometheus", path)
+    labels = [metric if isinstance(metric := one.get("metric"), dict) else {} for one in found]
+    alike = (
+        {key for key in labels[0] if len({str(each.get(key)) for each in labels}) == 1} if len(labels) > 1 else set()
+    )
+    series = []
+    for one, own in zip(found, labels, strict=True):
+        name = str(own.get("__name__", UNNAMED))
+        rest = ",".join(f"{key}={value}" for key, value in own.items() if key not in alike | {"__name__"})
+        values = one.get("values")
+        series.append(
+            (f"{name}{{{rest}}}" if len(found) > 1 and rest else name, values if isinstance(values, list) else [], None)
+        )
+    return _several(series, "Prometheus range query", path)
+
+
+_STATISTICS = ("Average", "Minimum", "Maximum")
+
+
+def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:
+    """Of a number of requests `Sum` is the count; of a time that was measured `SampleCount` is."""
+    points = whole.get("Datapoints")
+    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
+        return None
+    found = _rows(sorted(points, key=lambda point: str(point.get("Timestamp"))), path)
+    if found is None:
+        raise BadInput("the metric has no data points", str(path))
+    label = str(whole.get("Label", ""))
+    said = meaning_of(label)
+    units = {str(unit) for unit in found.columns.get("Unit", ("None",))}
+    of_counts = units <= {"Count", "None"} and said.kind not in (Kind.MEASURE, Kind.STATISTIC)
+    counted = Meaning(said.kind if said.counts or said.kind in (Kind.PART, Kind.ERRORS) else Kind.COUNT)
+    no_sum = Meaning(Kind.MEASURE)
+    meanings = {name: Meaning(Kind.STATISTIC) for name in found.columns if name in _STATISTICS}
+    meanings["Sum"] = counted if of_counts else no_sum
+    of_times = units <= {"Seconds", "Milliseconds", "Microseconds"}
+    meanings["SampleCount"] = Meaning(Kind.REQUESTS) if of_times else no_sum
+    return Export(
+        found.columns, f"CloudWatch statistics of {label}" if label else "CloudWatch statistics", meanings=meanings
+    )
+
+
+def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
+    results = whole.get("MetricDataResults")
+    if not isinstance(results, list):
+        return None
+    series = []
+    for one in _objects(results, "CloudWatch", path):
+        times, values = one.get("Timestamps"), one.get("Values")
+        if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
+            raise BadInput("as many timestamps as values are needed", str(path))
+        pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
+        series.append((str(one.get("Label", one.get("Id", UNNAMED))), pairs, None))
+    return _several(series, "CloudWatch metric data", path)
+
+
+def _insights(whole: Mapping[str, object], path: Path) -> Export | None:
+    """Rows of CloudWatch Logs Insights: each a list of fields and their values."""
+    results = whole.get("results")
+    if not isinstance(results, list) or not results or not all(isinstance(row, list) for row in results):
+        return None
+    cells = [_objects(row, "CloudWatch Logs Insights", path) for row in results]
+    return _rows([{str(cell.get("field")): cell.get("value") for cell in row} for row in cells], path)
+
+
+def _histogram(whole: Mapping[str, object], path: Path) -> Export | None:
+    """A `date_histogram` of Elasticsearch, the only aggregation and not divided further."""
+    found = whole.get("aggregations")
+    if not isinstance(found, dict) or len(found) != 1:
+        return None
+    only = next(iter(found.values()))
+    buckets = only.get("buckets") if isinstance(only, dict) else None
+    if not isinstance(buckets, list) or not buckets:
+        return None
+    rows = _objects(buckets, "Elasticsearch", path)
+    if any(isinstance(value, dict) for row in rows for value in row.values()):
+        raise BadInput("buckets within buckets: ask for one date_histogram", str(path))
+    pairs = [(row.get("key"), row.get("doc_count")) for row in rows]
+    return _pairs(pairs, "Elasticsearch date_histogram", "doc_count", path)
+
+
+def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
+    if not isinstance(whole.get("series"), list):
+        return None
+    series = []
+    found = _objects(whole["series"], "Datadog", path)
+    for one in found:
+        points = one.get("pointlist")
+        if not isinstance(points, list):
+            return None
+        units = one.get("unit")
+        per = units[1] if isinstance(units, list) and len(units) == 2 else None
+        unit = (
+            f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute", "hour") else None
+        )
+        name = one.get("expression" if len(found) > 1 else "metric") or one.get("metric") or UNNAMED
+        series.append((str(name), points, unit))
+    return _several(series, "Datadog series", path)
+
+
+# -- delimited text ----------------------------------------------------------------------------------------------------
+
+
+def _delimited(text: str, path: Path) -> Export | None:
+    """Lines of equally many cells. The first one names the columns where none of its cells is a time."""
+    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    sep = _SEP.fullmatch(numbered[0][1].strip())
+    if sep is not None:
+        del numbered[0]
+    comments = [line for _, line in numbered if line.lstrip().startswith("#")]
+    kept = [
+        (n, line) for n, line in numbered if not line.lstrip().startswith("#") and not _FRAME.fullmatch(line.strip())
+    ]
+    if not kept:
+        return None
+    lines = [line for _, line in kept]
+    try:
+        delimiter = sep[1] if sep is not None else _delimiter(lines[: 2 * _PEEK_LINES])
+        reader = csv.reader(lines, delimiter=delimiter)
+        rows = [(kept[reader.line_num - 1][0], row) for row in reader if row]
+    except csv.Error as error:  # a cell of more than 128 KiB: a quote that nothing closes
+        raise BadInput(f"no table: {error}", str(path)) from None
+    width = Counter(len(row) for _, row in rows[: _PEEK_LINES * 10]).most_common(1)[0][0]
+    first = next(i for i, (_, row) in enumerate(rows) if len(row) == width)
+    skipped = [f"{first} lines above the header"] if first and first <= _PEEK_LINES else []
+    head = [cell.strip() for cell in rows[first][1]]
+    named = not any(map(_is_time, head)) and plain_numbers(head) is None
+    if (
+        not named
+        and comments
+        and len(above := [c.strip() for c in comments[-1].lstrip("# ").split(delimiter)]) == width
+    ):
+        head, named = above, not any(map(_is_time, above))
+        first -= named
+    names = [name or f"column {i}" for i, name in enumerate(head, 1)]
+    if named and len(set(names)) < len(names):
+        raise BadInput("a column's name stands twice", f"{path} line {rows[first][0]}", delimiter.join(names))
+    if not named:
+        names = [f"column {i}" for i in range(1, width + 1)]
+        skipped = []
+        first = -1
+    body, bad, again = [], [], 0
+    again_head = rows[first][1] if first >= 0 else head
+    for number, row in rows[first + 1 :]:
+        if len(row) != width:
+            bad.append((number, f"expected {width} columns: {shown(delimiter.join(row).encode())!r}"))
+        elif named and row == again_head:
+            again += 1
+        else:
+            body.append((number, row))
+    if not body and bad:
+        raise BadInput(bad[0][1], f"{path} line {bad[0][0]}")
+    if not body:
+        raise BadInput("no rows below the header", str(path))
+    skipped += [f"{again} headers in between"] if again else []
+    skipped += [f"{len(comments)} comments"] if comments else []
+    said = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(delimiter, f"{delimiter!r}")
+    cells = zip(*(row for _, row in body), strict=True)
+    columns = {name: [cell.strip() for cell in column] for name, column in zip(names, cells, strict=True)}
+    columns = {name: cells for name, cells in columns.items() if not all(map(is_missing, cells))} or columns
+    form = f"text with {said}" if width > 1 else "text of one column"
+    return Export(columns, form, named, lines=[number for number, _ in body], bad=bad, skipped=skipped)
+
+
+def _is_time(cell: str) -> bool:
+    try:
+        return as_times("", [cell]) is not None
+    except BadInput:
+        return True  # a time of which day and month, or the zone, are not clear
+
+
+def _delimiter(head: Sequence[str]) -> str:
+    """The one that cuts most lines into equally many cells, and into most."""
+
+    def cells(delimiter: str) -> tuple[int, int]:
+        widths = Counter(len(row) for row in csv.reader(head, delimiter=delimiter) if len(row) > 1)
+        width, times = widths.most_common(1)[0] if widths else (1, 0)
+        return times, width
+
+    return max(_DELIMITERS, key=cells)

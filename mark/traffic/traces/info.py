@@ -1,0 +1,48 @@
+"""What is in a trace, in numbers: `mark trace info`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mark.traffic.traces.trace import Trace
+
+
+def trace_info(trace: Trace) -> dict[str, Any]:
+    """Rows, duration, requests, rates, gaps and burstiness of a trace; None where undefined.
+
+    `cv`: standard deviation over mean, of the bin counts or (arrivals) of the times between requests. `idc`: variance
+    over mean of the counts per bin (60 s for arrivals); 1 for Poisson at a constant rate. The peak is over a bin, too.
+    """
+    if trace.kind == "counts":
+        counts, widths_s = trace.series.counts, trace.series.ends_s - trace.series.starts_s
+    else:
+        bin_s = 60.0
+        # Whole minutes only: the last one is cut where the trace ends.
+        load = trace.series.load(0.0, max(bin_s, math.floor(trace.duration_s / bin_s) * bin_s), bin_s, 1.0)
+        counts, widths_s = load.mean_rps * bin_s, np.full(len(load), bin_s)
+    mean, variance = float(np.mean(counts)), float(np.var(counts))
+    seen_s = trace.duration_s - sum(end - begin for begin, end in trace.gaps)
+    requests = trace.total_counts(0.0, trace.duration_s)
+    return {
+        "read": trace.read,
+        "name": trace.name,
+        "kind": trace.kind,
+        "rows": trace.rows,
+        "bin_s": trace.bin_s,
+        "duration_s": trace.duration_s,
+        "requests": requests,
+        "mean_rps": requests / seen_s,
+        "peak_rps": float(np.max(counts / widths_s)),
+        "gaps": len(trace.gaps),
+        "gap_s": trace.duration_s - seen_s,
+        "cv": _number(math.sqrt(variance) / mean if trace.kind == "counts" else trace.gap_cv),
+        "idc": _number(variance / mean if mean > 0.0 else math.nan),
+        "notes": list(trace.notes),
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,296 @@
+"""Access logs of one JSON object a line (Envoy, nginx, Caddy, Traefik, Google's and Elasticsearch's exports).
+
+Which field holds the time and which shows that an object is a request is decided by a file's first lines. The other
+lines are searched for these two names; only a line that is unusual is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.traffic.traces.stamps import Stamps, stamps_of
+
+Parse = Callable[[Sequence[bytes]], Stamps]
+Path = tuple[str, ...]
+
+_PEEK_ROWS = 200
+_INNER = frozenset(
+    ("_source", "httprequest", "request", "http", "jsonpayload", "fields", "event", "attributes", "response")
+)
+_OUTER = frozenset(("_source", "jsonpayload"))  # objects whose fields may be the record's time
+# Names without capitals and signs. When a request came is better than when it was answered.
+_BEGAN = ("startutc", "starttime", "startlocal", "starttimestamp", "requestcreationtime", "requeststarttime")
+_USUAL = frozenset(
+    ("timestamp", "time", "ts", "datetime", "timeiso8601", "timelocal", "msec", "date", "asctime", "eventtime", "t")
+)
+_REQUEST = frozenset(
+    (
+        *("status", "statuscode", "responsecode", "scstatus", "downstreamstatus", "originstatus", "httpstatus"),
+        *(
+            "elbstatuscode",
+            "responsestatus",
+            "method",
+            "requestmethod",
+            "httpmethod",
+            "csmethod",
+            "verb",
+            "requestverb",
+        ),
+        *("httprequestmethod", "httpresponsestatuscode", "uri", "requesturi", "csuristem", "path", "requestpath"),
+        *("httppath", "urlpath", "url", "requesturl", "request", "httprequest", "requestline", "useragent"),
+        *("csuseragent", "httpuseragent"),
+    )
+)
+_COUNTS = frozenset(
+    (
+        *("count", "counts", "requests", "reqs", "hits", "calls", "invocations", "queries", "sum", "total", "value"),
+        *("rps", "qps", "tps", "rpm", "qpm", "rate", "throughput", "events"),
+    )
+)
+_OF_COUNTS = _COUNTS | {"request", "http", "num", "number", "n", "of", "doc", "docs", "per", "second", "minute", "all"}
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SIGNS = re.compile(r"[^a-z0-9]")
+_SECOND_US = 1_000_000
+_SAME_US = _SECOND_US  # how far apart two times of one moment may be
+_DAY = re.compile(rb"\d{4}-\d\d-\d\d")
+_CLOCK = re.compile(rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
+
+
+def json_log(head: bytes, parse: Parse = stamps_of, time_field: str | None = None) -> tuple[JsonLog, int] | None:
+    """The log that a file's first lines begin, and how many of them are its requests; None where they are no log.
+
+    Objects that show nothing of a request and objects that count are none: see `tables`. Raises BadInput where several
+    fields hold different times.
+    """
+    rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
+    flat = [_flat(row) for row in rows]
+    requests = [row for row in flat if _is_request(row)]
+    if not requests or any(_counts(path, row[path]) for row in requests[:20] for path in row):
+        return None
+    found = _time_field(requests, parse, time_field)
+    if found is None:
+        return None
+    paths, stamps = found
+    if len(stamps) >= 3 and np.all(stamps % 60_000_000 == 0):
+        return None  # sums of minutes
+    return JsonLog(paths, _marker(requests), parse), len(requests)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLog:
+    """Requests are the objects with a time in `paths` (a day and a clock where two) and a field of a request."""
+
+    paths: tuple[Path, ...]
+    marker: str
+    parse: Parse
+
+    @property
+    def name(self) -> str:
+        return f"JSON access log, times from {' and '.join(repr('.'.join(path)) for path in self.paths)}"
+
+    def stamps(self, block: bytes) -> Stamps:
+        text = np.frombuffer(block, dtype=np.uint8)
+        ends = np.flatnonzero(text == 10)
+        micros = np.full(len(ends), -1, dtype=np.int64)
+        local = np.zeros(len(ends), dtype=np.bool_)
+        if len(self.paths) == 1:
+            self._search(block, text, ends, micros, local)
+        rows = np.flatnonzero(micros < 0).tolist()
+        if rows:
+            lines = block.split(b"\n")
+            texts = [self._time(lines[i]) for i in rows]
+            parsed = self.parse(texts)
+            micros[rows], local[rows] = parsed.micros, parsed.local
+        return Stamps(micros, local)
+
+    def values(self, field: str, block: bytes) -> list[bytes]:
+        return [self._value(field, line) for line in block.split(b"\n")[:-1]]
+
+    def _search(self, block: bytes, text: np.ndarray, ends: np.ndarray, micros: np.ndarray, local: np.ndarray) -> None:
+        """Fill in the lines in which time and marker stand once, braces are closed and quotes are pairs."""
+        name = json.dumps(self.paths[0][-1]).encode()
+        places, values = [], []
+        for found in re.finditer(re.escape(name) + rb'\s*:\s*("[^"\n]*|[-+.\deE]+)', block):
+            places.append(found.start())
+            values.append(found[1])
+        marks = [m.start() for m in re.finditer(re.escape(json.dumps(self.marker).encode()) + rb"\s*:", block)]
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        line = np.searchsorted(ends, places)
+        usual = np.bincount(line, minlength=len(ends)) == 1
+        usual &= np.bincount(np.searchsorted(ends, marks), minlength=len(ends)) > 0
+        last = text[np.maximum(ends - 1, 0)]
+        last = np.where(last == ord(","), text[np.maximum(ends - 2, 0)], last)  # a list with an object a line
+        usual &= (text[begins] == ord("{")) & (last == ord("}"))
+        opened, closed, quotes = (
+            np.bincount(np.searchsorted(ends, np.flatnonzero(text == ord(sign))), minlength=len(ends)) for sign in '{}"'
+        )
+        usual &= (opened == closed) & (quotes % 2 == 0)
+        chosen = usual[line]
+        if not chosen.any():
+            return
+        parsed = self.parse([v.lstrip(b'"') for v, is_usual in zip(values, chosen.tolist(), strict=True) if is_usual])
+        micros[line[chosen]], local[line[chosen]] = parsed.micros, parsed.local
+
+    def _time(self, line: bytes) -> bytes:
+        row = _parsed(line)
+        flat = None if row is None else _flat(row)
+        if flat is None or not _is_request(flat) or any(path not in flat for path in self.paths):
+            return b""
+        return b" ".join(_text(flat[path]) for path in self.paths)
+
+    def _value(self, field: str, line: bytes) -> bytes:
+        row = _parsed(line)
+        if row is None:
+            return b"-"
+        if field not in row:
+            row = {".".join(path): value for path, value in _flat(row).items()}
+        value = row.get(field, "-")
+        return _text(value) or b"-"
+
+
+# -- a container's log -------------------------------------------------------------------------------------------------
+
+
+def in_container(head: bytes) -> bool:
+    """Is it a log of Docker's `json-file` driver: each object holds a line that a container wrote?"""
+    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    return isinstance(row.get("log"), str) and row.get("stream") in ("stdout", "stderr")
+
+
+def has_messages(head: bytes) -> bool:
+    """Does each object hold a message, as those of log shippers do?"""
+    row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
+    return isinstance(row.get("message"), str)
+
+
+def from_container(block: bytes) -> bytes:
+    """The lines that the container wrote, as many as there are objects."""
+    return _texts(block, "log")
+
+
+def from_messages(block: bytes) -> bytes:
+    """The messages, a line for each object."""
+    return _texts(block, "message")
+
+
+def _texts(block: bytes, name: str) -> bytes:
+    return b"".join(_field(line, name) + b"\n" for line in block.split(b"\n")[:-1])
+
+
+def _field(line: bytes, name: str) -> bytes:
+    row = _parsed(line)
+    text = None if row is None else row.get(name)
+    return text.rstrip("\r\n").replace("\n", " ").encode("utf-8", "replace") if isinstance(text, str) else line
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+def _parsed(line: bytes) -> dict[str, object] | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        row = json.loads(line.rstrip(b", \t"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _flat(row: Mapping[str, object]) -> dict[Path, object]:
+    """Fields by their path: the object's own, and those of the objects in it that are known."""
+    found: dict[Path, object] = {}
+    for name, value in row.items():
+        found[name,] = value
+        if isinstance(value, dict) and _plain(name) in _INNER | _OUTER:
+            found.update({(name, *path): inner for path, inner in _flat(value).items()})
+    return found
+
+
+def _plain(name: str) -> str:
+    return name if name == "_source" else _SIGNS.sub("", name.lower())
+
+
+def _is_request(row: Mapping[Path, object]) -> bool:
+    return any(_plain(path[-1]) in _REQUEST for path in row)
+
+
+def _counts(path: Path, value: object) -> bool:
+    words = {word.lower() for word in _WORDS.findall(path[-1])}
+    return bool(words & _COUNTS) and words <= _OF_COUNTS and _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: object) -> bytes:
+    return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "replace")
+
+
+def _marker(requests: Sequence[Mapping[Path, object]]) -> str:
+    """The name of a request's field that most objects have."""
+    names = [path[-1] for row in requests for path in row if _plain(path[-1]) in _REQUEST]
+    return max(dict.fromkeys(names), key=names.count)
+
+
+# -- the time ----------------------------------------------------------------------------------------------------------
+
+
+def _time_field(
+    rows: Sequence[Mapping[Path, object]], parse: Parse, asked: str | None
+) -> tuple[tuple[Path, ...], np.ndarray] | None:
+    """Where the time stands, and the times of the first rows."""
+    held: dict[tuple[Path, ...], Stamps] = {}
+    names = dict.fromkeys(path for row in rows for path in row if len(path) == 1 or path[0].lower() in _OUTER)
+    for path in names:
+        texts = [_text(row[path]) for row in rows if path in row and not isinstance(row[path], dict | list | bool)]
+        parsed = parse(texts) if texts else None
+        if parsed is not None and np.count_nonzero(parsed.micros >= 0) >= 0.9 * len(rows):
+            held[path,] = parsed
+    if asked is not None:
+        found = next((paths for paths in held if asked in (paths[0][-1], ".".join(paths[0]))), None)
+        return None if found is None else (found, held[found].micros)
+    if not held:
+        return _day_and_clock(rows, names, parse)
+    for name in _BEGAN:
+        for paths, stamps in held.items():
+            if _plain(paths[0][-1]) == name:
+                return paths, stamps.micros
+    usual = {paths: s for paths, s in held.items() if _plain(paths[0][-1]) in _USUAL} or held
+    zoned = {paths: s for paths, s in usual.items() if not s.local.any()} or usual
+    first, *others = zoned.values()
+    apart = [s for s in others if len(s.micros) != len(first.micros)]
+    if apart or any(np.median(np.abs(s.micros - first.micros)) > _SAME_US for s in others):
+        names_of = ", ".join(".".join(paths[0]) for paths in zoned)
+        raise BadInput("several fields hold times, choose one with `time_column`", "this JSON log", names_of)
+    # Times that a whole second keeps apart are as many without their fractions.
+    finest = max(zoned, key=lambda p: (len(np.unique(zoned[p].micros)), np.count_nonzero(zoned[p].micros % _SECOND_US)))
+    return finest, zoned[finest].micros
+
+
+def _day_and_clock(
+    rows: Sequence[Mapping[Path, object]], names: Mapping[Path, None], parse: Parse
+) -> tuple[tuple[Path, ...], np.ndarray] | None:
+    """A date in one field and a clock in another."""
+
+    def all_fit(path: Path, pattern: re.Pattern[bytes]) -> bool:
+        return all(path in row and pattern.fullmatch(_text(row[path])) for row in rows)
+
+    days = [path for path in names if all_fit(path, _DAY)]
+    clocks = [path for path in names if all_fit(path, _CLOCK)]
+    if len(days) != 1 or len(clocks) != 1:
+        return None
+    paths = (days[0], clocks[0])
+    return paths, parse([b" ".join(_text(row[path]) for path in paths) for row in rows]).micros

@@ -1,0 +1,130 @@
+"""The steps between the rows of a table: a summary at a fixed step, a change of the clocks, a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.times import goes_down, set_back_at, set_forward_at, shown
+
+_HOUR_S = 3600.0
+_EXACT = 1e-3  # of a step
+_ALIKE = 0.2  # steps of a summary whose stamps wander differ by less
+_MOSTLY = 0.6  # pairs of steps that are alike; of requests at random times 0.11 are
+_LARGE = 1e5
+_WITHOUT_GAP = 1.5  # no step is longer, of the least one
+
+
+def is_summary(seconds: FloatArray) -> bool:
+    """Are the rows at a fixed step, as a monitoring system writes them? One row is, and so are two.
+
+    Gaps and a few changes of the step are allowed, in any order of the rows; times that stand twice are looked at once.
+    """
+    times = np.unique(seconds)
+    if len(times) < 0.5 * len(seconds):
+        return False
+    steps = np.diff(times)
+    if len(steps) < 2:
+        return True
+    ratio = steps / steps.min()
+    if np.all(np.abs(ratio - np.round(ratio)) < _EXACT) and np.median(ratio) < 2.0:
+        # Times that stand twice: two exports that overlap are without a gap, a log of whole seconds is not.
+        return len(times) == len(seconds) or bool(ratio.max() < _WITHOUT_GAP)
+    if len(times) < len(seconds):
+        return False
+    alike = np.abs(np.diff(steps)) <= _ALIKE * np.minimum(steps[1:], steps[:-1])
+    return bool(np.mean(alike) >= _MOSTLY)
+
+
+def unfolded(seconds: FloatArray, where: str) -> tuple[FloatArray, str]:
+    """Clocks without a zone over a change of the clocks, and a note; the rows are in the order of the file.
+
+    In autumn one step is an hour shorter than the steps beside it, which has one reading. In spring one is an hour
+    longer, which may be a gap, too. Raises BadInput then.
+    """
+    falling = goes_down(seconds)
+    times = seconds[::-1] if falling else seconds
+    steps = np.diff(times)
+    if len(steps) < 2 or np.sum(steps <= 0.0) > 1:
+        return seconds, ""
+    for i in np.flatnonzero(~_as_neighbours(steps, 0.0)).tolist():
+        if _as_neighbours(steps, _HOUR_S)[i] and (zone := _between(times, i, set_back_at, _HOUR_S)):
+            times = np.where(np.arange(len(times)) > i, times + _HOUR_S, times)
+            note = f"clocks set back by an hour after {shown(float(times[i]))} as in {zone}"
+            return (times[::-1] if falling else times), note
+        if _as_neighbours(steps, -_HOUR_S)[i] and (zone := _between(times, i, set_forward_at)):
+            raise _missing_hour(float(times[i]), zone, where)
+    return seconds, ""
+
+
+def check_clocks(seconds: FloatArray, where: str) -> None:
+    """Raise BadInput where requests by clocks without a zone may have been written over a change of the clocks."""
+    seconds = seconds[::-1] if goes_down(seconds) else seconds
+    steps = np.diff(seconds)
+    if not len(steps) or np.sum(steps < 0.0) > max(1.0, 0.01 * len(steps)):
+        return
+    for i in np.flatnonzero(steps < -0.5 * _HOUR_S).tolist():
+        if (zone := set_back_at(float(seconds[i + 1]))) is not None:
+            what = f"goes back when clocks are set back in {zone}: say `time_zone` {zone}, or yours"
+            raise BadInput(what, where, shown(float(seconds[i])))
+    if float(np.median(steps)) > 60.0:
+        return
+    for i in np.flatnonzero(steps >= _HOUR_S).tolist():
+        if (zone := _between(seconds, i, set_forward_at)) is not None:
+            raise _missing_hour(float(seconds[i]), zone, where)
+
+
+def _as_neighbours(steps: FloatArray, more_s: float) -> NDArray[np.bool_]:
+    """Are steps, with so much more, as long as those beside them?"""
+    before, after = np.append(steps[1], steps[:-1]), np.append(steps[1:], steps[-2])
+    low, high = np.minimum(before, after), np.maximum(before, after)
+    found: NDArray[np.bool_] = (steps + more_s > 0.65 * low) & (steps + more_s < 1.35 * high) & (high <= 12.0 * _HOUR_S)
+    return found
+
+
+def _between(times: FloatArray, i: int, change: Callable[[float], str | None], wider_s: float = 0.0) -> str | None:
+    """The zone whose clocks change between a row and the next one."""
+    begin, end = sorted((float(times[i]) + 1.0, float(times[i + 1]) - 1.0))
+    if end - begin > 13.0 * _HOUR_S:
+        return None
+    for at_s in np.arange(begin - wider_s, end + wider_s, 900.0):
+        if (zone := change(float(at_s))) is not None:
+            return zone
+    return None
+
+
+def _missing_hour(at_s: float, zone: str, where: str) -> BadInput:
+    what = f"no rows for an hour after {shown(at_s)}, when clocks are set forward in {zone}"
+    return BadInput(f"{what}: say `time_zone` {zone}, or UTC where it is a gap", where)
+
+
+class Rising(Enum):
+    NO = "no"
+    PERHAPS = "perhaps"  # counts that grow, or a counter
+    SURELY = "surely"
+
+
+def rising(counts: FloatArray) -> Rising:
+    """Are whole numbers those of a counter, which never falls but to begin again?
+
+    Counts of twenty rows never rise only by accident. They do in a load test, so that only a large counter is sure,
+    which grows by less than a half over all rows. A straight and almost level line of small numbers is made by hand.
+    """
+    steps = np.diff(counts)
+    if len(steps) < 9 or np.any(counts != np.floor(counts)) or not np.any(steps > 0.0):
+        return Rising.NO
+    falls = steps < 0.0
+    if falls.sum() > 0.1 * len(steps) or np.any(counts[1:][falls] > 0.5 * counts[:-1][falls]):
+        return Rising.NO
+    up = steps[steps > 0.0]
+    large = bool(counts.max() >= _LARGE and np.median(up) < 0.02 * np.median(counts))
+    if np.mean(up == np.median(up)) > 0.9:
+        return Rising.PERHAPS if large or np.median(up) > 0.02 * counts[0] else Rising.NO
+    if len(steps) < 19:
+        return Rising.PERHAPS if large else Rising.NO
+    return Rising.SURELY if large and not falls.any() and counts[-1] < 1.5 * counts[0] else Rising.PERHAPS

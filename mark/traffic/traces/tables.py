@@ -1,0 +1,477 @@
+"""A table with a column of times as a trace: of counts where another column holds them, else of one row a request.
+
+Columns are recognised by their names and values, and what was assumed is the first note of the trace. A table is read
+only where one reading is possible. Otherwise it is refused with the option for each reading, because a wrong guess
+costs more than a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.arrivals import trace_of
+from mark.traffic.traces.bad_lines import DEFAULT, BadLines
+from mark.traffic.traces.bins import added, rows_as_bins
+from mark.traffic.traces.blocks import CUT_OFF
+from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
+from mark.traffic.traces.counts import trace_of_counts
+from mark.traffic.traces.exports import SERIES, UNNAMED, Export, read_export
+from mark.traffic.traces.meanings import COUNTER, RATES, ROW, UNITS, Kind, Meaning, Unit, meaning_of
+from mark.traffic.traces.several import K6, chosen_series, series_of
+from mark.traffic.traces.steps import Rising, check_clocks, is_summary, rising, unfolded
+from mark.traffic.traces.time_columns import TableRows, cell_of, time_column, with_whole_times, without_bad_times
+from mark.traffic.traces.times import AS_WRITTEN, TimeForm
+from mark.traffic.traces.trace import Trace
+
+_LEAST_TOTAL = 100.0  # requests
+NONE = "none"  # --count-column none: one row a request
+DECIMALS = (POINT, COMMA)
+
+# Columns of a log of requests; two of them tell a log from a summary.
+_LOG = frozenset(
+    [
+        *("status", "status_code", "sc-status", "response_code", "http_status", "method"),
+        *("request_method", "cs-method"),
+        *("verb", "path", "uri", "url", "request", "request_uri", "cs-uri-stem", "endpoint", "route", "remote_addr"),
+        *("client_ip", "c-ip", "ip", "client", "user_agent", "useragent", "referer", "referrer", "x-edge-location"),
+        *("request_id", "trace_id", "traceid", "requestid", "bytes_sent", "sc-bytes", "body_bytes_sent", "protocol"),
+    ]
+)
+# Columns of a program's own log: a level and a message.
+_LEVELS = frozenset(
+    ["level", "lvl", "levelname", "loglevel", "log.level", "log_level", "severity", "severitytext", "priority"]
+)
+_MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content"])
+# Names of a number that may be anything.
+_VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """What a user says of a table: `time` and `count` name columns (or `none` for the second), `unit` is of UNITS.
+
+    `count` may name several columns with + between them, which are added. `series` is the name of one of several
+    series, or `sum`. `decimal` is one of DECIMALS. None: to be recognised.
+    """
+
+    time: str | None = None
+    count: str | None = None
+    unit: str | None = None
+    series: str | None = None
+    times: TimeForm = AS_WRITTEN
+    decimal: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit not in (None, *UNITS):
+            raise BadInput(f"must be one of {', '.join(UNITS)}", "count_unit", self.unit)
+        if self.decimal not in (None, *DECIMALS):
+            raise BadInput(f"must be one of {', '.join(DECIMALS)}", "decimal", self.decimal)
+
+    @property
+    def said(self) -> bool:
+        return self != RECOGNISED
+
+    @property
+    def asks_for_table(self) -> bool:
+        """Is something asked for that a log does not have: counts, series, numbers?"""
+        return self.count not in (None, NONE) or (self.unit, self.series, self.decimal) != (None, None, None)
+
+
+RECOGNISED = TableColumns()
+
+
+def read_table(
+    path: Path, columns: TableColumns = RECOGNISED, gaps: str = "bridge", bad_lines: BadLines = DEFAULT
+) -> Trace | None:
+    """The trace of a file that other tools wrote; None where it is no table, or none with a column of times.
+
+    Raises BadInput, one line, for a table that may be read in two ways, and for what is broken in one.
+    """
+    export = read_export(path)
+    return None if export is None else trace_of_table(export, path.name, str(path), columns, gaps, bad_lines)
+
+
+def trace_of_table(
+    export: Export,
+    name: str,
+    where: str,
+    columns: TableColumns = RECOGNISED,
+    gaps: str = "bridge",
+    bad_lines: BadLines = DEFAULT,
+) -> Trace | None:
+    """See `read_table`. `where` is for BadInput."""
+    found = time_column(with_whole_times(export.columns), where, columns.time, columns.times)
+    if found is None:
+        if export.named and len(export.columns) > 1:
+            raise BadInput(
+                "no column holds times that are known, name it by `time_column`, its form by `time_format` "
+                f"({export.form})",
+                where,
+            )
+        return None
+    time_name, times, used = found
+    rows = TableRows(
+        {key: values for key, values in export.columns.items() if key not in used},
+        times,
+        export.lines or range(1, len(times.seconds) + 1),
+        list(export.bad),
+        list(export.skipped),
+    )
+    rows = without_bad_times(rows, export.columns.get(time_name, ()), time_name)
+    table = _Table(export, rows, columns, where, time_name)
+    trace = table.trace(name, gaps, bad_lines)
+    return replace(trace, began_s=float(table.rows.times.seconds.min()) if times.since_1970 else None)
+
+
+# -- which column is which ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of numbers with what its name and its units say."""
+
+    name: str
+    numbers: NumberColumn
+    meaning: Meaning
+
+
+class _Table:
+    """One table on its way to a trace."""
+
+    def __init__(self, export: Export, rows: TableRows, said: TableColumns, where: str, time_name: str) -> None:
+        self._export, self._said, self._where = export, said, where
+        self._time_name = time_name
+        self.rows = rows
+        self._series: list[str] = []  # of each row, where there are several
+        self._take_series()
+
+    def _take_series(self) -> None:
+        rows, said = self.rows, self._said
+        names = (
+            [str(name) for name in rows.columns[SERIES]]
+            if SERIES in rows.columns and not self._export.lines
+            else series_of(rows.columns, rows.times.seconds)
+        )
+        if names is None:
+            if said.series is not None:
+                raise BadInput(f"there is one series only in {self._where}", "series", said.series)
+            return
+        wanted = set(chosen_series(names, said.series, self._where))
+        kept = [i for i, name in enumerate(names) if name in wanted]
+        self._series = [names[i] for i in kept]
+        self.rows = rows.at(kept)
+
+    def trace(self, name: str, gaps: str, bad_lines: BadLines) -> Trace:
+        column = self._count_column()
+        if column is None:
+            return self._of_requests(name, bad_lines)
+        unit = self._unit(column)
+        return self._of_counts(name, column, unit, gaps, bad_lines)
+
+    # -- the decision
+
+    def _count_column(self) -> _Column | None:
+        """The column of counts or rates; None where each row is a request.
+
+        The table of decisions; the first line that fits decides. R are columns whose names say requests or a rate, C
+        counts of something, P parts of the requests and errors, U unknown numbers, M measures, S statistics.
+
+        | rows         | columns                      | decision                                          |
+        |--------------|------------------------------|---------------------------------------------------|
+        | any          | a column that was named      | it, or its sum; `none`: a row is a request        |
+        | any          | k6's requests                | a row is a request                                |
+        | any          | R+C+P has two, not one R + P | ask which, or for the sum                         |
+        | irregular    | one of R+C+P                 | ask whether it counts                             |
+        | regular      | one R, or one C or P alone   | it; errors alone: ask                             |
+        | regular      | one U and nothing else       | it                                                |
+        | regular      | U                            | ask                                               |
+        | any          | S                            | refuse: a summary without counts                  |
+        | irregular    | U that may be anything       | ask                                               |
+        | regular      | nothing, and no log          | refuse: a summary without counts                  |
+        | irregular    | words without a header, or   | ask: a program's own log may say anything         |
+        |              | a level and a message        |                                                   |
+        | irregular, or a log of requests   | | a row is a request                                |
+        """
+        columns = self._numbers()
+        if self._said.count is not None:
+            return self._asked(self._said.count, columns)
+        if set(self._series) == {K6} and any(_ones(column) for column in columns):
+            return None
+        kinds = {kind: [column for column in columns if column.meaning.kind is kind] for kind in Kind}
+        sure = [*kinds[Kind.REQUESTS], *kinds[Kind.COUNT], *kinds[Kind.UNCLEAR]]
+        parts = [*kinds[Kind.PART], *kinds[Kind.ERRORS]]
+        unknown = kinds[Kind.UNKNOWN]
+        seconds = self.rows.times.seconds
+        regular = any(is_summary(part) for part in self._parts(seconds))
+        requests = kinds[Kind.REQUESTS]
+        if len(requests) == 1 and len(sure) == 1:
+            parts = []
+        if not self._export.named:
+            unknown, sure, parts = [*unknown, *sure, *parts], [], []
+        if parts and not sure and unknown:
+            unknown, parts = [*unknown, *parts], []
+        if len(sure) + len(parts) > 1:
+            alike = sure or parts
+            one_unit = len(alike) > 1 and len({column.meaning.unit for column in alike}) == 1
+            sums = f", or add some: {'+'.join(column.name for column in alike)}" if one_unit else ""
+            what = f"several columns may hold counts, choose one with `count_column`{sums}"
+            raise BadInput(what, self._where, _names(sure + parts))
+        if not regular:
+            if (one := next(iter(sure + parts), None)) is not None and not _ones(one):
+                what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
+                raise BadInput(what, self._where, one.name)
+            if odd := [c for c in unknown if (c.name.lower() in _VALUES or not self._export.named) and not _ones(c)]:
+                what = "times are irregular; counts? Name it by `count_column`, or none for one row a request"
+                raise BadInput(what, self._where, _names(odd))
+        elif sure or parts:
+            one = (sure or parts)[0]
+            if one.meaning.kind is Kind.ERRORS:
+                raise BadInput(
+                    "only errors are counted; name the column by `count_column` if it is meant", self._where, one.name
+                )
+            return one
+        elif unknown:
+            if len(unknown) == 1 and (self._series or self._alone(unknown[0].name)):
+                return unknown[0]
+            what = "which column holds counts? Name it by `count_column`, or none for one row a request"
+            raise BadInput(what, self._where, _names(unknown))
+        if kinds[Kind.STATISTIC] or (regular and not self._is_log()):
+            raise self._no_counts(kinds[Kind.STATISTIC] + kinds[Kind.MEASURE], regular)
+        if self._is_program_log({column.name for column in columns}):
+            what = "looks like a program's own log; `count_column` none if each line is a request"
+            first = next((str(values[0]) for values in self.rows.columns.values() if len(values)), "")
+            raise BadInput(what, self._where, first[:60])
+        return None
+
+    def _numbers(self) -> list[_Column]:
+        """Columns of numbers. One that leaves its decimal sign open has that of the others."""
+        # Programs write a decimal point in JSON; only delimited text, which has lines, comes from people, too.
+        said = self._said.decimal or (None if self._export.lines else POINT)
+        read = {name: read_numbers(values, said) for name, values in self.rows.columns.items()}
+        signs = {numbers.decimal for numbers in read.values() if numbers is not None and numbers.decimal is not None}
+        found = []
+        for name, numbers in read.items():
+            if numbers is not None and numbers.unclear is not None and len(signs) == 1:
+                numbers = read_numbers(self.rows.columns[name], next(iter(signs)))
+            if numbers is not None:
+                found.append(_Column(name, numbers, self._meaning(name, numbers)))
+        return found
+
+    def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:
+        """Of the format, the name, the name of the only series, and the units behind the numbers."""
+        meaning = self._export.meanings.get(name) or (meaning_of(name) if self._export.named else Meaning(Kind.UNKNOWN))
+        series = set(self._series)
+        if meaning.kind is Kind.UNKNOWN and series:
+            kinds = {meaning_of(one) for one in series}
+            if len(kinds) == 1:
+                meaning = kinds.pop()
+        if self._export.unit is not None and meaning.kind not in (Kind.MEASURE, Kind.STATISTIC):
+            return Meaning(Kind.REQUESTS, UNITS[self._export.unit])
+        if numbers.unit in (MEASURE, MIXED):
+            return Meaning(Kind.MEASURE)
+        if numbers.unit in RATES and meaning.kind not in (Kind.MEASURE, Kind.STATISTIC):
+            kind = Kind.REQUESTS if meaning.kind in (Kind.UNKNOWN, Kind.COUNT, Kind.UNCLEAR) else meaning.kind
+            return Meaning(kind, RATES[numbers.unit])
+        if numbers.unit == "count" and meaning.kind is Kind.UNKNOWN:
+            return Meaning(Kind.REQUESTS)
+        return meaning
+
+    def _asked(self, asked: str, columns: Sequence[_Column]) -> _Column | None:
+        if asked == NONE:
+            return None
+        names = [asked] if asked in self.rows.columns else asked.split("+")
+        numbers = {column.name: column for column in columns}
+        for name in names:
+            if name not in self.rows.columns:
+                known = list(self.rows.columns)
+                what = f"no such column in {self._where}: there are {', '.join(known)}"
+                raise BadInput(what, "count_column", name, known=known)
+            if name not in numbers:
+                cell = next((c for c in self.rows.columns[name] if not is_missing(c)), "")
+                raise BadInput(f"holds no numbers, in {self._where}: {str(cell)[:60]!r}", "count_column", name)
+        first = numbers[names[0]]
+        if len(names) == 1:
+            return first
+        if len({numbers[name].meaning.unit for name in names}) > 1:
+            raise BadInput(f"columns of different units cannot be added, in {self._where}", "count_column", asked)
+        values = np.nansum([numbers[name].numbers.values for name in names], axis=0)
+        bad = sorted({i for name in names for i in numbers[name].numbers.bad})
+        return _Column(asked, replace(first.numbers, values=values, bad=tuple(bad)), first.meaning)
+
+    def _alone(self, name: str) -> bool:
+        """Are the other columns the same in every row?"""
+        return all(len(set(map(str, values))) <= 1 for other, values in self.rows.columns.items() if other != name)
+
+    def _is_log(self) -> bool:
+        return len({name.strip().lower() for name in self.rows.columns} & _LOG) >= 2
+
+    def _is_program_log(self, numbers: set[str]) -> bool:
+        names = {name.strip().lower() for name in self.rows.columns}
+        if self._export.named:
+            return bool(names & _LEVELS and names & _MESSAGES) and not self._is_log()
+        words = [values for name, values in self.rows.columns.items() if name not in numbers]
+        return any(not is_missing(value) for values in words for value in values)
+
+    def _no_counts(self, others: Sequence[_Column], regular: bool) -> BadInput:
+        held = f" ({_names(others)})" if others else ""
+        step = float(np.median(np.diff(np.unique(self.rows.times.seconds)))) if len(self.rows.lines) > 1 else 0.0
+        rows = f"{len(self.rows.lines):,} rows" + (f" every {step:g} s" if regular and step else "")
+        hint = ", or ask CloudWatch for the Sum" if "CloudWatch" in self._export.form else ""
+        what = f"{rows} look like a summary, and no column holds requests{held}: name one by `count_column`{hint}"
+        return BadInput(f"{what}; `count_column` none: each row is a request", self._where)
+
+    # -- units
+
+    def _unit(self, column: _Column) -> Unit:
+        """What a column counts: what was said, by its name or unit, or by its values."""
+        numbers, meaning = column.numbers, column.meaning
+        if numbers.unclear is not None and self._said.decimal is None:
+            whole = "," in numbers.unclear and meaning.unit is None and "semicolons" not in self._export.form
+            if not whole:
+                what = f"is the sign in {numbers.unclear!r} the decimal sign? Say `decimal` {POINT} or {COMMA}"
+                raise BadInput(what, f"{self._where} column {column.name}")
+            # Only in a table with other delimiters than commas are commas decimal signs of whole columns.
+        if self._said.unit is not None:
+            return UNITS[self._said.unit]
+        if meaning.unit is not None:
+            return meaning.unit
+        values = _in_order(self.rows.times.seconds, numbers.values)
+        units = "|".join(UNITS)
+        at = f"{self._where} column {column.name}"
+        if meaning.kind is Kind.UNCLEAR:
+            raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
+        grows = max((rising(part) for part in self._parts(numbers.values)), key=list(Rising).index)
+        metric = self._export.form.startswith("Prometheus")
+        if metric and all(name.split("{")[0] == UNNAMED for name in self._series or [column.name]):
+            # What a function made of a metric has no name.
+            raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
+        if grows is Rising.SURELY or (metric and grows is Rising.PERHAPS):
+            return COUNTER
+        if meaning.may_count and (metric or _never_falls(values)):
+            return COUNTER
+        if grows is Rising.PERHAPS:
+            raise BadInput(f"never falls: requests in each row that grow, or a counter? Say `count_unit` {units}", at)
+        if np.any(np.abs(values - np.round(values)) > 1e-6 * np.maximum(1.0, np.abs(values))):
+            raise BadInput(f"requests in each row, or a rate? Say `count_unit` {units}", at)
+        if len(values) > 9 and np.all(values == 1.0):
+            what = "every row holds 1, as an average does: requests in each row? Say `count_unit` count"
+            raise BadInput(what, at)
+        return ROW
+
+    def _parts(self, values: FloatArray) -> list[FloatArray]:
+        seconds = self.rows.times.seconds
+        if not self._series:
+            return [_in_order(seconds, values)]
+        names = np.array(self._series)
+        return [_in_order(seconds[names == name], values[names == name]) for name in dict.fromkeys(self._series)]
+
+    # -- traces
+
+    def _left_out(self, bad: Sequence[tuple[int, str]], bad_lines: BadLines) -> list[str]:
+        """Notes on the lines that were left out. Raises BadInput where they are too many."""
+        rows = self.rows
+        if bad:
+            line, first = min(bad)
+            bad_lines.check(len(bad), len(rows.lines) + len(rows.bad), f"{self._word} {line}, {first}", self._where)
+        notes = [f"{len(bad)} line{'s' if len(bad) > 1 else ''} that cannot be read left out"] if bad else []
+        return notes + [f"{what} left out" for what in rows.skipped]
+
+    @property
+    def _cut(self) -> str:
+        return f", {CUT_OFF}" if self._export.cut else ""
+
+    @property
+    def _word(self) -> str:
+        return "line" if self._export.lines else "row"
+
+    def _assumed(self) -> str:
+        return f"read as {self._export.form}: times from {self._time_name!r} ({self.rows.times.written})"
+
+    def _of_requests(self, name: str, bad_lines: BadLines) -> Trace:
+        times = self.rows.times
+        notes = [f"{self._assumed()}, one row a request", *self._left_out(self.rows.bad, bad_lines)]
+        if times.local:
+            check_clocks(times.seconds, self._where)
+        seconds = np.sort(times.seconds, kind="stable")
+        if np.array_equal(seconds, np.floor(seconds)) and len(np.unique(seconds)) < len(seconds):
+            # As with access logs: the requests of a second are spread over it.
+            _, first, counts = np.unique(seconds, return_index=True, return_counts=True)
+            seconds = seconds + (np.arange(len(seconds)) - np.repeat(first, counts)) / np.repeat(counts, counts)
+            notes.append("whole-second stamps: requests of a second are spread evenly over it")
+        stream = seconds - seconds[0]
+        trace = trace_of(name, lambda: iter([stream]), notes=lambda: tuple(notes))
+        return replace(trace, read_as=f"a row is a request{self._cut}")
+
+    def _of_counts(self, name: str, column: _Column, unit: Unit, gaps: str, bad_lines: BadLines) -> Trace:
+        rows, numbers = self.rows, column.numbers
+        seconds = rows.times.seconds
+        notes: list[str] = []
+        if rows.times.local and not self._series:
+            seconds, note = unfolded(seconds, self._where)
+            notes += [note] if note else []
+        wrong = set(numbers.bad)
+        cells = rows.columns.get(column.name, ())
+        bad = [*rows.bad, *((rows.lines[i], f"no number in {column.name!r}: {cell_of(cells, i)}") for i in numbers.bad)]
+        notes += self._left_out(bad, bad_lines)
+        missing = int((~np.isfinite(numbers.values)).sum()) - len(wrong)
+        assumed = f"{self._assumed()}, {unit.said} from {column.name!r}"
+        if self._series:
+            names = list(dict.fromkeys(self._series))
+            assumed += f" of {names[0]!r}" if len(names) == 1 else f", the sum of {len(names)} series"
+        if missing:
+            assumed += f", {missing} rows without a value left out"
+        if numbers.slip > 0.005:
+            notes.append(f"the numbers are rounded: their sum may be off by {100.0 * numbers.slip:.1f} %")
+        labels = np.array(self._series or [""] * len(seconds))
+        bins = []
+        for label in dict.fromkeys(labels.tolist()):
+            own = labels == label
+            bins.append(rows_as_bins(seconds[own], numbers.values[own], unit, self._where, sure=gaps != "bridge"))
+        starts, counts, width_s = bins[0] if len(bins) == 1 else added(bins, self._where)
+        if width_s < 1e-3:
+            raise BadInput("bins narrower than 1 ms", self._where, f"{width_s:g} s")
+        if not counts.any():
+            raise BadInput("no requests: every count is 0", self._where)
+        if unit is ROW and self._said.unit is None and (place := _total(counts)) is not None:
+            what = f"the {place} row is the sum of the others: a total? Leave it out, or say `count_unit` count"
+            raise BadInput(what, self._where, f"{counts[0 if place == 'first' else -1]:g}")
+        trace = trace_of_counts(name, self._where, starts, counts, width_s, gaps)
+        said = f"column {column.name!r} as {unit.said}{self._cut}"
+        return replace(trace, read_as=said, notes=(f"{assumed}, every {width_s:g} s", *notes, *trace.notes))
+
+
+def _total(counts: FloatArray) -> str | None:
+    """Is the first row or the last the sum of all others? Small sums are so by chance."""
+    total = float(counts.sum())
+    if len(counts) < 4 or total < 2.0 * _LEAST_TOTAL:
+        return None
+    return next(
+        (place for place, i in (("last", -1), ("first", 0)) if abs(2.0 * counts[i] - total) < 1e-9 * total), None
+    )
+
+
+def _names(columns: Sequence[_Column]) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _ones(column: _Column) -> bool:
+    """Does each row count one request?"""
+    return bool(np.all(column.numbers.values == 1.0))
+
+
+def _in_order(seconds: FloatArray, values: FloatArray) -> FloatArray:
+    ordered = values[np.argsort(seconds, kind="stable")]
+    return ordered[np.isfinite(ordered)]
+
+
+def _never_falls(values: FloatArray) -> bool:
+    """But for restarts: a counter then begins at 0 again."""
+    steps = np.diff(values)
+    falls = steps < 0.0
+    return bool(falls.sum() <= 0.1 * len(steps) and np.all(values[1:][falls] <= 0.5 * values[:-1][falls]))

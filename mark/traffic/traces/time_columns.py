@@ -1,0 +1,186 @@
+"""The column of times of a table, joined from two columns where it must be, and the rows without a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.traffic.traces.cells import read_numbers
+from mark.traffic.traces.exports import Columns
+from mark.traffic.traces.times import EXCEL, TimeForm, Times, are_clocks, are_days, as_times
+
+_TIME_NAMES = ("timestamp", "@timestamp", "time", "ts", "datetime", "date time", "t", "_time")
+_STARTS = frozenset(
+    ["start", "started", "begin", "began", "begins", "from", "created", "creation", "arrival", "arrived", "received"]
+)
+_ENDS = frozenset(
+    [
+        *("end", "ended", "ends", "stop", "stopped", "finish", "finished", "to", "until", "completed", "closed"),
+        *("updated", "modified"),
+    ]
+)
+_ENDS |= frozenset(["responded", "resolved", "ingested", "indexed"])
+_EXCEL_FIRST, _EXCEL_LAST = 36_526.0, 55_000.0  # from the year 2000 to 2050
+_DATE_WORDS = frozenset([*_TIME_NAMES, "day", "datum", "zeit", "fecha", "data", "jour", "bucket", "minute", "period"])
+_DATE_WORDS |= frozenset({"date", "timestamp"})
+_DAY_S = 86_400.0
+_FEW = 3
+_HOURS = frozenset({"hour", "hr", "hour of day"})
+_TOTALS = frozenset(
+    [
+        *("total", "totals", "sum", "grand", "total", "overall", "average", "avg", "mean", "min", "max", "count"),
+        *("summe", "gesamt", "gesamtergebnis", "somme", "totale"),
+    ]
+) | {"grand total"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Columns beside the times; `lines` are the rows' lines in the file.
+
+    `bad` lines are left out; `skipped` says what else is.
+    """
+
+    columns: Columns
+    times: Times
+    lines: Sequence[int]
+    bad: list[tuple[int, str]]
+    skipped: list[str]
+
+    def at(self, kept: Sequence[int] | np.ndarray) -> TableRows:
+        if len(kept) == len(self.lines):
+            return self
+        columns = {name: [values[i] for i in kept] for name, values in self.columns.items()}
+        times = replace(self.times, seconds=self.times.seconds[np.asarray(kept, dtype=np.intp)])
+        return replace(self, columns=columns, times=times, lines=[self.lines[i] for i in kept])
+
+
+def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tuple[str, ...]]]:
+    """Candidates for the times, each with the columns it is made of. Dates and clocks in two columns are joined."""
+    found: dict[str, tuple[Sequence[object], tuple[str, ...]]] = {
+        name: (values, (name,)) for name, values in columns.items()
+    }
+    days = [name for name, values in columns.items() if are_days(values) and _dates(name, values)]
+    clocks = [name for name, values in columns.items() if are_clocks(values)]
+    if len(days) == 1 and len(clocks) == 1:
+        both = [f"{day} {clock}" for day, clock in zip(columns[days[0]], columns[clocks[0]], strict=True)]
+        found[f"{days[0]} {clocks[0]}"] = (both, (days[0], clocks[0]))
+        del found[days[0]]
+    elif len(days) == 1 and (hour := next((name for name in columns if name.strip().lower() in _HOURS), None)):
+        numbers = read_numbers(columns[hour])
+        if numbers is not None and np.all((numbers.values >= 0.0) & (numbers.values < 24.0)):
+            both = [f"{day} {int(h)}:00" for day, h in zip(columns[days[0]], numbers.values, strict=True)]
+            found[f"{days[0]} {hour}"] = (both, (days[0], hour))
+            del found[days[0]], found[hour]
+    return found
+
+
+def _dates(name: str, values: Sequence[object]) -> bool:
+    try:
+        return as_times(name, values) is not None and read_numbers(values) is None
+    except BadInput:
+        return True  # of which day and month are not clear
+
+
+def time_column(
+    candidates: Mapping[str, tuple[Sequence[object], tuple[str, ...]]], where: str, asked: str | None, form: TimeForm
+) -> tuple[str, Times, tuple[str, ...]] | None:
+    if asked is not None:
+        if asked not in candidates:
+            raise BadInput(f"no such column in {where}: there are {', '.join(candidates)}", "time_column", asked)
+        values, used = candidates[asked]
+        times = as_times(asked, values, form)
+        if times is None and (numbers := read_numbers(values)) is not None and not numbers.bad:
+            times = Times(numbers.values, "seconds since the start", since_1970=False)
+        if times is None:
+            raise BadInput(
+                f"holds no times that are known, in {where}, say their form by `time_format`", "time_column", asked
+            )
+        return asked, times, used
+    found: dict[str, Times] = {}
+    for name, (values, _) in candidates.items():
+        try:
+            if (times := as_times(name, values, form)) is not None:
+                found[name] = times
+        except BadInput as error:
+            raise BadInput(error.what, f"{where} {error.where}", error.value) from None
+    dates = {name: times for name, times in found.items() if times.since_1970} or found
+    moving = {name: times for name, times in dates.items() if len(times.known) < 2 or np.ptp(times.known) > 0.0}
+    dates = moving or dates
+    if not dates and form.form is None:
+        dates = _excel_days(candidates, where, form)
+    if not dates:
+        return None
+    name = next(iter(dates)) if len(dates) == 1 else _of_several(dates, where)
+    return name, dates[name], candidates[name][1]
+
+
+def _excel_days(
+    candidates: Mapping[str, tuple[Sequence[object], tuple[str, ...]]], where: str, form: TimeForm
+) -> dict[str, Times]:
+    """Columns of Excel's days where nothing else is a time: the first column, or one that is named as a time.
+
+    They are known by fractions of a day at one step. Raises BadInput for other numbers of such a size under the name of
+    a time.
+    """
+    found: dict[str, Times] = {}
+    for place, (name, (values, _)) in enumerate(candidates.items()):
+        named = bool(set(name.lower().replace("_", " ").split()) & _DATE_WORDS)
+        if place and not named:
+            continue
+        days = read_numbers(values)
+        if days is None or days.unit is not None or days.bad:
+            continue
+        known = days.values[np.isfinite(days.values)]
+        if len(known) < _FEW or not (known.min() >= _EXCEL_FIRST and known.max() <= _EXCEL_LAST):
+            continue
+        steps = np.diff(np.sort(np.round(known * _DAY_S)))
+        at_one_step = steps.min() == np.median(steps) > 0.0 and np.all(steps % steps.min() == 0.0)
+        if np.any(known != np.floor(known)) and at_one_step:
+            times = as_times(name, values, replace(form, form=EXCEL))
+            found |= {} if times is None else {name: times}
+        elif named:
+            raise BadInput("days of Excel? Say `time_format` excel", f"{where} column {name}", f"{known[0]:g}")
+    return found
+
+
+def _of_several(dates: Mapping[str, Times], where: str) -> str:
+    """The same moments written twice: the finest; the start rather than the end; else the usual name."""
+    first, *rest = dates.values()
+    if all(np.nanmax(np.abs(times.seconds - first.seconds)) <= 1.0 for times in rest):
+        return max(dates, key=lambda name: len(np.unique(dates[name].known)))
+    words = {name: set(name.replace("_", " ").replace(".", " ").replace("@", " ").lower().split()) for name in dates}
+    for fits in (
+        [name for name in dates if words[name] & _STARTS],
+        [name for name in dates if not words[name] & _ENDS],
+        [name for name in dates if name.lower() in _TIME_NAMES],
+    ):
+        if len(fits) == 1:
+            return fits[0]
+    raise BadInput("several columns hold times, choose one with `time_column`", where, ", ".join(dates))
+
+
+def without_bad_times(rows: TableRows, cells: Sequence[object], name: str) -> TableRows:
+    """Rows without a time are no rows: a total at the end is known to be none, others are bad lines."""
+    wrong = np.flatnonzero(~np.isfinite(rows.times.seconds))
+    if not len(wrong):
+        return rows
+    totals = 0
+    last = len(rows.lines) - 1
+    for i in wrong[::-1].tolist():
+        cell = str(cells[i]).strip().strip(":").lower() if len(cells) else ""
+        if i == last - totals and (cell in _TOTALS or (cell == "" and not rows.bad)):
+            totals += 1
+    bad = [(rows.lines[i], f"no time in {name!r}: {cell_of(cells, i)}") for i in wrong.tolist() if i <= last - totals]
+    kept = np.flatnonzero(np.isfinite(rows.times.seconds))
+    found = rows.at(kept)
+    found.bad.extend(bad)
+    found.skipped.extend([f"{totals} row{'s' if totals > 1 else ''} of totals at the end"] if totals else [])
+    return found
+
+
+def cell_of(cells: Sequence[object], i: int) -> str:
+    return repr(str(cells[i])[:60]) if len(cells) else "a date and a clock are needed"

@@ -1,0 +1,348 @@
+"""Columns of times as people and tools write them, to seconds since 1970 (or since the first row)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+from mark.traffic.traces.cells import plain_numbers, read_numbers
+from mark.traffic.traces.stamps import CHANGING, Stamps, TimeFormat, offset_us, stamps_of, zone_named
+
+# Since the year 1989 and until 2106, so that a number of requests is rarely taken for a time.
+_FIRST_S, _LAST_S = 6e8, 4.3e9
+_EPOCHS = (("epoch seconds", 1.0), ("epoch milliseconds", 1e3), ("epoch microseconds", 1e6), ("epoch nanoseconds", 1e9))
+# What a column of small numbers must be called to be taken for times.
+_SINCE_START = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "t_seconds", "elapsed_s", "time_s"), ("seconds", 1.0)),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), ("minutes", 60.0)),
+    **dict.fromkeys(("h", "hour", "hours"), ("hours", 3600.0)),
+    **dict.fromkeys(("day", "days"), ("days", 86400.0)),
+}
+DAY_FIRST, MONTH_FIRST, EXCEL = "day-first", "month-first", "excel"  # beside the forms of strptime
+_EXCEL_S = 25_569 * 86_400.0  # Excel's day 0 is 30 December 1899
+_LEAST = 0.5  # of the cells must be times
+_MONTHS = {
+    name: i + 1
+    for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+}
+
+_CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9})\d*)?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
+_ZONE = (
+    r"(?:\s?(?P<zone>Z|z|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?|UTC|GMT)(?:\s?\([\w ]+\)|\s[A-Z]{3,4})?"
+    r"|\s(?P<abbreviation>[A-Z]{3,5}))?"
+)
+_TAIL = rf"(?:(?:T|,?\s+|\s@\s|:){_CLOCK}{_ZONE})?"
+_MONTH = r"(?P<month>[A-Za-z]{3,9})\.?"
+_WEEKDAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?"
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
+_FORMS = (
+    ("ISO 8601", re.compile(rf"(?P<y>\d{{4}})([-/.])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){_TAIL}")),
+    ("compact", re.compile(rf"(?P<y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d)(?:T?(?P<H>\d\d)(?P<M>\d\d)(?P<S>\d\d)?{_ZONE})?")),
+    ("by parts", re.compile(rf"(?P<a>\d{{1,2}})(?P<mark>[./-])(?P<b>\d{{1,2}})(?P=mark)(?P<y>\d{{4}}){_TAIL}")),
+    ("day, month, year", re.compile(rf"{_WEEKDAY}(?P<d>\d{{1,2}})[ /-]{_MONTH}[ /-](?P<y>\d{{4}}){_TAIL}")),
+    (
+        "month, day, year",
+        re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y>\d{{4}}){_TAIL}"),
+    ),
+    ("ctime", re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})\s{_CLOCK}{_ZONE}\s(?P<y>\d{{4}})")),
+)
+_CLOCK_ONLY = re.compile(_CLOCK)
+_NO_CLOCK = re.compile(r"(?!.*\d:\d\d).*\d.*")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeForm:
+    """What a user says of times: a form of strptime or one of DAY_FIRST, MONTH_FIRST, EXCEL; and the name of a zone."""
+
+    form: str | None = None
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.zone is not None:
+            zone_named(self.zone)
+        if self.form not in (None, DAY_FIRST, MONTH_FIRST, EXCEL) and "%" not in str(self.form):
+            what = f"must be a form as %d/%m/%Y %H:%M, or one of {DAY_FIRST}, {MONTH_FIRST}, {EXCEL}"
+            raise BadInput(what, "time_format", self.form)
+
+
+AS_WRITTEN = TimeForm()
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A column of times, NaN where a cell holds none. `since_1970`: are they dates, or seconds from an unknown start?
+
+    `local`: clocks of an unknown zone, taken as UTC.
+    """
+
+    seconds: FloatArray
+    written: str  # how they are written, for the note that says what was assumed
+    since_1970: bool
+    local: bool = False
+
+    @property
+    def known(self) -> FloatArray:
+        return self.seconds[np.isfinite(self.seconds)]
+
+
+def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -> Times | None:
+    """The times that a column holds; None where fewer than half of its cells are times.
+
+    Numbers are times since 1970 where all lie between 1989 and 2106 in seconds, milli-, micro- or nanoseconds, and
+    times since the start where the column's name is that of a unit. Texts are dates with a clock or without; those
+    without a zone are UTC, or of the zone that is said. Raises BadInput for dates of which day and month cannot be
+    told apart, and for clocks that a zone does not have or has twice.
+    """
+    if said.form == EXCEL:
+        days = read_numbers(values)
+        if days is None:
+            return None
+        seconds = np.round(days.values * 86_400.0, 1) - _EXCEL_S
+        whole = np.round(seconds)
+        if np.all(np.diff(whole[np.isfinite(whole)]) != 0.0):
+            seconds = whole  # five decimals of a day are a second
+        return _localised(name, Times(seconds, "days of Excel", since_1970=True, local=True), said.zone)
+    numbers = _numbers(values)
+    if numbers is not None and (found := _of_numbers(name, numbers)) is not None:
+        return found
+    texts = [value.strip() if isinstance(value, str) else "" if value is None else str(value) for value in values]
+    if said.form is not None and "%" in said.form:
+        return _localised(name, _parsed(texts, said.form, TimeFormat(said.form).stamps), said.zone)
+    if numbers is not None and said.form is None and not _compact(texts):
+        return None
+    return _localised(name, _of_texts(name, texts, said), said.zone)
+
+
+def are_clocks(values: Sequence[object]) -> bool:
+    """Are these times of day without a date?"""
+    return _mostly(values, _CLOCK_ONLY)
+
+
+def are_days(values: Sequence[object]) -> bool:
+    """Are these texts without a clock? Whether they are dates, `as_times` says."""
+    return _mostly(values, _NO_CLOCK)
+
+
+def _mostly(values: Sequence[object], pattern: re.Pattern[str]) -> bool:
+    def fits(some: Sequence[object]) -> bool:
+        good = sum(isinstance(value, str) and pattern.fullmatch(value.strip()) is not None for value in some)
+        return good >= 0.9 * len(some)
+
+    return bool(values) and fits(values[:: max(1, len(values) // 50)]) and fits(values)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def _numbers(values: Sequence[object]) -> FloatArray | None:
+    """Numbers with NaN for what is none, where most are numbers."""
+    if (plain := plain_numbers(values)) is not None:
+        return plain
+    found = [plain_numbers([value]) for value in values[:20]]
+    if sum(one is not None for one in found) < _LEAST * len(found):
+        return None
+    each = [plain_numbers([value]) for value in values]
+    numbers = np.array([np.nan if one is None else one[0] for one in each])
+    return numbers if np.isfinite(numbers).sum() > _LEAST * len(numbers) else None
+
+
+def _of_numbers(name: str, numbers: FloatArray) -> Times | None:
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    for written, per_second in _EPOCHS:
+        if low >= _FIRST_S * per_second and high <= _LAST_S * per_second:
+            return Times(numbers / per_second, written, since_1970=True)
+    unit = _SINCE_START.get(name.strip().lower())
+    return None if unit is None else Times(numbers * unit[1], f"{unit[0]} since the start", since_1970=False)
+
+
+def _compact(texts: Sequence[str]) -> bool:
+    """Digits only, as 20260501 or 20260501100000: a date rather than a number of requests."""
+    return all(text[:2] in ("19", "20") and len(text) in (8, 12, 14) and text.isdigit() for text in texts)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def _of_texts(name: str, texts: Sequence[str], said: TimeForm) -> Times | None:
+    if texts and all(map(_ISO.fullmatch, texts)):
+        return _parsed(texts, "ISO 8601")
+    for written, form in _FORMS:
+        # A look at some rows first: most columns hold no times, and a table may be long.
+        peek = texts[:: max(1, len(texts) // 50)]
+        if sum(form.fullmatch(text) is not None for text in peek) <= _LEAST * len(peek):
+            continue
+        matches = [form.fullmatch(text) for text in texts]
+        found = [match for match in matches if match]
+        if len(found) < _LEAST * len(texts):
+            continue
+        order = _order(name, found, said) if written == "by parts" else None
+        if written == "by parts":
+            written = "day first" if order == DAY_FIRST else "month first"
+        named = next((match["abbreviation"] for match in found if match["abbreviation"]), None)
+        if named is not None and said.zone is None:
+            raise BadInput("names a zone by letters, say which one it is by `time_zone`", f"time column {name}", named)
+        return _parsed(["" if match is None else _as_iso(match, order) for match in matches], written)
+    return None
+
+
+def _as_iso(match: re.Match[str], order: str | None) -> str:
+    parts = match.groupdict()
+    if order is not None:
+        day, month = (parts["a"], parts["b"]) if order == DAY_FIRST else (parts["b"], parts["a"])
+    else:
+        day = parts["d"]
+        month = parts["m"] if "m" in parts else str(_MONTHS.get(parts["month"][:3].lower(), 0))
+    text = f"{parts['y']}-{int(month):02}-{int(day):02}"
+    if parts["H"] is None:
+        return f"{text}T00:00:00"
+    hour = int(parts["H"])
+    if half := parts.get("half"):
+        hour = hour % 12 + 12 * (half in "Pp")
+    text += f"T{hour:02}:{parts['M']}:{parts['S'] or '00'}"
+    if fraction := parts.get("f"):
+        text += f".{fraction}"
+    zone = parts["zone"]
+    if zone is None:
+        return text
+    zone = zone.removeprefix("UTC").removeprefix("GMT")
+    if zone[:1] not in ("+", "-"):
+        return text + "Z"
+    return f"{text}{zone[:3]}:{zone[-2:] if len(zone) > 3 else '00'}"
+
+
+def _order(name: str, found: Sequence[re.Match[str]], said: TimeForm) -> str:
+    """Is the day first or the month? 23.11.2026 has the day first; with slashes the whole column must tell."""
+    if said.form in (DAY_FIRST, MONTH_FIRST):
+        return str(said.form)
+    if all(match["mark"] == "." for match in found):
+        return DAY_FIRST
+    first, second = max(int(match["a"]) for match in found), max(int(match["b"]) for match in found)
+    if first > 12 >= second:
+        return DAY_FIRST
+    if second > 12 >= first:
+        return MONTH_FIRST
+    if first <= 12:
+        # Days that follow one another tell, where each has several rows: one row each may be a row a month.
+        longest = {order: _longest_step(found, order) for order in (DAY_FIRST, MONTH_FIRST)}
+        near, far = sorted(longest, key=lambda order: longest[order])
+        if longest[near] <= 2.0 < 20.0 < longest[far]:
+            return near
+    what = (
+        f"is the day first or the month? Say `time_format` {DAY_FIRST} or {MONTH_FIRST}, or write dates as 2026-11-23"
+    )
+    raise BadInput(what, f"time column {name}", found[0][0])
+
+
+def _longest_step(found: Sequence[re.Match[str]], order: str) -> float:
+    """The longest step between two different days, in days; as many days as can be apart where a day does not exist."""
+    try:
+        texts = sorted({_as_iso(match, order)[:10] for match in found})
+        days = np.array(texts, dtype="datetime64[D]").astype(np.float64)
+    except ValueError:
+        return np.inf
+    return float(np.diff(days).max()) if 1 < len(days) <= len(found) / 2 else np.inf
+
+
+def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]], Stamps] = stamps_of) -> Times | None:
+    found = parse([text.encode("utf-8", "replace") for text in texts])
+    good = found.micros >= 0
+    if np.count_nonzero(good) < _LEAST * len(texts):
+        return None
+    return Times(
+        np.where(good, found.micros / 1e6, np.nan), written, since_1970=True, local=bool(found.local[good].all())
+    )
+
+
+# -- zones -------------------------------------------------------------------------------------------------------------
+
+
+def set_back_at(local_s: float) -> str | None:
+    """A zone whose clocks show this time twice; None where none does that we know of."""
+    return _zone_where(local_s, lambda first, second: first > second)
+
+
+def set_forward_at(local_s: float) -> str | None:
+    """A zone whose clocks leave this time out."""
+    return _zone_where(local_s, lambda first, second: first < second)
+
+
+def _zone_where(local_s: float, holds: Callable[[float, float], bool]) -> str | None:
+    for name in CHANGING:
+        if holds(*_offsets(local_s, ZoneInfo(name))):
+            return name
+    return None
+
+
+def _offsets(local_s: float, zone: ZoneInfo) -> tuple[float, float]:
+    """Of the clock before a change and after it; the same but in the hours around one."""
+    before, after = (offset_us(zone, round(local_s * 1e6), fold) / 1e6 for fold in (0, 1))
+    return before, after
+
+
+def _localised(name: str, times: Times | None, zone_name: str | None) -> Times | None:
+    """Clocks of a zone as UTC. A time that comes twice is before the change until the rows go back, then after it."""
+    if times is None or zone_name is None or not times.local:
+        return times
+    zone = ZoneInfo(zone_name)
+    seconds = times.seconds.copy()
+    # By the quarter of an hour: no zone changes its offset within one.
+    quarters = np.floor(times.known / 900.0) * 900.0
+    offsets = {quarter: _offsets(float(quarter), zone) for quarter in np.unique(quarters)}
+    good = np.flatnonzero(np.isfinite(seconds))
+    before = np.array([offsets[quarter][0] for quarter in quarters])
+    after = np.array([offsets[quarter][1] for quarter in quarters])
+    if np.any(before < after):
+        at = float(times.known[int(np.argmax(before < after))])
+        raise BadInput(
+            f"a time that {zone_name} does not have, clocks are set forward", f"time column {name}", shown(at)
+        )
+    used = before.copy()
+    twice = np.flatnonzero(before > after)
+    for day in np.unique(np.floor(times.known[twice] / 86_400.0)):
+        rows = twice[np.floor(times.known[twice] / 86_400.0) == day]
+        later = _after_change(times.known, rows)
+        if later is None:
+            what = f"comes twice in {zone_name}, and the rows do not go back once there: write times with their offset"
+            raise BadInput(what, f"time column {name}", shown(float(times.known[rows[0]])))
+        used[later] = after[later]
+    seconds[good] -= used
+    return replace(times, seconds=seconds, written=f"{times.written}, {zone_name}", local=False)
+
+
+def _after_change(local: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Which of the rows of an hour that comes twice are of its second time; None where that is open."""
+    if goes_down(local):
+        found = _after_change(local[::-1], len(local) - 1 - rows[::-1])
+        return None if found is None else len(local) - 1 - found
+    steps = np.diff(local[rows])
+    back = int(np.argmin(steps)) if len(steps) else 0
+    if len(steps) and steps[back] <= 0.0:
+        # The rows go back exactly once: far more than neighbours do, or to the same time where rows are hourly.
+        return rows[back + 1 :] if np.sum(steps <= steps[back] / 2.0) == 1 else None
+    first, last = int(rows[0]), int(rows[-1])
+    if first == 0 or last == len(local) - 1:  # the file begins or ends in the hour
+        return rows if first == 0 else rows[:0]
+    if len(rows) > 1:
+        return None
+    # A lone row, where rows are hours apart: the steps beside it are alike.
+    early_s, late_s = local[first] - local[first - 1], local[last + 1] - local[last]
+    if late_s < 3600.0 or early_s < 3600.0:
+        return None
+    return rows[:0] if abs(early_s - (late_s + 3600.0)) <= abs(early_s + 3600.0 - late_s) else rows
+
+
+def goes_down(times: FloatArray) -> bool:
+    """Are the newest rows first?"""
+    return bool(np.sum(np.diff(times) < 0.0) > np.sum(np.diff(times) > 0.0))
+
+
+def shown(seconds: float) -> str:
+    """A time as a message shows it."""
+    return str(np.datetime64(round(seconds), "s")).replace("T", " ")

@@ -1,0 +1,108 @@
+"""Cost Explorer's answers and downloads: usage types are needed, record types tell credits from use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.cloud.billing.invoice import Invoice, read_invoice
+from mark.cloud.billing.invoice_lines import CREDIT, TAX, InvoiceLine
+from mark.domain.errors import BadInput
+from tests.traffic.traces.cur import HOUR, MAY
+
+DAY = 24 * HOUR
+C5 = InvoiceLine("on_demand", "c5.large", "h")
+
+
+def group(usage_type: str, usd: str, amount: str = "0", record: str = "Usage", unit: str = "USD") -> dict[str, Any]:
+    metrics = {"UnblendedCost": {"Amount": usd, "Unit": unit}, "UsageQuantity": {"Amount": amount, "Unit": "Hrs"}}
+    return {"Keys": [usage_type, record], "Metrics": metrics}
+
+
+def answer(*groups: dict[str, Any], keys: tuple[str, ...] = ("USAGE_TYPE", "RECORD_TYPE")) -> dict[str, Any]:
+    return {
+        "GroupDefinitions": [{"Type": "DIMENSION", "Key": key} for key in keys],
+        "ResultsByTime": [
+            {"TimePeriod": {"Start": f"2026-05-0{day}", "End": f"2026-05-0{day + 1}"}, "Total": {}, "Groups": groups}
+            for day in (1, 2)
+        ],
+        "DimensionValueAttributes": [],
+    }
+
+
+def read(path: Path, content: object) -> Invoice:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return read_invoice([str(path)], MAY, MAY + 2 * DAY)
+
+
+def test_an_answer_has_use_hours_and_what_was_paid(tmp_path: Path) -> None:
+    groups = [
+        group("BoxUsage:c5.large", "4.08", "48"),
+        group("BoxUsage:c5.large", "-1.5", record="Credit"),
+        group("NoUsageType", "0.4", record="Tax"),
+        group("NatGateway-Hours", "1.08", "24"),
+    ]
+    invoice = read(tmp_path / "ce.json", answer(*groups))
+    assert (invoice.charges[C5].usd, invoice.charges[C5].amount) == (8.16, 96.0)
+    assert invoice.charges[CREDIT].usd == -3.0
+    assert invoice.charges[TAX].usd == 0.8
+    assert invoice.charges[InvoiceLine("", "NatGateway-Hours")].usd == 2.16
+    assert invoice.runs[C5] == ((MAY, MAY + DAY, 48.0), (MAY + DAY, MAY + 2 * DAY, 48.0))
+
+
+def test_in_a_folder_manifests_are_no_answers(tmp_path: Path) -> None:
+    (tmp_path / "cur-Manifest.json").write_text("{}")
+    (tmp_path / "ce.json").write_text(json.dumps(answer(group("BoxUsage:c5.large", "4.08", "48"))))
+    assert read_invoice([str(tmp_path)], MAY, MAY + DAY).files == 1
+
+
+def test_a_download_of_the_console_has_days_and_no_hours(tmp_path: Path) -> None:
+    table = (
+        '"Usage type","BoxUsage:c5.large($)","NatGateway-Hours($)","Total costs($)"\n'
+        '"Usage type total","8.16","2.16","10.32"\n'
+        '"2026-05-01","4.08","1.08","5.16"\n'
+        '"2026-05-02","4.08","1.08","5.16"\n'
+    )
+    invoice = read(tmp_path / "costs.csv", table)
+    assert invoice.usd == pytest.approx(10.32)
+    assert (invoice.charges[C5].usd, invoice.charges[C5].amount) == (8.16, 0.0)
+
+
+def test_months_of_a_download_are_as_long_as_they_are(tmp_path: Path) -> None:
+    table = '"Usage type","BoxUsage:c5.large($)"\n"2026-05-01","31"\n"2026-06-01","30"\n'
+    assert read(tmp_path / "costs.csv", table).usd == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (answer(keys=("SERVICE", "REGION")), "no usage types; group it by usage type .*: SERVICE, REGION"),
+        ({"ResultsByTime": []}, "no usage types; group it by usage type .*: not grouped"),
+        ({"a": 1}, "no Cost Explorer export: it has no ResultsByTime"),
+        ("{", "is no JSON"),
+        (answer({"Keys": ["a", "b"], "Metrics": {"AmortizedCost": {}}}), "no unblended costs; ask for --metrics"),
+        (answer({"Keys": ["a", "b"]}), "it lacks a field"),
+        (answer(group("BoxUsage:c5.large", "x")), "UnblendedCost: must be a finite number: x"),
+        (answer(group("BoxUsage:c5.large", "1", unit="EUR")), "mark's prices are US dollars: EUR"),
+    ],
+)
+def test_answers_that_lack_what_is_needed_are_refused(tmp_path: Path, content: object, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        read(tmp_path / "ce.json", content)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('"Service","EC2-Instances($)"\n"2026-05-01","4"\n', "no usage types; group by `Usage type`"),
+        ('"Usage type","BoxUsage:c5.large($)"\n"2026-05-01","4"\n', "one row may be a day or a month"),
+        ('"Usage type","BoxUsage:c5.large(€)"\n"2026-05-01","4"\n"2026-05-02","4"\n', "prices are US dollars: €"),
+        ('"Usage type","BoxUsage:c5.large($)"\n"2026-05-02","4"\n"2026-05-01","4"\n', "forward in time"),
+    ],
+)
+def test_downloads_that_lack_what_is_needed_are_refused(tmp_path: Path, table: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        read(tmp_path / "costs.csv", table)

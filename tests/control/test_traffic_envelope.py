@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mark.control.ports import WINDOW_S
+from mark.control.traffic_envelope import surprise_rps
+
+
+def poisson(rate_rps: float, windows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).poisson(rate_rps * WINDOW_S, windows) / WINDOW_S
+
+
+@pytest.mark.parametrize("rate_rps", [0.5, 20.0, 400.0])
+def test_poisson_arrivals_at_the_expected_rate_rarely_surprise(rate_rps: float) -> None:
+    """Three windows of five deviations each: far below one look in a thousand, counted over a day of looks."""
+    rates = poisson(rate_rps, 17_280)
+    alarms = sum(surprise_rps(rates[max(0, i - 8) : i], rate_rps) is not None for i in range(len(rates)))
+    assert alarms < 17
+
+
+@pytest.mark.parametrize("times", [1.5, 2.0, 5.0])
+def test_a_surge_is_seen_within_ten_seconds_and_measured(times: float) -> None:
+    """At 100 requests/s half as much again is five deviations of a 10 s count."""
+    for seed in range(50):
+        seen = surprise_rps(np.concatenate([poisson(100.0, 6, seed), poisson(100.0 * times, 2, seed + 99)]), 100.0)
+        assert seen == pytest.approx(100.0 * times, rel=0.15)
+
+
+def test_a_small_rise_needs_a_longer_window_to_surprise() -> None:
+    assert surprise_rps(np.full(2, 110.0), 100.0) is None
+    assert surprise_rps(np.full(8, 110.0), 100.0) == 110.0
+    assert surprise_rps(np.full(8, 10.0), 100.0) is None
+
+
+def test_a_few_requests_at_zero_forecast_are_no_surprise() -> None:
+    """Five deviations of next to nothing are five requests."""
+    assert surprise_rps(np.array([0.0, 1.0]), 0.0) is None
+    assert surprise_rps(np.array([0.0, 1.2]), 0.0) == pytest.approx(0.6)
+
+
+def test_missing_windows_are_never_a_surprise() -> None:
+    assert surprise_rps(np.empty(0), 1.0) is None
+    assert surprise_rps(np.array([500.0]), 1.0) is None
+    assert surprise_rps(np.array([500.0, np.nan]), 1.0) is None
+    assert surprise_rps(np.array([np.nan, 500.0, 500.0]), 1.0) == 500.0

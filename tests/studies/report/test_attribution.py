@@ -1,0 +1,60 @@
+"""The attribution table, for the terminal and the page."""
+
+from __future__ import annotations
+
+import re
+
+from mark.studies.attribution import PARTS, Attribution
+from mark.studies.report.attribution import attribution_rows, attribution_table
+from mark.studies.report.comparison_page import render_report
+from mark.studies.report.layout import page
+from mark.studies.report.terminal_tables import compare_table
+from tests.studies.report.results import result
+from tests.studies.report.test_terminal_tables import plain
+
+
+def split(bill_usd: float = 10.5, **parts: float) -> Attribution:
+    """A bound of 8 $; what is not said is `other`."""
+    told = dict.fromkeys(PARTS, 0.0) | parts
+    told["other"] = bill_usd - 8.0 - sum(told.values())
+    return Attribution(bill_usd, 9.5, 9.4, 8.0, told)
+
+
+def test_it_leads_from_the_bound_to_the_bill() -> None:
+    rows = attribution_rows({"mark": split(forecast_error=1.0, queueing=0.5), "oracle": split(9.5)})
+    assert [row[0] for row in rows] == [
+        "bound", "forecast error", "boot delay", "launch overhead", "queueing", "integrality", "beyond promise",
+        "other", "bill",
+    ]  # fmt: skip
+    assert [row[1] for row in rows] == ["8.00", "1.00", "0.00", "0.00", "0.50", "0.00", "0.00", "1.00", "10.50"]
+    assert [row[2] for row in rows][-2:] == ["1.50", "9.50"]
+    assert all(row[-1] for row in rows)
+
+
+def test_extras_are_shown_only_where_they_are_billed() -> None:
+    names = [row[0] for row in attribution_rows({"mark": split(extras=0.1)})]
+    assert "extras" in names
+    rows = {row[0]: row[1] for row in attribution_rows({"mark": Attribution(0.09, 0.08, 0.08, 0.07, split().parts)})}
+    assert rows["bill"] == "0.090"
+
+
+def test_the_terminal_explains_each_part_in_80_columns() -> None:
+    several = {f"mark:some-predictor-{i}": split(forecast_error=1.0) for i in range(3)}
+    for found in ({"mark": split(forecast_error=1.25)}, several):
+        text = plain(page(*attribution_table(found)))
+        assert "forecast error" in text
+        assert "what the same policy saves with perfect forecasts" in " ".join(text.split())
+        assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "50 %" in plain(page(*attribution_table({"mark": split(forecast_error=1.25)})))
+    assert attribution_table({}) == []
+
+
+def test_compare_and_its_page_carry_it() -> None:
+    results = {"<b>mark": result("<b>mark")}
+    found = {"<b>mark": split(forecast_error=1.0)}
+    assert "Where the dollars above the bound go" in plain(compare_table(results, found))
+    assert "Where the dollars above the bound go" not in plain(compare_table(results))
+    html = re.sub(r"<script.*?</script>", "", render_report(results, (), found), flags=re.S)
+    assert "Where the dollars above the bound go" in html
+    assert "&lt;b&gt;mark" in html
+    assert "<b>mark" not in html

@@ -1,0 +1,38 @@
+"""Pages with figures: whole, self-contained, and safe with any text."""
+
+from __future__ import annotations
+
+from plotly.graph_objects import Figure
+
+from mark.studies.report.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
+from tests.studies.report.test_comparison_page import EVIL, parsed
+
+
+def page(text: str) -> str:
+    figure = Figure().add_scatter(x=[1.0], y=[2.0], name="x")
+    sections = [
+        section(text, grid([text], [[text, text]]), text),
+        "",
+        section("Figure", drawn(styled(figure, 300))),
+        section("Notes", bullets([text])),
+    ]
+    return html_page(title=text, kicker=text, sentences=[text, text], facts=text, sections=sections)
+
+
+def test_a_page_is_whole_and_loads_nothing() -> None:
+    tags = parsed(page("plain")).tags
+    names = [tag for tag, _ in tags]
+    assert [names.count(name) for name in ("html", "h1", "section", "table", "li")] == [1, 1, 3, 1, 1]
+    for tag, attrs in tags:
+        assert tag not in ("link", "iframe", "img")
+        assert "src" not in attrs, tag
+        assert "href" not in attrs, tag
+
+
+def test_no_text_becomes_markup() -> None:
+    evil, plain = (parsed(page(text)).tags for text in (EVIL, "plain"))
+    assert [tag for tag, _ in evil] == [tag for tag, _ in plain]
+
+
+def test_a_faint_colour_keeps_its_hue() -> None:
+    assert faint("#2563eb", 0.25) == "rgba(37,99,235,0.25)"

@@ -1,0 +1,51 @@
+"""The four variations: each a run of its own, compared with the run as believed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mark.domain.bill import Bill
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.result import SimulationResult
+from mark.studies.report.sensitivity import VARIATIONS, sensitivity, variation
+from tests.studies.report.results import result
+
+
+def test_every_policy_runs_under_each_variation() -> None:
+    asked: list[RunRequest] = []
+
+    def run(requests: Sequence[RunRequest]) -> list[SimulationResult]:
+        asked.extend(requests)
+        return [result(request.policy, usd=20.0) for request in requests]
+
+    requests = {"mark": RunRequest("t", "s"), "mark:arima": RunRequest("t", "s", predictor="arima")}
+    base = {name: result(bill=Bill(on_demand=9.0, spot=1.0)) for name in requests}
+    rows = sensitivity(requests, base, run)
+    assert [row.label for row in rows] == [label for label, _ in VARIATIONS]
+    assert {request.sensitivity for request in asked} == {
+        Sensitivity(capacity=0.85),
+        Sensitivity(boot_add_s=60.0),
+        Sensitivity(function_latency=1.5),
+        Sensitivity(interruptions=5.0),
+    }
+    assert len(asked) == 8
+    assert not any(request.with_bound for request in asked)
+    assert rows[0].outcomes[0].change == 20.5 / 10.0 - 1.0
+
+
+def test_interruptions_are_left_out_where_nothing_can_be_interrupted() -> None:
+    requests, base = {"mark": RunRequest("t", "s")}, {"mark": result(usd=9.5)}
+    rows = sensitivity(requests, base, lambda changed: [result() for _ in changed])
+    assert [row.label for row in rows] == [label for label, _ in VARIATIONS if "interruptions" not in label]
+
+
+def test_the_order_breaks_when_a_policy_misses_the_slo() -> None:
+    base = {"a": result("a", 10.0), "b": result("b", 20.0)}
+    assert variation("", base, {"a": result("a", 15.0), "b": result("b", 16.0)}).order_holds
+    assert not variation("", base, {"a": result("a", 17.0), "b": result("b", 16.0)}).order_holds
+    missed = replace(base["a"], slo_result=replace(base["a"].slo_result, attainment=0.9))
+    assert not variation("", base, base | {"a": missed}).order_holds
+
+
+def test_a_bill_that_was_zero_has_no_change() -> None:
+    free = result(bill=result(usd=0.0).bill.__class__())
+    assert variation("", {"a": free}, {"a": result()}).outcomes[0].change is None

@@ -1,0 +1,488 @@
+"""Traffic files as people's tools write them: read with the right number of requests, or refused with the way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.traffic.traces import open_trace
+from mark.traffic.traces.bad_lines import DEFAULT, BadLines
+from mark.traffic.traces.tables import RECOGNISED, TableColumns
+from mark.traffic.traces.times import TimeForm
+from mark.traffic.traces.trace import Trace
+
+FILES = Path(__file__).parent / "cases"
+T0 = 1_777_629_600  # 2026-05-01 10:00 UTC
+N = 40
+COUNTS = [1000 + 37 * i % 101 for i in range(N)]  # no straight line: a counter and counts differ
+SUM = sum(COUNTS)
+
+
+def at(i: float, form: str = "%Y-%m-%d %H:%M:%S", start: int = T0) -> str:
+    return datetime.fromtimestamp(start + 60 * i, UTC).strftime(form)
+
+
+def table(header: str, row: Callable[[int], str], n: int = N) -> str:
+    return "\n".join([header, *(row(i) for i in range(n))]) + "\n"
+
+
+def values(header: str, cell: Callable[[int], str]) -> str:
+    """Counts of each minute as `cell` writes the i-th one."""
+    return table(f"Time,{header}", lambda i: f"{at(i)},{cell(i)}")
+
+
+def matrix(*series: tuple[dict[str, str], Sequence[float]]) -> str:
+    result = [
+        {"metric": labels, "values": [[T0 + 60 * i, str(value)] for i, value in enumerate(numbers)]}
+        for labels, numbers in series
+    ]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+
+def german(number: float) -> str:
+    return f"{number:,.1f}".translate(str.maketrans(",.", ".,"))
+
+
+RISING = [900_000 + sum(COUNTS[:i]) for i in range(N)]
+RESET = [*RISING[:25], *(n - RISING[25] + 400 for n in RISING[25:])]
+ROWS_OF_SERIES = [("GET", 3), ("POST", 1)]
+K6 = "metric_name,timestamp,metric_value,method\n" + "".join(
+    f"http_reqs,{T0 + i // 3},1,GET\nhttp_req_duration,{T0 + i // 3},{31.5 + i},GET\nvus,{T0 + i // 3},5,\n"
+    for i in range(99)
+)
+STATISTICS = {
+    "Label": "RequestCount",
+    "Datapoints": [
+        {
+            "Timestamp": at(i, "%Y-%m-%dT%H:%M:%S+00:00"),
+            "Sum": float(n),
+            "Average": 1.0,
+            "SampleCount": n / 2,
+            "Unit": "Count",
+        }
+        for i, n in enumerate(COUNTS)
+    ],
+}
+LATENCIES = {
+    "Label": "TargetResponseTime",
+    "Datapoints": [
+        {"Timestamp": at(i, "%Y-%m-%dT%H:%M:%SZ"), "Sum": 3.5, "SampleCount": float(n), "Unit": "Seconds"}
+        for i, n in enumerate(COUNTS)
+    ],
+}
+METRIC_DATA = {"Id": "m1", "Label": "RequestCount", "Timestamps": [at(i) + "Z" for i in range(N)], "Values": COUNTS}
+BERLIN = ["00:00", "01:00", "02:00", "02:00", "03:00", "04:00"]
+
+# What stands in the file, and the requests that it holds, or what the refusal says.
+READ: dict[str, tuple[str, float]] = {
+    "A: thousands by commas": (values("requests", lambda i: f'"{COUNTS[i]:,}"'), SUM),
+    "A: thousands by commas, smaller ones without": (values("Value", lambda i: f'"{COUNTS[i] - 50:,}"'), SUM - 50 * N),
+    "A: thousands by points, decimal commas": (table("Zeit;Anfragen", lambda i: f"{at(i)};{german(COUNTS[i])}"), SUM),
+    "A: thousands by spaces": (values("requests", lambda i: f"{COUNTS[i]:,}".replace(",", "\u202f")), SUM),
+    "A: thousands by apostrophes": (values("requests", lambda i: f"{COUNTS[i]:,}".replace(",", "'")), SUM),
+    "A: a unit a second": (values("credit", lambda i: f"{COUNTS[i] / 60:.4f} req/s"), SUM),
+    "A: a unit a minute": (values("credit", lambda i: f"{COUNTS[i]} rpm"), SUM),
+    "A: thousands as K": (values("requests", lambda i: f"{COUNTS[i] / 1000:.3f}K"), SUM),
+    "A: missing values in several words": (
+        values("requests", lambda i: ["undefined", "null", "-", "+Inf", "NaN", "N/A"][i] if i < 6 else str(COUNTS[i])),
+        SUM - sum(COUNTS[:6]),
+    ),
+    "A: decimal texts in JSON": (
+        json.dumps([{"time": at(i), "requests": f"{n}.00"} for i, n in enumerate(COUNTS)]),
+        SUM,
+    ),
+    "A: an object without the count": (
+        json.dumps([{"time": at(i)} | ({"requests": n} if i else {}) for i, n in enumerate(COUNTS)]),
+        SUM - COUNTS[0],
+    ),
+    "A: statistics of latencies": (json.dumps(LATENCIES), SUM),
+    "A: beside percentiles": (table("Time,requests,p99,avg", lambda i: f"{at(i)},{COUNTS[i]},7,3"), SUM),
+    "B: irate": (values('"sum by (job) (irate(http_requests_total[1m]))"', lambda i: f"{COUNTS[i] / 60:.5f}"), SUM),
+    "B: rate times sixty": (values('"sum(rate(x_requests_total[5m])) * 60"', lambda i: f"{COUNTS[i]}.0"), SUM),
+    "B: increase over the step": (values("sum(increase(requests_total[1m]))", lambda i: f"{COUNTS[i]}.004"), SUM),
+    "B: increase over five steps": (values("increase(requests_total[5m])", lambda i: f"{5 * COUNTS[i]}"), SUM),
+    "B: rate of a histogram's count": (
+        values("rate(http_request_duration_seconds_count[5m])", lambda i: f"{COUNTS[i] / 60:.5f}"),
+        SUM,
+    ),
+    "B: req/s in the header": (values("Requests (req/s)", lambda i: f"{COUNTS[i] / 60:.5f}"), SUM),
+    "C: a counter in a table": (values("Value", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
+    "C: a counter called requests": (values("requests", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
+    "C: a counter that begins again": (
+        matrix(({"__name__": "requests_total"}, RESET)),
+        SUM - COUNTS[24] - COUNTS[-1] + 400,
+    ),
+    "C: a histogram's count": (
+        matrix(({"__name__": "latency_seconds_count"}, [n - 900_000 for n in RISING])),
+        SUM - COUNTS[-1],
+    ),
+    "D: date and time in two columns": (
+        table("date,time,requests", lambda i: f"{at(i, '%Y-%m-%d')},{at(i, '%H:%M:%S')},{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: date and hour": (table("date,hour,requests", lambda i: f"2026-05-{1 + i // 24:02},{i % 24},{COUNTS[i]}"), SUM),
+    "D: German date and time": (
+        table("Datum;Uhrzeit;requests", lambda i: f"{at(i, '%d.%m.%Y')};{at(i, '%H:%M')};{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: start and end": (table("start_time,end_time,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"), SUM),
+    "E: k6": (K6, 99),
+    "E: one of the series says requests": (
+        table(
+            "metric,time,value",
+            lambda i: f"{('RequestCount', 'CPUUtilization')[i % 2]},{at(i // 2)},{COUNTS[i // 2]}",
+            80,
+        ),
+        SUM,
+    ),
+    "E: one series with its name": (table("Series,Time,Value", lambda i: f"a,{at(i)},{COUNTS[i]}"), SUM),
+    "E: several statistics": (json.dumps(STATISTICS), SUM),
+    "F: a comment at the top and a header again": (
+        f"# exported by hand\n{values('requests', lambda i: str(COUNTS[i]) + (chr(10) + 'Time,requests') * (i == 20))}",
+        SUM,
+    ),
+    "F: totals without a name": (values("requests", lambda i: str(COUNTS[i])) + f",{SUM}\n", SUM),
+    "F: lines above the header": (f"Report\nAccount: 7\n\n{values('requests', lambda i: str(COUNTS[i]))}", SUM),
+    "F: a bad line in 200": (
+        table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i != 99 else "Connection reset", 200),
+        9 * 200 - 11,
+    ),
+    "G: milliseconds behind a comma": (table("ts;requests", lambda i: f"{at(i)},000;{COUNTS[i]}"), SUM),
+    "G: RFC 2822": (table("t\trequests", lambda i: f"{at(i, '%a, %d %b %Y %H:%M:%S +0000')}\t{COUNTS[i]}"), SUM),
+    "G: Kibana": (
+        table(
+            '"@timestamp per minute","Count of records"',
+            lambda i: f'"{at(i, "%b %d, %Y @ %H:%M:%S.000")}","{COUNTS[i]:,}"',
+        ),
+        SUM,
+    ),
+    "G: Excel's days": (
+        table("Time,requests", lambda i: f"{at(i, '%-m/%-d/%Y %-I:%M %p', T0 + 14 * 86400)},{COUNTS[i]}"),
+        SUM,
+    ),
+    "G: Go": (table("time,requests", lambda i: f"{at(i)} +0000 UTC,{COUNTS[i]}"), SUM),
+    "H: a BOM and sep=;": ("\ufeffsep=;\n" + table("Time;requests", lambda i: f"{at(i)};{COUNTS[i]}"), SUM),
+    "H: psql": (
+        "       bucket        | requests \n---------------------+----------\n"
+        + "".join(f" {at(i)} |     {n}\n" for i, n in enumerate(COUNTS))
+        + "(40 rows)\n",
+        SUM,
+    ),
+    "H: carriage returns": (values("requests", lambda i: str(COUNTS[i])).replace("\n", "\r\n"), SUM),
+    "J: numbers in headers": (
+        table("ts,requests,2xx,50%,p99.9", lambda i: f"{T0 + 60 * i},{COUNTS[i]},{COUNTS[i] - 5},12,90"),
+        SUM,
+    ),
+    "J: a header without a name": (table(",requests", lambda i: f"{at(i)},{COUNTS[i]}"), SUM),
+    "J: a status in a header": (table("timestamp,status_200", lambda i: f"{at(i)},{COUNTS[i]}"), SUM),
+    "K: from minutes to five": (
+        table(
+            "Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i] * (1 if i < 20 else 5)}"
+        ),
+        sum(COUNTS[:20]) + 5 * sum(COUNTS[20:]),
+    ),
+    "K: a rate whose step changes": (
+        table("Time,req/s", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i]}"),
+        60 * sum(COUNTS[:20]) + 300 * sum(COUNTS[20:]),
+    ),
+    "K: stamps that wander": (table("Time,requests", lambda i: f"{T0 + 60 * i + 7 * i % 5},{COUNTS[i]}"), SUM),
+    "L: the last page": (
+        json.dumps({"data": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "next": None}),
+        SUM,
+    ),
+}
+REFUSED: dict[str, tuple[str, str]] = {
+    "A: an average of CPU": (values("CPUUtilization", lambda i: f"{COUNTS[i] / 20}"), "summary.*count_column"),
+    "A: seconds as a unit": (values("credit", lambda i: f"{COUNTS[i]} ms"), "summary.*count_column"),
+    "A: only times, a minute apart": (table("Time", lambda i: at(i)), "summary.*count_column` none"),
+    "A: a latency at times that wander": (
+        table("Time,p95 latency", lambda i: f"{T0 + 60 * i + 17 * i % 29},{COUNTS[i]}"),
+        "summary.*count_column",
+    ),
+    "A: thousands or decimals": (table("Time;Value", lambda i: f"{at(i)};1,{100 + i}"), "decimal. point or comma"),
+    "A: decimals or thousands": (table("Time,rps", lambda i: f"{at(i)},1.{100 + i}"), "decimal. point or comma"),
+    "A: words between counts": (
+        values("requests", lambda i: "down" if i in (3, 4) else str(COUNTS[i])),
+        "line 5, no number.*skip_bad",
+    ),
+    "A: an average in CloudWatch's data": (
+        json.dumps({"MetricDataResults": [METRIC_DATA | {"Values": [1.0] * N}]}),
+        "every row holds 1",
+    ),
+    "A: seconds of a Sum": (
+        json.dumps(
+            LATENCIES
+            | {"Datapoints": [{k: v for k, v in p.items() if k != "SampleCount"} for p in LATENCIES["Datapoints"]]}
+        ),
+        "summary.*Sum",
+    ),
+    "B: fractions under the name of requests": (
+        values("credit requests", lambda i: f"{COUNTS[i] / 60:.4f}"),
+        "or a rate.*count_unit",
+    ),
+    "B: fractions under no name": (values("Value", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
+    "B: a ratio of rates": (values("sum(rate(a[1m])) / sum(rate(b[1m]))", lambda i: f"{i}"), "or a rate.*count_unit"),
+    "B: the highest rate": (values("max(rate(http_requests_total[5m]))", lambda i: f"{i}"), "summary.*count_column"),
+    "C: a rise from nothing": (values("Value", lambda i: str(RISING[i] - 900_000)), "or a counter.*count_unit"),
+    "D: two times of no known order": (
+        table("seen,noted,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"),
+        "time_column",
+    ),
+    "D: clocks without a date": (
+        table("time,requests", lambda i: f"{at(i, '%H:%M:%S')},{COUNTS[i]}"),
+        "no column holds times",
+    ),
+    "E: series in Prometheus": (
+        matrix(*(({"__name__": "m", "pod": pod}, COUNTS) for pod in "ab")),
+        r"2 series.*series. sum.*pod=a",
+    ),
+    "E: series in CloudWatch": (
+        json.dumps({"MetricDataResults": [METRIC_DATA, METRIC_DATA | {"Label": "Requests"}]}),
+        "2 series.*series",
+    ),
+    "E: methods": (
+        table("time,method,n", lambda i: f"{at(i // 2)},{('GET', 'POST')[i % 2]},{COUNTS[i // 2]}", 80),
+        "2 series.*GET, POST",
+    ),
+    "E: status codes": (
+        table("time,status,requests", lambda i: f"{at(i // 2)},{(200, 500)[i % 2]},{COUNTS[i // 2]}", 80),
+        "2 series.*200, 500",
+    ),
+    "F: three bad lines in 40": (
+        table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i % 15 else "??"),
+        "3 of 40 lines.*line 2",
+    ),
+    "F: a line cut short": (
+        values("requests", lambda i: str(COUNTS[i])) + "2026-05-01 10:4",
+        "1 of 41 lines.*skip_bad_lines` 1",
+    ),
+    "F: words below the table": (
+        values("requests", lambda i: str(COUNTS[i])) + "End of report,\n",
+        "1 of 41 lines.*End of report",
+    ),
+    "G: day or month": (
+        table("Time,requests", lambda i: f"{at(i, '11/2/2026 %-I:%M %p')},{COUNTS[i]}"),
+        "time_format. day-first",
+    ),
+    "G: letters for a zone": (table("Time,requests", lambda i: f"{at(i)} CEST,{COUNTS[i]}"), "time_zone.*CEST"),
+    "G: years of two digits": (
+        table("Time,requests", lambda i: f"{at(i, '%d.%m.%y %H:%M')},{COUNTS[i]}"),
+        "time_format",
+    ),
+    "J: only status codes": (
+        table("timestamp,status_2xx,status_5xx", lambda i: f"{at(i)},{COUNTS[i]},{i % 3}"),
+        r"status_2xx\+status_5xx",
+    ),
+    "J: rates beside counts": (
+        table("ts,requests,rps", lambda i: f"{at(i)},{COUNTS[i]},{COUNTS[i] / 60}"),
+        "count_column",
+    ),
+    "K: exports that overlap": (
+        values("requests", lambda i: str(COUNTS[i])) + "".join(f"{at(i)},{COUNTS[i % N]}\n" for i in range(30, 60)),
+        "10 times have two rows",
+    ),
+    "K: five minutes of counts as small as a minute's": (
+        table("Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i]}"),
+        "300 s apart.*gaps",
+    ),
+    "K: clocks set forward": (
+        table(
+            "Time,requests", lambda i: f"{at(i, start=1_774_746_000)},{COUNTS[i % N]}" if not 60 <= i < 120 else "", 180
+        ),
+        "time_zone",
+    ),
+    "L: a token in CloudWatch": (
+        json.dumps({"MetricDataResults": [METRIC_DATA], "NextToken": "AAF"}),
+        "one page of several",
+    ),
+    "L: partial data": (
+        json.dumps({"MetricDataResults": [METRIC_DATA | {"StatusCode": "PartialData"}]}),
+        "more data points",
+    ),
+    "L: a next page": (
+        json.dumps(
+            {"data": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "meta": {"next_cursor": "x"}}
+        ),
+        "one page of several",
+    ),
+}
+OWN: dict[str, float | str] = {
+    "a1_undefined_cell.csv": 40_780 - 1007,
+    "a5_latency_only.csv": "summary.*p99 latency.*count_column",
+    "a7_cloudwatch_average.json": "Average.*count_column.*Sum",
+    "b1_rate_legend.csv": 60 * 40_798.0,
+    "c1_counter_without_total.json": 924_115 - 900_600,
+    "e1_long_format.csv": "2 series.*series. sum: a, b",
+    "f3_total_row.csv": 40_780,
+    "g1_utc_suffix.csv": 40_780,
+    "h2_sep_line.csv": 40_780,
+    "h4_postgres.csv": 40_780,
+    "j1_percent_header.csv": 4_800,
+    "k1_mixed_step.csv": 140_970,
+    "k2_dst_autumn.csv": 12_066,
+}
+# The way out of a refusal, and the requests that are then read.
+WAYS_OUT: list[tuple[str, TableColumns, float]] = [
+    ("A: thousands or decimals", TableColumns(decimal="point"), sum(1100 + i for i in range(N))),
+    ("A: decimals or thousands", TableColumns(decimal="point"), 60 * sum(1.1 + i / 1000 for i in range(N))),
+    ("B: fractions under no name", TableColumns(unit="per-second"), SUM),
+    ("B: a ratio of rates", TableColumns(unit="per-hour"), sum(range(N)) / 60),
+    ("C: a rise from nothing", TableColumns(unit="counter"), SUM - COUNTS[-1]),
+    ("E: series in Prometheus", TableColumns(series="sum"), 2 * SUM),
+    ("E: series in Prometheus", TableColumns(series="m{pod=b}"), SUM),
+    ("E: methods", TableColumns(series="POST"), SUM),
+    ("E: status codes", TableColumns(series="sum"), 2 * SUM),
+    ("G: day or month", TableColumns(times=TimeForm("month-first")), SUM),
+    ("G: letters for a zone", TableColumns(times=TimeForm(zone="Europe/Berlin")), SUM),
+    ("G: years of two digits", TableColumns(times=TimeForm("%d.%m.%y %H:%M")), SUM),
+    ("J: only status codes", TableColumns(count="status_2xx+status_5xx"), SUM + sum(i % 3 for i in range(N))),
+    (
+        "K: clocks set forward",
+        TableColumns(times=TimeForm(zone="Europe/Berlin")),
+        sum(COUNTS[i % N] for i in range(180) if not 60 <= i < 120),
+    ),
+]
+
+
+def total(trace: Trace) -> float:
+    return trace.total_counts(0.0, trace.duration_s)
+
+
+def opened(folder: Path, text: str | bytes, columns: TableColumns = RECOGNISED, skip: BadLines = DEFAULT) -> Trace:
+    path = folder / "traffic"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return open_trace(str(path), columns=columns, skip_bad_lines=skip)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_file_of_the_collection_is_read_right_or_refused(name: str) -> None:
+    wanted = OWN[name]
+    if isinstance(wanted, str):
+        with pytest.raises(BadInput, match=wanted):
+            open_trace(str(FILES / name))
+    else:
+        assert total(open_trace(str(FILES / name))) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", READ)
+def test_a_table_with_one_reading_is_read(tmp_path: Path, case: str) -> None:
+    text, wanted = READ[case]
+    trace = opened(tmp_path, text)
+    assert total(trace) == pytest.approx(wanted, rel=1e-4)
+    assert trace.read.startswith("read ")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_with_two_readings_is_refused_with_the_options(tmp_path: Path, case: str) -> None:
+    text, what = REFUSED[case]
+    with pytest.raises(BadInput, match=what) as refused:
+        opened(tmp_path, text)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("case", "columns", "wanted"), WAYS_OUT)
+def test_the_option_that_a_refusal_names_is_enough(
+    tmp_path: Path, case: str, columns: TableColumns, wanted: float
+) -> None:
+    assert total(opened(tmp_path, REFUSED[case][0], columns)) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["F: three bad lines in 40", "F: a line cut short", "A: words between counts"])
+def test_more_bad_lines_are_skipped_when_asked(tmp_path: Path, case: str) -> None:
+    trace = opened(tmp_path, REFUSED[case][0], skip=BadLines.parse("10%"))
+    assert any("cannot be read left out" in note for note in trace.notes)
+
+
+def test_a_change_of_the_clocks_keeps_every_hour(tmp_path: Path) -> None:
+    """The hour that comes twice is two hours, with a zone and without; the spring's missing hour is no gap."""
+    text = table("Time,requests", lambda i: f"2026-10-25 {BERLIN[i]},{COUNTS[i]}", len(BERLIN))
+    berlin = TableColumns(times=TimeForm(zone="Europe/Berlin"))
+    for columns in (RECOGNISED, berlin):
+        trace = opened(tmp_path, text, columns)
+        assert (trace.duration_s, trace.gaps, total(trace)) == (6 * 3600.0, (), sum(COUNTS[:6]))
+    spring = opened(tmp_path, REFUSED["K: clocks set forward"][0], berlin)
+    assert (spring.gaps, spring.duration_s) == ((), 7200.0)
+
+
+def test_steps_that_change_leave_no_gap(tmp_path: Path) -> None:
+    """Rows of five minutes are five bins, so that neither rates nor the length are wrong."""
+    trace = open_trace(str(FILES / "k1_mixed_step.csv"))
+    assert (trace.duration_s, trace.gaps, trace.bin_s) == (8400.0, (), 60.0)
+
+
+def test_utf_16_and_latin_1_are_text(tmp_path: Path) -> None:
+    for encoding, wanted in (("utf-16", SUM), ("utf-16-le", None), ("cp1252", SUM)):
+        text = values("requests", lambda i: f"{COUNTS[i]:,}".replace(",", "\u00a0"))
+        if wanted is not None:
+            assert total(opened(tmp_path, text.encode(encoding))) == wanted
+        else:
+            with pytest.raises(BadInput, match="binary"):
+                opened(tmp_path, text.encode(encoding))
+
+
+def test_days_of_excel_are_read_when_asked(tmp_path: Path) -> None:
+    text = table("Time,requests", lambda i: f"{46143 + (600 + i) / 1440:.7f},{COUNTS[i]}")
+    trace = opened(tmp_path, text, TableColumns(times=TimeForm("excel")))
+    assert (total(trace), trace.began_s) == (pytest.approx(SUM), T0)
+
+
+def test_days_of_excel_are_read(tmp_path: Path) -> None:
+    """By their fractions at one step, with any decimal sign and five decimals; whole days and other steps are asked."""
+    days = [46143 + (600 + i) / 1440 for i in range(N)]
+    for cell, separator in (("{:.10f}", ","), ("{:.5f}", ","), ("{:.8f}", ";")):
+        cells = [cell.format(day) for day in days]
+        comma = separator == ";"
+        cells = [one.replace(".", ",") for one in cells] if comma else cells
+        trace = opened(
+            tmp_path, table(f"Zeit{separator}Anfragen", lambda i, c=cells, s=separator: f"{c[i]}{s}{COUNTS[i]}")
+        )
+        assert (total(trace), trace.began_s, trace.bin_s) == (SUM, T0, 60.0)
+    for asked in ([46143 + i for i in range(N)], [46143 + (600 + i * i) / 1440 for i in range(N)]):
+        with pytest.raises(BadInput, match=r"column Date: days of Excel\? Say `time_format` excel: 46143"):
+            opened(tmp_path, table("Date,requests", lambda i, d=asked: f"{d[i]},{COUNTS[i]}"))
+    with pytest.raises(BadInput, match="no column holds times"):
+        opened(tmp_path, table("when,requests", lambda i: f"week {i},{40_000.5 + i / 2}"))
+
+
+def test_a_total_with_a_time_is_asked_for(tmp_path: Path) -> None:
+    text = values("requests", lambda i: str(COUNTS[i] if i < N - 1 else sum(COUNTS[: N - 1])))
+    with pytest.raises(BadInput, match="the last row is the sum of the others: a total"):
+        opened(tmp_path, text)
+    assert total(opened(tmp_path, text, TableColumns(unit="count"))) == 2 * sum(COUNTS[: N - 1])
+    small = values("requests", lambda i: str(39 if i == N - 1 else i % 3))
+    assert total(opened(tmp_path, small)) == 78
+
+
+def program_log(form: str) -> str:
+    return "".join(
+        form.format(datetime.fromtimestamp(T0 + i * i % 97 + 60 * i, UTC).strftime("%Y-%m-%dT%H:%M:%S"), i) + "\n"
+        for i in range(N)
+    )
+
+
+PROGRAM_LOGS = {
+    "logging's default": "{},123 INFO app.worker: batch {} took 7 ms",
+    "with a comma": "{},123 - root - INFO - hello, user {}",
+    "with bars": "{} | INFO | app:run:9 | hello {}",
+    "JSON": '{{"ts": "{}Z", "level": "info", "logger": "app", "msg": "hello {}"}}',
+}
+
+
+@pytest.mark.parametrize("case", PROGRAM_LOGS)
+def test_a_programs_own_log_is_no_table_of_requests(tmp_path: Path, case: str) -> None:
+    text = program_log(PROGRAM_LOGS[case])
+    with pytest.raises(BadInput, match="looks like a program's own log; `count_column` none"):
+        opened(tmp_path, text)
+    assert opened(tmp_path, text, TableColumns(count="none")).rows == N
+
+
+def test_a_header_says_that_words_belong_to_requests(tmp_path: Path) -> None:
+    text = program_log("{},POST,/predict/{}")
+    with pytest.raises(BadInput, match="program's own log"):
+        opened(tmp_path, text)
+    assert opened(tmp_path, "time,method,path\n" + text).rows == N

@@ -1,0 +1,206 @@
+"""mark reproduce: the papers' tables and figures beside ours."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from mark.cli.arguments import Listed, add_json, html_file
+from mark.cli.output import deliver, progress, write_file
+from mark.domain.catalog.tables import load_catalog
+from mark.domain.errors import BadInput, did_you_mean
+from mark.profiling.table import load_profiles
+from mark_papers.inferline.planners import PlannerComparison, run_inferline_fig5, run_inferline_fig9
+from mark_papers.inferline.tuners import (
+    TunerComparison,
+    run_inferline_activation,
+    run_inferline_fig6,
+    run_inferline_fig7,
+    run_inferline_fig10,
+    run_inferline_fig11,
+    run_inferline_fig12,
+)
+from mark_papers.inferline_pages.planners_page import planners_json, planners_table, render_planners
+from mark_papers.inferline_pages.tuners_page import render_tuners, tuners_json, tuners_table
+from mark_papers.paper.fig6 import run_fig6
+from mark_papers.paper.fig7 import run_fig7
+from mark_papers.paper.fig8 import run_fig8
+from mark_papers.paper.fig9 import run_fig9
+from mark_papers.paper.optimal import run_optimal
+from mark_papers.paper.replay import MODELS
+from mark_papers.paper.table2 import table2_rows
+from mark_papers.paper.table3 import table3_rows
+from mark_papers.paper.table5 import run_table5
+from mark_papers.paper_pages.fig6_page import fig6_json, fig6_table, render_fig6
+from mark_papers.paper_pages.fig7_page import fig7_json, fig7_table, render_fig7
+from mark_papers.paper_pages.fig8_page import fig8_json, fig8_table, render_fig8
+from mark_papers.paper_pages.fig9_page import fig9_json, fig9_table, render_fig9
+from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
+from mark_papers.paper_pages.table2_page import table2_json, table2_table
+from mark_papers.paper_pages.table3_page import table3_json, table3_table
+from mark_papers.paper_pages.table5_page import as_json, render
+
+# A figure as JSON, as a table and as a page.
+Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
+
+
+_WHAT = """\
+table2: the price of a million requests on instances, in containers and on functions. table3: the same on burstable
+instances. table5: the bill of the four models against a SageMaker endpoint with target tracking. fig6: forecasts of the
+same traffic, and of bursts beyond prediction. fig7: latencies on the same traffic. fig8: which keep the promise on it,
+and on such bursts. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken away at once, by
+windows of 5 s. optimal: the program that the paper states, solved, against its greedy, on the load of table5.
+Of InferLine: inferline-fig5, -fig9: what planners of pipelines pay, and what new traffic misses. inferline-fig6: its
+tuner on loads like AutoScale's. inferline-fig7: it beside coarse-grained tuning while the rate grows. inferline-fig10,
+-fig11: 150 to 250 queries/s, and CV 1 to 4. inferline-fig12: what of it is the planner's. inferline-activation: its
+tuner and ours where a replica takes 5 to 180 s to become active.
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = _WHAT
+    parser.add_argument("what", choices=(*_TABLES, *_FIGURES))
+    parser.add_argument(
+        "--trace",
+        metavar="TRACE",
+        help="table5, optimal, fig6, fig7, fig8: the traffic to replay (default: the Twitter stream of MARK_DATA or "
+        "../shared/data where it is there, else generated)",
+    )
+    parser.add_argument("--spot-trace", metavar="FILE", help="table5, fig7: a preemption series, as one more run")
+    parser.add_argument(
+        "--model",
+        action=Listed,
+        each=_model,
+        metavar="NAME",
+        help="optimal: this model only; may be repeated (default: all four)",
+    )
+    add_json(parser)
+    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="figures: as a page")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.model and args.what != "optimal":
+        raise BadInput("only `optimal` can be of some models", "--model", args.what)
+    if args.what.startswith("inferline-"):
+        for option, given in (("--trace", args.trace), ("--spot-trace", args.spot_trace)):
+            if given:
+                raise BadInput(f"{args.what} makes its own loads", option, given)
+    if args.what in _FIGURES:
+        return _figure(args)
+    if args.report:
+        raise BadInput("only a figure has a page", "--report", args.what)
+    return _TABLES[args.what](args)
+
+
+def _stream() -> str | None:
+    """The stream that the targets were set on, where a checkout has the data beside it."""
+    path = Path(os.environ.get("MARK_DATA", "../shared/data")) / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
+    return str(path) if path.is_file() else None
+
+
+def _table2(args: argparse.Namespace) -> int:
+    rows = table2_rows(load_catalog("aws-2019"), load_profiles(None))
+    deliver(table2_json(rows), args.json, lambda: table2_table(rows))
+    return 0
+
+
+def _table3(args: argparse.Namespace) -> int:
+    rows = table3_rows(load_catalog("aws-2019"), load_profiles(None))
+    deliver(table3_json(rows), args.json, lambda: table3_table(rows))
+    return 0
+
+
+def _table5(args: argparse.Namespace) -> int:
+    trace = args.trace or _stream()
+    with progress("reproducing") as bar:
+        result = run_table5(trace, spot_trace=args.spot_trace, progress=bar)
+    deliver(as_json(result), args.json, lambda: render(result))
+    return 0
+
+
+def _optimal(args: argparse.Namespace) -> int:
+    models = tuple(model for model in MODELS if not args.model or model in args.model)
+    with progress("solving") as bar:
+        found = run_optimal(args.trace or _stream(), models=models, progress=bar)
+    deliver(optimal_json(found), args.json, lambda: optimal_table(found))
+    return 0
+
+
+def _figure(args: argparse.Namespace) -> int:
+    data, table, page = _FIGURES[args.what](args)
+    deliver(data, args.json, table)
+    if args.report:
+        write_file(args.report, page(), "--report")
+    return 0
+
+
+def _fig6(args: argparse.Namespace) -> Shown:
+    with progress("forecasting") as bar:
+        found = run_fig6(args.trace or _stream(), progress=bar)
+    return fig6_json(found), lambda: fig6_table(found), lambda: render_fig6(found)
+
+
+def _fig7(args: argparse.Namespace) -> Shown:
+    with progress("reproducing") as bar:
+        found = run_fig7(args.trace or _stream(), spot_trace=args.spot_trace, progress=bar)
+    return fig7_json(found), lambda: fig7_table(found), lambda: render_fig7(found)
+
+
+def _fig8(args: argparse.Namespace) -> Shown:
+    with progress("reproducing") as bar:
+        found = run_fig8(args.trace or _stream(), progress=bar)
+    return fig8_json(found), lambda: fig8_table(found), lambda: render_fig8(found)
+
+
+def _fig9(args: argparse.Namespace) -> Shown:
+    with progress("reproducing") as bar:
+        found = run_fig9(progress=bar)
+    return fig9_json(found), lambda: fig9_table(found), lambda: render_fig9(found)
+
+
+def _planners(run_it: Callable[..., PlannerComparison]) -> Shown:
+    with progress("planning") as bar:
+        found = run_it(progress=bar)
+    return planners_json(found), lambda: planners_table(found), lambda: render_planners(found)
+
+
+def _tuners(run_it: Callable[..., TunerComparison]) -> Shown:
+    with progress("following") as bar:
+        found = run_it(progress=bar)
+    return tuners_json(found), lambda: tuners_table(found), lambda: render_tuners(found)
+
+
+_TABLES: dict[str, Callable[[argparse.Namespace], int]] = {
+    "table2": _table2,
+    "table3": _table3,
+    "table5": _table5,
+    "optimal": _optimal,
+}
+_FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
+    "fig6": _fig6,
+    "fig7": _fig7,
+    "fig8": _fig8,
+    "fig9": _fig9,
+    "inferline-fig5": lambda args: _planners(run_inferline_fig5),
+    "inferline-fig6": lambda args: _tuners(run_inferline_fig6),
+    "inferline-fig7": lambda args: _tuners(run_inferline_fig7),
+    "inferline-fig9": lambda args: _planners(run_inferline_fig9),
+    "inferline-fig10": lambda args: _tuners(run_inferline_fig10),
+    "inferline-fig11": lambda args: _tuners(run_inferline_fig11),
+    "inferline-fig12": lambda args: _tuners(run_inferline_fig12),
+    "inferline-activation": lambda args: _tuners(run_inferline_activation),
+}
+
+
+def _model(text: str) -> str:
+    if text not in MODELS:
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(MODELS)}, not {text!r}{did_you_mean(text, MODELS)}"
+        )
+    return text

@@ -1,0 +1,271 @@
+"""A controller process: the real manager, runtimes, controllers and lease over ports that fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mark.control.controller import Controller
+from mark.control.lease import FencedLease
+from mark.control.manager import ControllerManager
+from mark.control.ports import Cloud, Lease, Store
+from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
+from mark.control.shared_limits import limited
+from mark.control.views import Limits
+from mark.domain.fleet import Fleet
+from mark.domain.load import Load
+from mark.domain.price_list import PriceList
+from mark.domain.service import ResolvedService
+from mark.domain.time import MINUTE_S
+from mark.planning.planner import Planner, Policy
+from mark.planning.policies.policy_registry import make_policy
+from mark.traffic.forecast.fallback import LastValue
+from mark.traffic.forecast.supervised import Supervised
+from mark_torture.drawn_faults import STAND_IN
+from mark_torture.ports import (
+    LEASE,
+    Killed,
+    ProcessClock,
+    ProcessCloud,
+    ProcessFunctions,
+    ProcessPrices,
+    ProcessStore,
+    ProcessTelemetry,
+    ProcessTerms,
+    ServiceClock,
+)
+from mark_torture.roles import TorturedService, TorturedWorld
+from mark_torture.site import LIMITS, LastRate, SteadyPlanner
+
+ORIGIN_UNIX_S = 1_700_000_000.0  # of second 0
+PRICED_S = 60 * MINUTE_S  # between two prices of one more request
+
+
+class SeldomPricing(Controller):
+    """Prices one more request seldom, not in every round: that is shown, and decides nothing."""
+
+    _priced: tuple[float, PriceList] | None = None
+
+    def price_list(self, ready: Mapping[str, int]) -> PriceList:
+        now_s = self._clock.now_s()
+        if self._priced is None or now_s - self._priced[0] >= PRICED_S:
+            self._priced = now_s, super().price_list(ready)
+        return self._priced[1]
+
+
+class ProcessParts:
+    """What a process is built of besides mark.control. Tests plant bugs here, by overriding."""
+
+    def cloud(self, cloud: ProcessCloud) -> Cloud:
+        return cloud
+
+    def store(self, store: ProcessStore) -> Store:
+        return store
+
+    def lease(self, lease: FencedLease) -> Lease:
+        return lease
+
+    def telemetry(self, telemetry: ProcessTelemetry) -> ProcessTelemetry:
+        return telemetry
+
+    def planner(self, policy: str, resolved: ResolvedService) -> Planner:
+        """`policy`: `STAND_IN`, or one of mark's."""
+        if policy == STAND_IN:
+            return SteadyPlanner()
+        return make_policy(policy, resolved, Load(0.0, MINUTE_S, np.empty(0), np.empty(0))).planner
+
+    def predictor(self, policy: str) -> Supervised:
+        return LastRate() if policy == STAND_IN else Supervised(LastValue())
+
+    def limits(self, limits: Limits) -> Limits:
+        """Within which policies are made."""
+        return limits
+
+    def leads(self, lease: Lease) -> Callable[[], bool]:
+        return lease.lasts
+
+    def controller(self) -> type[Controller]:
+        return SeldomPricing
+
+
+class _Over(Future[Any]):
+    """A future without locks: all is one thread, which asks whether it is over, and waits for nothing."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def done(self) -> bool:
+        return self.over
+
+
+class WaitingPool(Executor):
+    """Keeps what is submitted until `run`: a round that waits inside a call does not hold up the manager."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[_Over, Callable[[], Any]]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = _Over()
+        self._waiting.append((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def run(self) -> None:
+        while self._waiting:
+            future, call = self._waiting.pop(0)
+            with suppress(Killed):
+                call()
+            future.over = True
+
+
+class RestingManager(ControllerManager):
+    """Looks for no round to begin while another one leads, after it has looked once and found none."""
+
+    _looks = True
+
+    def _begin_rounds(self, now_unix_s: float) -> None:
+        if self._looks or self._fence is not None:
+            super()._begin_rounds(now_unix_s)
+            self._looks = self._fence is not None or bool(self._rounds)
+
+
+class RestingRuntime(ServiceRuntime):
+    """Begins no round between two full minutes that would find what the last one found, and does nothing.
+
+    That is so where nothing has changed since (`World.rests`), and the last round went well.
+    With `rests` off every round is run: what happens in the world is the same.
+    """
+
+    def __init__(
+        self,
+        truth: TorturedService,
+        world: TorturedWorld,
+        index: int,
+        start: Callable[[Callable[[Store], Store]], RuntimePorts],
+        *,
+        rests: bool,
+    ) -> None:
+        super().__init__(truth.name, truth.resolved, start)
+        self._truth, self._world, self._index, self._may_rest = truth, world, index, rests
+        self._stirred = True  # did something go wrong in the last round?
+        self._went_well = False  # the one before the round under way
+        self._viewed: Fleet | None = None
+        self.paid_usd = 0.0
+
+    def due(self, fence: int | None, now_unix_s: float) -> bool:
+        if not super().due(fence, now_unix_s):
+            return False
+        parts = self._parts
+        if parts is None or fence != self._fence or self._stirred or not self._may_rest or self._changed_limits:
+            return True
+        now_s = parts.clock.now_s()
+        minute = math.floor((now_s - LAG_S) / MINUTE_S)
+        news = (
+            minute > self._minute or self._repriced is not self._truth.repriced or now_s >= self._ledger.waits_until_s
+        )
+        return news or not self._world.rests(self._truth, parts.controller, self._index)
+
+    def reconcile(self, fence: int | None, now_unix_s: float) -> None:
+        self._went_well, self._stirred = not self._stirred, False
+        super().reconcile(fence, now_unix_s)
+        if self._conditions:
+            self._world.watch.round_over(self.service, self._conditions)
+
+    def _between(self, parts: RuntimePorts) -> None:
+        """At a full minute, too."""
+        rests = self._may_rest and self._went_well and not self._stirred
+        if not rests or not self._world.rests(self._truth, parts.controller, self._index, minute=True):
+            super()._between(parts)
+
+    def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
+        """A view every five minutes, and in each full one that has another fleet or something new in its journal."""
+        fleet = self._truth.cloud.fleet()
+        if minute > self._minute and (minute % 5 == 0 or fleet is not self._viewed or self._noted):
+            super()._observe(parts, minute, conditions)
+            self._viewed, self.paid_usd = fleet, self._truth.cloud.usd()
+        else:
+            self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
+
+    def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
+        well = super()._guard(conditions, action)
+        self._stirred = self._stirred or not well
+        return well
+
+
+class ControllerProcess:
+    """One controller, number `index`. Dead ones are replaced by the world, under the same number."""
+
+    def __init__(self, world: TorturedWorld, index: int, parts: ProcessParts, *, rests: bool = True) -> None:
+        self.index, self._world, self._parts = index, world, parts
+        self.dead = False
+        self.paused = 0  # calls within which it stands still
+        self.restart_s = 0.0
+        self.clock = ProcessClock(world, self)
+        self.clocks = {name: ServiceClock(world, self.clock) for name in world.services}
+        self._own_lease = FencedLease(ProcessTerms(world, self), LEASE, monotonic_s=lambda: world.now_s)
+        self.lease = parts.lease(self._own_lease)
+        self._pool = WaitingPool()
+        self.controllers: dict[str, Controller] = {}  # of the last start
+        self.runtimes = {
+            name: RestingRuntime(truth, world, index, self._starter(truth, truth.release), rests=rests)
+            for name, truth in world.services.items()
+        }
+        manager = RestingManager if rests else ControllerManager
+        self.manager = manager(list(self.runtimes.values()), self.lease, self._pool)
+
+    @property
+    def holder(self) -> str:
+        return self._own_lease.holder
+
+    def wall_s(self) -> float:
+        return self.clock.wall_s()
+
+    def in_term(self) -> bool:
+        return self._own_lease.lasts()
+
+    def step(self) -> None:
+        self.manager.step(ORIGIN_UNIX_S + self.wall_s())
+        self._pool.run()
+
+    def die(self, for_s: float) -> None:
+        """Raises Killed."""
+        self.dies(for_s)
+        raise Killed
+
+    def dies(self, for_s: float) -> None:
+        """It is gone; where that is within a call of its own, the call ends with Killed."""
+        self.dead, self.restart_s = True, self._world.now_s + for_s
+        self._world.tell(f"controller {self.index} dies, for {for_s:.0f} s")
+
+    def _starter(self, truth: TorturedService, release: str) -> Callable[[Callable[[Store], Store]], RuntimePorts]:
+        """`release`: what it was deployed with."""
+
+        def start(wrapped: Callable[[Store], Store]) -> RuntimePorts:
+            world, parts, fence = self._world, self._parts, self._own_lease.fence or 0
+            clock = self.clocks[truth.name]
+            clock.rebase()
+            world.watch.begins(truth)
+            bare = ProcessCloud(world, self, truth, fence)
+            cloud, store = parts.cloud(bare), wrapped(parts.store(ProcessStore(world, self, truth, fence)))
+            telemetry = parts.telemetry(ProcessTelemetry(world, self, truth))
+
+            def policy(limits: Limits) -> Policy:
+                resolved = limited(truth.resolved, parts.limits(limits))
+                return Policy(parts.planner(world.schedule.policy, resolved), resolved, bouncers=True)
+
+            controller = parts.controller()(
+                policy(LIMITS), parts.predictor(world.schedule.policy), cloud, ProcessFunctions(world, self, truth),
+                clock, store, telemetry, leads=parts.leads(self.lease), release=release,
+            )  # fmt: skip
+            self.controllers[truth.name] = controller
+            return RuntimePorts(
+                controller, cloud, telemetry, bare, store, clock,
+                lambda at_s: ORIGIN_UNIX_S + at_s, policy, lambda: None, ProcessPrices(truth),
+            )  # fmt: skip
+
+        return start

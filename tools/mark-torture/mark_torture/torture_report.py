@@ -1,0 +1,67 @@
+"""What was tortured, shown: which fault met which state how often, what broke, and how fast it went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mark.studies.report.layout import columns, page, sentences, text
+from mark_torture.coverage import IMPOSSIBLE
+from mark_torture.invariants import INVARIANTS
+from mark_torture.trial import told
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mark_torture.trial import Tortured, Trial
+
+
+def torture_json(found: Tortured, shortest: Trial | None) -> dict[str, Any]:
+    """The stable object that `--json` writes. `shortest`: the first seed that failed, shrunk."""
+    return {
+        "schema": 1,
+        "seeds": len(found.trials),
+        "fleet_days": found.fleet_days,
+        "invariants": INVARIANTS,
+        "coverage": found.coverage(),
+        "impossible": [{"fault": fault, "state": state, "why": why} for (fault, state), why in IMPOSSIBLE.items()],
+        "failed": [_failed(trial) for trial in found.failed],
+        "story": None if shortest is None else told(shortest),
+    }
+
+
+def torture_table(found: Tortured, shortest: Trial | None) -> RenderableType:
+    coverage = found.coverage()
+    states = list(next(iter(coverage.values())))
+    table = columns("fault met", *states)
+    for kind, met in coverage.items():
+        table.add_row(text(kind), *(_cell(kind, state, met[state]) for state in states))
+    pairs = [(kind, state) for kind in coverage for state in states if (kind, state) not in IMPOSSIBLE]
+    missed = sum(coverage[kind][state] == 0 for kind, state in pairs)
+    lines = [
+        f"seeds: {len(found.trials)}, fleet-days: {found.fleet_days:.1f}, {len(INVARIANTS)} invariants: "
+        f"{len(found.failed) or 'none'} broken",
+        f"{missed} of {len(pairs)} pairs of fault and state did not meet; {len(IMPOSSIBLE)} more (-) never can",
+    ]
+    for trial in found.failed:
+        assert trial.broken is not None
+        lines.append(f"seed {trial.schedule.seed}: {trial.broken.invariant}: {trial.broken.text}")
+    story = [] if shortest is None else [text(f"\n{told(shortest)}")]
+    return page(table, *sentences(lines), *story)
+
+
+def _cell(kind: str, state: str, met: int) -> RenderableType:
+    if (kind, state) in IMPOSSIBLE and not met:
+        return text("-")
+    return text(f"{met:,}", "" if met else "bold red")
+
+
+def _failed(trial: Trial) -> dict[str, Any]:
+    assert trial.broken is not None
+    return {
+        "seed": trial.schedule.seed,
+        "invariant": trial.broken.invariant,
+        "at_s": trial.broken.at_s,
+        "what": trial.broken.text,
+        "faults": [str(fault) for fault in trial.schedule.faults],
+        "schedule": trial.schedule.as_json(),
+    }

@@ -1,0 +1,421 @@
+"""The truth: the instances of one service as the cloud has them, what became of each, and what is to be paid.
+
+Controllers see it through ports that fail (`mark_torture.ports`). What is drawn for an instance depends on the seed and
+its number alone. Only what is bought on demand can be stopped and started again, and standbys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mark.control.health import BOOT_S
+from mark.control.ports import Launched, Ran
+from mark.domain.copying import replace
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
+from mark.domain.offer import Market, Offer
+from mark_torture.drawn_faults import stream
+
+QUEUE_S, LONGEST_QUEUE_S = 5.0, 60.0  # in which a drained instance answers what it has
+SHOWN_S = 600.0  # what was ended at its launch is shown for so long
+LEAST_BILLED_S = 60.0
+STOPPING_S = 20.0  # before what was stopped can be started again
+RESUME = 0.3  # of a boot's time
+CREDITS_S = 900.0  # in which a burstable that serves spends its credits
+
+
+@dataclass(slots=True)
+class TrueInstance:
+    """An instance as it is. Times of what has not happened, and may never, are infinite."""
+
+    view: Instance
+    token: str
+    of: int  # the controller that launched it
+    runs_s: float
+    boots_s: float
+    dies_s: float = math.inf
+    noticed_s: float = math.inf
+    idle_s: float = math.inf
+    silent_to_s: float = -math.inf
+    told_s: float = math.inf  # when its scheduled end was told
+    given_up_s: float = -math.inf  # when it was last silent or late with its boot, so that another may take its place
+    began_s: float | None = None  # of this start: billed from
+    paid_to_s: float = 0.0  # up to the last change of its price
+    drained_s: float = math.inf
+    spent_s: float = math.inf  # when its credits are
+    fault: str = ""  # the kind of fault that its boot is to meet
+    starts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An instance that is gone, with why."""
+
+    machine: TrueInstance
+    at_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What launches meet now."""
+
+    refused: tuple[tuple[str, RefusalScope], ...] = ()  # offers that are not to be had, and how much else with them
+    most: int = 1000  # instances of one launch
+    ends: float = 0.0  # share of instances that are ended before they run,
+    never: float = 0.0  # that do not boot,
+    dies: float = 0.0  # and that end while they boot
+    slow: float = 1.0  # times as long as boots take
+
+
+class TrueCloud:
+    """One service's instances. `tell(text)` is called with whatever happens to them, `meets(kind)` with what of the
+    conditions does something, right before it does."""
+
+    def __init__(
+        self,
+        service: str,
+        offers: Sequence[Offer],
+        seed: int,
+        tell: Callable[[str], None],
+        meets: Callable[[str], None] = lambda kind: None,
+    ) -> None:
+        self.service, self._seed, self._tell, self._meets = service, seed, tell, meets
+        self.offers = {offer.name: offer for offer in offers}
+        self.least_usd_per_hour = {offer.name: offer.usd_per_hour for offer in offers}  # so far
+        self.conditions = Conditions()
+        self.no_boots: set[str] = set()  # releases of which nothing becomes ready
+        self.machines: dict[int, TrueInstance] = {}
+        self.ended: list[Ended] = []
+        self.launched: dict[str, tuple[int, ...]] = {}  # by token
+        self.told: list[Ran] = []
+        self.notices: list[tuple[float, Notice]] = []  # and when each may be known
+        self.now_s = self.settled_usd = 0.0
+        self.starts = 0
+        self._refused: list[EndedAtLaunch] = []
+        self._next_s = math.inf
+        self._fleet: Fleet | None = None
+        self._ready: tuple[Instance, ...] = ()
+        self._last = 0
+
+    # -- what controllers do -------------------------------------------------------------------------------------------
+
+    def fleet(self) -> Fleet:
+        """The same object until something changes."""
+        if self._fleet is None:
+            there = tuple(machine.view for machine in self.machines.values())
+            self._ready = tuple(i for i in there if i.phase is Phase.READY)
+            self._fleet = Fleet(there, refused=tuple(self._refused))
+        return self._fleet
+
+    def ready(self) -> tuple[Instance, ...]:
+        """What serves."""
+        self.fleet()
+        return self._ready
+
+    def launch(
+        self,
+        of: int,
+        offer: str,
+        count: int,
+        token: str,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
+        *,
+        standby: bool = False,
+    ) -> Launched:
+        """For the controller `of`; else as the port."""
+        now, names = self.conditions, (offer, *alternatives)
+        if token in self.launched:
+            numbers = self.launched[token]
+            return Launched(numbers, CapacityError(f"no more of {offer}") if len(numbers) < count else None)
+        refused = dict(now.refused)
+        sold = [name for name in names if name not in refused]
+        if not sold:
+            raise CapacityError(f"{offer} is not to be had", refused[offer])
+        given = min(count, now.most)
+        if given < count:
+            self._meets("launches partial")
+        fates = [self._fate(self._last + 1 + n, release) for n in range(given)]
+        for kind in sorted({kind for kind, _, _ in fates if kind}):
+            self._meets(kind)
+        numbers = tuple(self._start(of, sold[0], token, release, fate, standby=standby) for fate in fates)
+        self.launched[token] = numbers
+        self._tell(f"{self.service}: controller {of} launches {given} of {count} {sold[0]}, #{numbers[0]} on")
+        for number, (kind, _, _) in zip(numbers, fates, strict=True):
+            if kind == "ended at launch":
+                one = self.machines[number].view
+                why = "no host had room"
+                self._refused.append(EndedAtLaunch(number, one.offer, one.launched_s, why, release=one.release))
+                self._end(number, why)
+        return Launched(numbers, CapacityError(f"no more of {offer}") if given < count else None)
+
+    def drain(self, number: int) -> None:
+        machine = self._find(number)
+        phase = machine.view.phase
+        if phase is Phase.DRAINING:
+            return
+        if phase is Phase.STOPPED:
+            raise CloudError(f"#{number} is stopped")
+        machine.drained_s = self.now_s
+        draw = stream(self._seed, "queue", self.service, number)
+        queue_s = QUEUE_S + (LONGEST_QUEUE_S - QUEUE_S) * float(draw.random()) ** 2
+        machine.idle_s = self.now_s + (queue_s if phase is Phase.READY else 0.0)
+        self._show(machine, phase=Phase.DRAINING, idle=phase is not Phase.READY)
+        self._tell(f"{self.service}: #{number} is drained")
+        self._look()
+
+    def terminate(self, number: int) -> None:
+        if number in self.machines:
+            self._end(number, "terminated")
+        elif not 0 < number <= self._last:
+            raise NotFoundError(f"there is no instance #{number}")
+
+    def stop(self, number: int) -> None:
+        machine = self._find(number)
+        if machine.view.phase is Phase.STOPPED:
+            return
+        kept = self.offers[machine.view.offer].market is Market.ON_DEMAND or machine.view.standby
+        if machine.view.phase is not Phase.DRAINING or not kept:
+            raise CloudError(f"#{number} cannot be stopped")
+        self._settle(machine, self.now_s)
+        machine.idle_s = machine.runs_s = machine.boots_s = machine.spent_s = math.inf
+        self._show(
+            machine,
+            phase=Phase.STOPPED,
+            ready_s=None,
+            idle=False,
+            silent_s=None,
+            stopped_s=self.now_s + STOPPING_S,
+            credits=0.0 if machine.view.standby else None,  # what is left is lost
+        )
+        self._tell(f"{self.service}: #{number} is stopped")
+        self._look()
+
+    def resume(self, number: int) -> None:
+        machine, now = self._find(number), self.conditions
+        view = machine.view
+        if view.phase is Phase.PENDING and view.resumed:
+            return
+        if view.phase is not Phase.STOPPED or (view.stopped_s or 0.0) > self.now_s:
+            raise CloudError(f"#{number} cannot be started")
+        refused = dict(now.refused)
+        if view.offer in refused:
+            raise CapacityError(f"{view.offer} is not to be had", refused[view.offer])
+        machine.starts += 1
+        self.starts += 1
+        mean_s = RESUME * self.offers[view.offer].boot.mean_s
+        draw = stream(self._seed, "boot", self.service, number, machine.starts)
+        boot_s = mean_s * (0.6 + 0.8 * float(draw.random())) * now.slow
+        if now.slow > 1.0:
+            self._meets("boots slow")
+        machine.runs_s, machine.boots_s = self.now_s + min(UNBILLED_PENDING_S, boot_s), self.now_s + boot_s
+        self._show(
+            machine,
+            phase=Phase.PENDING,
+            launched_s=self.now_s,
+            ready_s=self.now_s + mean_s,
+            resumed=True,
+            stopped_s=None,
+            credits=None,
+        )
+        self._tell(f"{self.service}: #{number} is started again")
+        self._look()
+
+    # -- what the world does -------------------------------------------------------------------------------------------
+
+    def advance(self, now_s: float) -> None:
+        """Up to that time; what has happened meanwhile happened when it was due."""
+        if now_s >= self._next_s:
+            for number, machine in tuple(self.machines.items()):
+                self._pass(number, machine, now_s)
+            self._refused = [one for one in self._refused if now_s - one.launched_s < SHOWN_S]
+            self._fleet = None
+            self.now_s = now_s
+            self._look()
+        self.now_s = now_s
+
+    def reprice(self, offers: Sequence[Offer]) -> None:
+        """From now on these are the prices."""
+        for machine in self.machines.values():
+            if machine.began_s is not None:
+                self.settled_usd += self._cost(machine, self.now_s)
+                machine.paid_to_s = max(machine.paid_to_s, self.now_s)
+        self.offers = {offer.name: offer for offer in offers}
+        least = self.least_usd_per_hour
+        self.least_usd_per_hour = {name: min(least[name], one.usd_per_hour) for name, one in self.offers.items()}
+
+    def mute(self, number: int, until_s: float) -> None:
+        """It does not answer up to then, though it runs."""
+        machine = self.machines[number]
+        if machine.view.silent_s is None:
+            self._show(machine, silent_s=self.now_s)
+            self._tell(f"{self.service}: #{number} does not answer")
+        machine.silent_to_s = max(machine.silent_to_s, until_s)
+        self._look()
+
+    def interrupt(self, number: int, known_after_s: float) -> None:
+        """It is taken back in two minutes; the notice comes so much later than it should, or never."""
+        machine = self.machines[number]
+        if machine.view.interruption_at_s is not None or machine.dies_s < math.inf:
+            return
+        gone_s = self.now_s + INTERRUPTION_NOTICE_S
+        machine.dies_s, machine.noticed_s = gone_s, self.now_s + known_after_s
+        self._tell(f"{self.service}: #{number} is to be taken back")
+        self._look()
+
+    def schedule_end(self, number: int, at_s: float) -> None:
+        """It is ended then, unless it is stopped: this is told at once."""
+        machine = self.machines[number]
+        if machine.view.event is None and machine.dies_s == math.inf:
+            machine.told_s = self.now_s
+            self._show(machine, event=ScheduledEvent("instance-retirement", at_s))
+            self._tell(f"{self.service}: #{number} is to be ended in {at_s - self.now_s:.0f} s")
+            self._look()
+
+    def kill(self, number: int, why: str) -> None:
+        """It is gone at once."""
+        if number in self.machines:
+            self._end(number, why)
+
+    def usd(self) -> float:
+        """To be paid up to now."""
+        running = (m for m in self.machines.values() if m.began_s is not None)
+        return self.settled_usd + sum(self._cost(m, self.now_s) for m in running)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _fate(self, number: int, release: str) -> tuple[str, float, float]:
+        """What becomes of a boot: the fault that it meets, and times of the mean until it is ready, and dies."""
+        now = self.conditions
+        ends = float(stream(self._seed, "fate", self.service, number).random())
+        draw = stream(self._seed, "boot", self.service, number)
+        times, fate = (0.6 + 0.8 * float(draw.random())) * now.slow, float(draw.random())
+        if ends < now.ends:
+            return "ended at launch", times, math.inf
+        if fate < now.never:
+            return "never boots", math.inf, math.inf
+        if fate < now.never + now.dies:
+            return "boots and dies", times, 0.7 * times
+        if release in self.no_boots:
+            return "", math.inf, 0.7 * times
+        return "boots slow" if now.slow > 1.0 else "", times, math.inf
+
+    def _start(
+        self, of: int, offer: str, token: str, release: str, fate: tuple[str, float, float], *, standby: bool
+    ) -> int:
+        self._last = number = self._last + 1
+        self.starts += 1
+        now_s, mean_s = self.now_s, self.offers[offer].boot.mean_s
+        kind, times, dies = fate
+        view = Instance(
+            number, offer, Phase.PENDING, now_s, now_s + mean_s, standby=standby, release=release
+        )  # fmt: skip
+        runs_s = now_s + min(UNBILLED_PENDING_S, mean_s * min(times, 1.0))
+        machine = TrueInstance(view, token, of, runs_s, now_s + mean_s * times, now_s + mean_s * dies, fault=kind)
+        self.machines[number] = machine
+        self._fleet = None
+        self._look()
+        return number
+
+    def _pass(self, number: int, machine: TrueInstance, now_s: float) -> None:
+        view = machine.view
+        if machine.began_s is None and machine.runs_s <= min(now_s, machine.dies_s):
+            machine.began_s = machine.paid_to_s = machine.runs_s
+            self.told.append(Ran(number, view.offer, True, machine.runs_s))
+        if machine.dies_s <= now_s:
+            noticed = view.interruption_at_s is not None or machine.noticed_s < math.inf
+            if machine.fault == "boots and dies":
+                self._meets(machine.fault)
+            self._end(number, "taken back" if noticed else "died while it booted", machine.dies_s)
+            return
+        changes: dict[str, Any] = {}
+        if view.event is not None and view.event.at_s <= now_s:
+            if view.phase is not Phase.STOPPED:
+                self._end(number, "retired", view.event.at_s)
+                return
+            changes["event"] = None
+        if view.phase is Phase.PENDING and machine.boots_s <= now_s:
+            if machine.fault == "boots slow":
+                self._meets(machine.fault)
+            if view.standby and machine.starts == 1:
+                self._settle(machine, machine.boots_s)
+                machine.boots_s = machine.runs_s = math.inf
+                changes |= {"phase": Phase.STOPPED, "ready_s": None, "stopped_s": now_s}
+            else:
+                changes |= {"phase": Phase.READY, "ready_s": machine.boots_s}
+                if self.offers[view.offer].market is Market.BURSTABLE:
+                    machine.spent_s = machine.boots_s + CREDITS_S
+        if machine.spent_s <= now_s:
+            machine.spent_s = math.inf
+            changes["credits"] = 0.0
+        if view.phase is Phase.DRAINING and machine.idle_s <= now_s and not view.idle:
+            changes["idle"] = True
+        if view.silent_s is not None:
+            machine.given_up_s = now_s
+            if machine.silent_to_s <= now_s:
+                changes["silent_s"] = None
+        if machine.noticed_s <= now_s and view.interruption_at_s is None:
+            changes["interruption_at_s"] = machine.dies_s
+            self.notices.append((now_s, Notice(number, view.offer, now_s, machine.dies_s)))
+        if machine.fault == "never boots" and now_s - view.launched_s >= BOOT_S:
+            self._meets(machine.fault)
+            machine.fault = ""
+        if changes:
+            self._show(machine, **changes)
+
+    def _look(self) -> None:
+        """When something is due next by itself; also when a boot is late, which is to be seen then."""
+        due = [math.inf]
+        for m in self.machines.values():
+            view = m.view
+            due += m.dies_s, m.spent_s
+            if view.event is not None:
+                due.append(view.event.at_s)
+            if m.began_s is None:
+                due.append(m.runs_s)
+            if view.phase is Phase.PENDING:
+                due.append(m.boots_s)
+                if view.launched_s + BOOT_S > self.now_s:
+                    due.append(view.launched_s + BOOT_S)
+            if view.phase is Phase.DRAINING and not view.idle:
+                due.append(m.idle_s)
+            if view.silent_s is not None:
+                due.append(m.silent_to_s)
+            if view.interruption_at_s is None:
+                due.append(m.noticed_s)
+        if self._refused:
+            due.append(self._refused[0].launched_s + SHOWN_S)
+        self._next_s = min(due)
+
+    def _end(self, number: int, why: str, at_s: float | None = None) -> None:
+        at_s = self.now_s if at_s is None else at_s
+        machine = self.machines.pop(number)
+        self._settle(machine, at_s)
+        self.ended.append(Ended(machine, at_s, why))
+        self._tell(f"{self.service}: #{number} is gone: {why}")
+        self._fleet = None
+
+    def _settle(self, machine: TrueInstance, at_s: float) -> None:
+        """It runs no more: a minute is paid at least."""
+        if machine.began_s is not None:
+            self.settled_usd += self._cost(machine, max(at_s, machine.began_s + LEAST_BILLED_S))
+            self.told.append(Ran(machine.view.number, machine.view.offer, False, at_s))
+            machine.began_s = None
+
+    def _cost(self, machine: TrueInstance, to_s: float) -> float:
+        """Up to then, of what is not paid."""
+        return self.offers[machine.view.offer].usd_per_s * max(0.0, to_s - machine.paid_to_s)
+
+    def _find(self, number: int) -> TrueInstance:
+        if number not in self.machines:
+            raise NotFoundError(f"there is no instance #{number}")
+        return self.machines[number]
+
+    def _show(self, machine: TrueInstance, **changes: Any) -> None:
+        machine.view = replace(machine.view, **changes)
+        self._fleet = None
