@@ -47,8 +47,8 @@ explore: $(VENV)/.dev  ## the same tests on new random examples: what fails goes
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/serving/frontend/test_schema.py
 
-GATED := domain rules planning control bounds billing serving
-COVERED := domain rules planning control bounds billing testing serving/backend serving/conductor serving/gateway/test_gateway.py \
+GATED := domain planning control cloud serving
+COVERED := domain planning control cloud testing serving/backend serving/conductor serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
 coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
 	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
@@ -77,33 +77,33 @@ test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on it
 		$(addprefix tests/serving/,$(addsuffix .py,$(COMPILED_TESTS)))
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
-	$(BIN)/python benchmarks/fidelity.py
+	$(BIN)/python benchmarks/fidelity/fidelity.py
 
 hostile: $(VENV)/.dev  ## ten minutes: the live data plane under kills, rude clients, poison, broken functions and full disks
-	$(BIN)/python benchmarks/hostile.py
+	$(BIN)/python benchmarks/hostile/hostile.py
 
 bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
-	$(BIN)/python benchmarks/kernel.py
-	$(BIN)/python benchmarks/end_to_end.py
-	$(BIN)/python benchmarks/bound.py
-	$(BIN)/python benchmarks/planner.py
-	$(BIN)/python benchmarks/pipelines.py
-	$(BIN)/python benchmarks/pipeline_planning.py
-	$(BIN)/python benchmarks/pipeline_packs.py
-	$(BIN)/python benchmarks/pipeline_bound.py
-	$(BIN)/python benchmarks/predictors.py
+	$(BIN)/python benchmarks/planner/kernel.py
+	$(BIN)/python benchmarks/planner/end_to_end.py
+	$(BIN)/python benchmarks/planner/bound.py
+	$(BIN)/python benchmarks/planner/planner.py
+	$(BIN)/python benchmarks/planner/pipelines.py
+	$(BIN)/python benchmarks/planner/pipeline_planning.py
+	$(BIN)/python benchmarks/planner/pipeline_packs.py
+	$(BIN)/python benchmarks/planner/pipeline_bound.py
+	$(BIN)/python benchmarks/planner/predictors.py
 
 bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
-	$(BIN)/python benchmarks/forecasts.py --peer-python .venv-peers/bin/python
+	$(BIN)/python benchmarks/planner/forecasts.py --peer-python .venv-peers/bin/python
 
 bench-serving: $(VENV)/.dev .compiled/.done .venv-serving-peers/.done  ## the data plane beside mosec and others; half an hour, two quiet cores
-	$(BIN)/python benchmarks/serving.py --peers .venv-serving-peers
+	$(BIN)/python benchmarks/data_plane/serving.py --peers .venv-serving-peers
 
 bench-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
-	$(BIN)/python benchmarks/fidelity_bouncer.py
-	$(BIN)/python benchmarks/fidelity_pipelines.py
+	$(BIN)/python benchmarks/fidelity/fidelity_bouncer.py
+	$(BIN)/python benchmarks/fidelity/fidelity_pipelines.py
 
-reproduce: $(VENV)/.base
+reproduce: $(VENV)/.dev
 	$(BIN)/python -m mark.cli.main reproduce table2
 	$(BIN)/python -m mark.cli.main reproduce table3
 	$(BIN)/python -m mark.cli.main reproduce table5

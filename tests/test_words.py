@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks" / "planner"))
 from figures import MOST_WORDS, Checkout
 
 ROOT = Path(__file__).parents[1]

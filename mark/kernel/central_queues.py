@@ -13,8 +13,9 @@ order of deadlines, so that the next one is that of the lowest number.
 Queries are numbered by priority here (earliest deadline first, ties by arrival). So a queue is a set of numbers, kept
 as one bit a query: to wait sets a bit, to pull takes the lowest.
 
-A call takes 20 to 55 ns on a shared core (benchmarks/pipelines.py): 7 to 12 to find out when queries are ready and to
-sort them, 15 to 20 for a batch with its two steps through the tree of replicas, which the calls of a batch share.
+A call takes 20 to 55 ns on a shared core (benchmarks/planner/pipelines.py): 7 to 12 to find out when queries are ready
+and to sort them, 15 to 20 for a batch with its two steps through the tree of replicas, which the calls of a batch
+share.
 """
 
 from __future__ import annotations

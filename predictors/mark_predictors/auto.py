@@ -40,7 +40,8 @@ _INNER = slice(_TAILS, len(_FINE) - _TAILS)
 _MINUTES_AHEAD = (1, 2, 4, 8, 15, 30, 60)  # where forecasts are scored; linear between
 # Between two forecasts that are scored; no divisors of an hour or a day, so that every minute has its turn.
 _RECORD_MINUTES, _RECORD_STEPS = 7, 5  # the least of both
-# The next constants were set by hand; no command refits them. `benchmarks/forecasts.py` shows what a change does.
+# The next constants were set by hand; no command refits them. `benchmarks/planner/forecasts.py` shows what a change
+# does.
 _FORGET = 0.997  # of a loss with each new one: a day and a half count
 _SHARPNESS = 20.0  # weights fall with this power of the loss
 _LEARNING_RATE = 0.01  # of the correction of levels

@@ -1,4 +1,4 @@
-"""A sample of the grid over jobs by the clock (benchmarks/clocked.py): `mark` keeps what the best fixed fleet keeps."""
+"""A sample of benchmarks/planner/clocked.py, jobs by the clock: `mark` keeps what the best fixed fleet keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "planner"))
 
 import clocked
 

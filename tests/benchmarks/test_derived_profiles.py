@@ -10,7 +10,7 @@ import pytest
 from mark.domain.profile import Basis
 from mark.profiling.table import load_profiles
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "planner"))
 
 import derived_profiles
 

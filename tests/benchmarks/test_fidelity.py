@@ -13,7 +13,7 @@ import pytest
 from mark.config.service_file import load_service
 from mark.traffic.traces.reader import open_trace
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "fidelity"))
 
 import fidelity
 import fidelity_faults

@@ -12,7 +12,7 @@ from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.slo import Slo
 from mark.profiling.policy import candidate, sigma_of
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "fidelity"))
 import fidelity_bouncer as fidelity
 import load
 

@@ -1,4 +1,4 @@
-"""The checks of `benchmarks/hostile.py` see what they are for, and a short run of it finds nothing."""
+"""The checks of `benchmarks/hostile/hostile.py` see what they are for, and a short run of it finds nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "hostile"))
 from hostile_clients import DOUBLED, LOST, ODD, RIGHT, SWAPPED, HonestClient, HonestTally, answer_to
 from hostile_watch import HeldResources, held_by, left_behind, not_flat
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "hostile"
 Spoil = Callable[[int, bytes, bytes], bytes | None]  # answer number, the answer, the one before: None hangs up
 
 

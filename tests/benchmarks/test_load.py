@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "data_plane"))
 import load
 
 OK = b"HTTP/1.1 200 OK\r\nMark-Answered-By: function\r\nContent-Length: 4\r\n\r\npong"

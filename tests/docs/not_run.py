@@ -1,5 +1,7 @@
 """What of the documentation no test runs, by page and the beginning of its first line, and why not."""
 
+_OTHER_DATA = "takes minutes, and data that is not in the repository"
+
 NOT_RUN = {
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
@@ -46,7 +48,7 @@ NOT_RUN = {
     (
         "reproduce.md",
         "mark reproduce fig7 --spot-trace $D/spot",
-    ): "takes minutes, and data that is not in the repository",
+    ): _OTHER_DATA,
     ("reproduce.md", "mark reproduce fig8 --report fig8.html"): "takes minutes",
     (
         "reproduce.md",
@@ -59,22 +61,22 @@ NOT_RUN = {
     (
         "reproduce.md",
         "from mark.simulation.run import simulate",
-    ): "takes minutes, and data that is not in the repository",
+    ): _OTHER_DATA,
     ("reproduce.md", "mark reproduce inferline-fig6 --report f"): "takes a minute; make test-slow runs it",
     ("reproduce.md", "mark reproduce inferline-activation"): "takes minutes",
     ("results.md", "mark reproduce table5"): "takes minutes",
     ("results.md", "mark compare traces/diurnal_day_5s.csv.g"): "takes minutes",
-    ("results.md", "python benchmarks/boot.py  # as root"): "takes minutes, and root",
-    ("results.md", "mark compare $D/traces/twitter_stream_20"): "takes minutes, and data that is not in the repository",
-    ("results.md", "python benchmarks/regret.py families"): "takes minutes, and data that is not in the repository",
-    ("results.md", "python benchmarks/pipeline_regret.py day"): "takes minutes, and data that is not in the repository",
-    ("results.md", "python benchmarks/warm_pool.py --pools 0"): "takes minutes, and data that is not in the repository",
-    ("results.md", "python benchmarks/clocked.py"): "takes minutes",
-    ("results.md", "python benchmarks/windows_kept.py"): "takes minutes, and data that is not in the repository",
-    ("results.md", "mark simulate $D/traces/twitter_stream_2"): "takes minutes, and data that is not in the repository",
-    ("results.md", "mark compare $D/traces/worldcup98_apr30_"): "takes minutes, and data that is not in the repository",
-    ("results.md", "python benchmarks/make_alb_log.py 100000"): "takes a minute; a million requests",
-    ("results.md", "mark forecast backtest $D/traces/TRACE.c"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/data_plane/boot.py  # as root"): "takes minutes, and root",
+    ("results.md", "mark compare $D/traces/twitter_stream_20"): _OTHER_DATA,
+    ("results.md", "python benchmarks/planner/regret.py families"): _OTHER_DATA,
+    ("results.md", "python benchmarks/planner/pipeline_regret.py day"): _OTHER_DATA,
+    ("results.md", "python benchmarks/planner/warm_pool.py --pools 0"): _OTHER_DATA,
+    ("results.md", "python benchmarks/planner/clocked.py"): "takes minutes",
+    ("results.md", "python benchmarks/planner/windows_kept.py"): _OTHER_DATA,
+    ("results.md", "mark simulate $D/traces/twitter_stream_2"): _OTHER_DATA,
+    ("results.md", "mark compare $D/traces/worldcup98_apr30_"): _OTHER_DATA,
+    ("results.md", "python benchmarks/data_plane/make_alb_log.py 100000"): "takes a minute; a million requests",
+    ("results.md", "mark forecast backtest $D/traces/TRACE.c"): _OTHER_DATA,
     ("results.md", "make bench-forecasts"): "an hour",
     ("sdk.md", "# try_it.py"): "tests/sdk/test_service.py runs it, and reads what it prints",
     (
@@ -86,7 +88,7 @@ NOT_RUN = {
         "mark testbed up examples/pipeline/digits",
     ): "tests/infra/testbed/test_pipeline.py runs a smaller one",
     ("testbed.md", "mark testbed up words.toml --compress 20"): "tests/infra/testbed/test_faults.py runs a smaller one",
-    ("serving-benchmark.md", "python benchmarks/overload.py"): "a benchmark of minutes",
+    ("serving-benchmark.md", "python benchmarks/data_plane/overload.py"): "a benchmark of minutes",
     ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",
     ("traces.md", "mark trace info 'cloudwatch:AWS/Applicat"): "needs an AWS account",
     ("README.md", "make demo                          # a d"): "installs and simulates a day; takes minutes",

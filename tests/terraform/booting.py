@@ -1,4 +1,4 @@
-"""User data as instances get it, and what it finds there: shared by the tests of boots and benchmarks/boot.py."""
+"""User data as instances get it, and what it finds there: for the tests of boots and benchmarks/data_plane/boot.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A bouncer's user data, run: from what `mark deploy` builds to an answer, and once more on the image made of that.
 
 Paths are below a folder, and what only an instance has (the AWS CLI, metadata, systemd, other users) is a small script.
-pip, the environment and `mark serve` are real. benchmarks/boot.py bounds disk and memory, too.
+pip, the environment and `mark serve` are real. benchmarks/data_plane/boot.py bounds disk and memory, too.
 """
 
 from __future__ import annotations

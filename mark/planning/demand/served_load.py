@@ -315,7 +315,7 @@ def believed_demand(forecast: Forecast, steps: int) -> tuple[FloatArray, FloatAr
     middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
     # Beyond the highest level as an exponential goes on from the median: bursts go further than a normal distribution.
     # Of days of three traces, minutes above the p95 lie 0.3 to 2.5 of its distance from the median beyond it on
-    # average (benchmarks/miss_price.py beyond); of an exponential 0.43, of a normal distribution 0.24.
+    # average (benchmarks/planner/miss_price.py beyond); of an exponential 0.43, of a normal distribution 0.24.
     beyond = np.maximum(np.log(2.0 - 2.0 * _LEVELS) / np.log(2.0 - 2.0 * forecast.levels[-1]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
     # What 5 s peaks show beyond Poisson arrivals, which the formulas know of, at each rate by the peak that goes with

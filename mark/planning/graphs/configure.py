@@ -36,7 +36,7 @@ from mark.planning.graphs.slo_test import CONFIDENCE, PromiseJudge
 from mark.planning.graphs.stage_minimum import most_calls_within, own_needs
 from mark.planning.graphs.stage_slack import SamplePaths
 
-# A second or two on one core (benchmarks/pipelines.py)
+# A second or two on one core (benchmarks/planner/pipelines.py)
 MOST_CALLS = 40_000_000
 # Of combinations whose own needs are below the best bill only this many in a row may disappoint.
 _PATIENCE = 32

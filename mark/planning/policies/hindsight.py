@@ -25,10 +25,10 @@ from mark.domain.load import Forecast
 from mark.domain.time import HOUR_S, STEP_S
 from mark.planning.demand.served_load import Lateness, unrest_rps
 
-# Chosen on small services with bursts (benchmarks/small_services.py), such that NASNet and OpenNMT-ende pay no more for
-# it (benchmarks/miss_price.py judge --set MARGIN=0). They would with fleets up to 16 (a spike of the first half hour
-# was held for hours: 8 % dearer), with the median for p90 (spikes, one in two hours, met the fleet of the quiet time
-# before: 5 to 13 % dearer, a point less in time), and with fleets that had not kept the promise.
+# Chosen on small services with bursts (benchmarks/planner/small_services.py), such that NASNet and OpenNMT-ende pay no
+# more for it (benchmarks/planner/miss_price.py judge --set MARGIN=0). They would with fleets up to 16 (a spike of the
+# first half hour was held for hours: 8 % dearer), with the median for p90 (spikes, one in two hours, met the fleet of
+# the quiet time before: 5 to 13 % dearer, a point less in time), and with fleets that had not kept the promise.
 MOST_INSTANCES = 6
 HALF_LIFE_S = 3.0 * HOUR_S
 ENOUGH_S = 0.5 * HOUR_S  # less of the past says nothing

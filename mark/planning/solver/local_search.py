@@ -4,7 +4,8 @@ With one offer only this is exact: as overflow is convex in capacity, the k-th i
 best schedule is a dynamic program over two states, on and off (`switch`). With several offers an instance's worth
 depends on what stands below it: `_stack` chooses by level of capacity as if what is below always ran, and `improve`
 lets one offer after the other answer exactly to all the others until none can do better. Where the offers have few
-combined counts, all of them are gone through instead. How far it is from the best plan, benchmarks/planner.py measures.
+combined counts, all of them are gone through instead. How far it is from the best plan, benchmarks/planner/planner.py
+measures.
 """
 
 from __future__ import annotations

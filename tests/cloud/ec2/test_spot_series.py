@@ -133,7 +133,7 @@ def test_changes_agree_with_share_at(steps: list[tuple[int, int]]) -> None:
 
 
 def _real_spot_files() -> list[Path]:
-    data = Path(os.environ.get("MARK_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+    data = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3].parent / "shared" / "data"))
     return sorted((data / "spot").glob("*.csv.gz"))
 
 

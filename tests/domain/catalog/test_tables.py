@@ -52,7 +52,7 @@ def offer(catalog: Catalog, name: str) -> Offer:
 
 
 def facts(name: str) -> list[dict[str, str]]:
-    root = Path(os.environ.get("MARK_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+    root = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3] / ".." / "shared" / "data"))
     path = root / "facts" / name
     if not path.is_file():
         pytest.skip(f"no data at {path}: set MARK_DATA")
@@ -163,7 +163,7 @@ def test_shipped_catalogues_have_all_markets_and_a_source_per_row() -> None:
         assert {o.market for o in read.offers} == set(Market) - {Market.FUNCTION}
         assert all(o.resume is not None for o in read.offers if o.market is Market.BURSTABLE)
         assert all(o.zone.startswith("us-east-1") for o in read.offers if o.market is Market.SPOT)
-        path = Path(__file__).parents[2] / "mark" / "catalog" / "data" / f"{name}.csv"
+        path = Path(__file__).parents[3] / "mark" / "domain" / "catalog" / "data" / f"{name}.csv"
         with path.open(newline="") as file:
             assert all(row["source"] and row["source_date"] for row in csv.DictReader(file))
 

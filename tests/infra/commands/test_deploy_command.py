@@ -15,7 +15,7 @@ from mark_infra.deploy.terraform import ResourceChange
 
 from mark.cli.main import main
 
-PIPELINES = Path(__file__).parents[2] / "examples" / "pipeline"
+PIPELINES = Path(__file__).parents[3] / "examples" / "pipeline"
 
 
 @pytest.mark.parametrize(

@@ -521,7 +521,7 @@ def test_impossible_numbers_are_refused_with_one_line() -> None:
 
 
 def test_on_real_traffic_the_bound_is_within_one_percent() -> None:
-    data = Path(os.environ.get("MARK_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+    data = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3].parent / "shared" / "data"))
     trace = data / "traces" / "twitter_stream_2021_d00_14_1s.csv.gz"
     if not trace.is_file():
         pytest.skip("no twitter_stream trace: set MARK_DATA")

@@ -129,7 +129,7 @@ def test_stamps_become_the_seconds_that_numpy_knows() -> None:
 
 
 def test_the_benchmark_s_log_reads_back_completely(tmp_path: Path) -> None:
-    maker = Path(__file__).parents[2] / "benchmarks" / "make_alb_log.py"
+    maker = Path(__file__).parents[3] / "benchmarks" / "data_plane" / "make_alb_log.py"
     log = tmp_path / "made.log.gz"
     command = [sys.executable, str(maker), "3000", "--spec", "synthetic:poisson?rate=50", "--out", str(log)]
     subprocess.run(command, check=True)

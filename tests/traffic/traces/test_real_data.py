@@ -10,7 +10,7 @@ import pytest
 
 from mark.traffic.traces import open_trace, trace_info
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TRACES = Path(os.environ.get("MARK_DATA", ROOT.parent / "shared" / "data")) / "traces"
 
 pytestmark = pytest.mark.skipif(not (TRACES / "INDEX.csv").is_file(), reason="real traces are not here (set MARK_DATA)")

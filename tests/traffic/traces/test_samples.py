@@ -11,7 +11,7 @@ import pytest
 from mark.traffic.traces import open_trace
 from tests.traffic.traces.files import arrivals
 
-SAMPLES = Path(__file__).parents[2] / "traces"
+SAMPLES = Path(__file__).parents[3] / "traces"
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_every_generator_runs_on_its_defaults() -> None:
 
 
 def test_the_page_on_traces_names_every_key_with_its_default() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "traces.md").read_text()
     for name, keys in KEYS.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
         for key, known in keys.items():
