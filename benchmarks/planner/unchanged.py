@@ -59,7 +59,7 @@ def commands() -> dict[str, tuple[str, ...]]:
         "simulate_tail": ("simulate", spikes, "--service", "inception-v3-2026", "--tail", "3", "--duration", "7200"),
         "frontier": ("frontier", DIURNAL, "--service", "inception-v3-2026", "--duration", "3600"),
         "commitment": ("plan", DIURNAL, *own, "--advise-commitment", "--duration", "7200"),
-        "torture": ("torture", "--seeds", "200", "--hours", "6"),
+        "torture": ("torture", "--seeds", "40", "--hours", "6"),
         "catalog": ("catalog", "show", "aws-2026"),
     }
     for command, seconds in {"compare": "1800", "plan": "3600", "bound": "3600", "simulate": "1800"}.items():

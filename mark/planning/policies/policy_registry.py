@@ -16,7 +16,6 @@ from mark.planning.planner import Policy
 from mark.planning.policies.as_is import as_is
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
 from mark.planning.policies.fixed import fixed, fixed_for_peak
-from mark.planning.policies.mark_optimal import MarkOptimalPolicy
 from mark.planning.policies.mark_paper import MarkPaperPolicy
 from mark.planning.policies.names import FIXED
 from mark.planning.policies.paper_system import PaperSystem, paper_admission
@@ -55,7 +54,9 @@ def _expected_cost(how: str) -> Make:
     return lambda name, resolved, _: Policy(ExpectedCostPolicy(name, resolved, how=how), resolved, bouncers=True)
 
 
-def _paper(system: type[PaperSystem]) -> Make:
+def paper_policy(system: type[PaperSystem]) -> Make:
+    """The MArk paper's system with its own admission, around one way to provision."""
+
     def make(_: str, resolved: ResolvedService, __: Load) -> Policy:
         admitted = paper_admission(resolved)
         return Policy(system(admitted), admitted, bouncers=True)
@@ -76,9 +77,7 @@ GREEDY = PolicyEntry(_expected_cost("fast"), forecasts=True, live=True, place=2)
 # The same with the integer program wherever nothing faster proves the plan within 1 %.
 ILP = PolicyEntry(_expected_cost("ilp"), forecasts=True, live=True, place=3)
 # The paper's system, which ours has to beat: its greedy as printed, its admission, its LSTM.
-MARK_PAPER = PolicyEntry(_paper(MarkPaperPolicy), forecasts=True, live=True, place=4, predictors=("lstm", "auto"))
-# The same with the program that the paper states in place of its greedy: what the greedy costs.
-MARK_OPTIMAL = PolicyEntry(_paper(MarkOptimalPolicy), forecasts=True, live=True, place=5, predictors=("lstm", "auto"))
+MARK_PAPER = PolicyEntry(paper_policy(MarkPaperPolicy), forecasts=True, live=True, place=4, predictors=("lstm", "auto"))
 # What the paper compared itself with: a managed endpoint, over-provisioned by two.
 TARGET_TRACKING = PolicyEntry(target_tracking, forecasts=False, place=6)
 # Target tracking with the best type and batching: the strongest managed baseline.

@@ -9,9 +9,9 @@ import pytest
 from mark_papers.paper.optimal import Optimal, paper_program, rolled, run_optimal
 from mark_papers.paper.replay import MEAN_RPS, open_replay, replay_inputs
 from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
+from mark_papers.paper_program import paper_cost_usd
 
 from mark.planning.policies.paper_system import paper_admission
-from mark.planning.solver.paper_program import paper_cost_usd
 from tests.studies.report.test_terminal_tables import plain
 
 

@@ -20,8 +20,8 @@ from mark.domain.time import STEP_S
 from mark.planning.policies.mark_paper import greedy
 from mark.planning.policies.paper_system import Choices, Memory, cooled, paper_admission, paper_capacities
 from mark.planning.resolve import buyable
-from mark.planning.solver.paper_program import PaperPlan, PaperProgram, paper_cost_usd, solve_paper
 from mark_papers.paper.replay import ASSUMED, DURATION_S, MODELS, open_replay, replay_inputs
+from mark_papers.paper_program import PaperPlan, PaperProgram, paper_cost_usd, solve_paper
 
 TIME_BUDGET_S = 30.0  # of an integer program, where the fleets are too many to be counted through
 _NO_COOL_DOWN = ControlSettings(cool_down_s=0.0)

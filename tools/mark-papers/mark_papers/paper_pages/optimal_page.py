@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mark.planning.solver.paper_program import PaperPlan
 from mark.studies.report.layout import columns, page, sentences, small_print, text
 from mark.studies.report.words import number, percent
 from mark_papers.paper.optimal import Optimal, OptimalRow
+from mark_papers.paper_program import PaperPlan
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

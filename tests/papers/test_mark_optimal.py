@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from mark_papers.mark_optimal import MarkOptimalPolicy
 
 from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import ControlSettings, ResolvedService
 from mark.planning.planner import PlanningContext
-from mark.planning.policies.mark_optimal import MarkOptimalPolicy
 from mark.planning.policies.mark_paper import MarkPaperPolicy
 from mark.planning.policies.paper_system import paper_capacities
 from tests.planning.build import fleet, forecast, resolved, sold, usual

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mark_papers.paper.optimal import rolled
+from mark_papers.paper_program import PaperProgram, paper_cost_usd, solve_paper
 
 from mark.domain.errors import BadInput
 from mark.domain.service import ControlSettings
-from mark.planning.solver.paper_program import PaperProgram, paper_cost_usd, solve_paper
 
 SEEDS = st.integers(0, 10_000)
 

@@ -17,7 +17,8 @@ from mark.domain.arrays import FloatArray
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.policies.paper_system import Choices, PaperSystem, Provisioned, paper_capacities
-from mark.planning.solver.paper_program import PaperProgram, solve_paper
+from mark.planning.policies.policy_registry import PolicyEntry, paper_policy
+from mark_papers.paper_program import PaperProgram, solve_paper
 
 GAP = 0.01
 TIME_BUDGET_S = 2.0  # of the integer program, which only large fleets of many types need
@@ -52,3 +53,9 @@ class MarkOptimalPolicy(PaperSystem):
             for usd, rps in zip(choices.usd_per_step, choices.capacity_rps, strict=True)
         )
         return Provisioned(np.asarray(found.counts[:, 0]), reasons, found.limited, f"{found.solver}, {state}")
+
+
+# What the paper's greedy costs: the same system with the program that the paper states.
+MARK_OPTIMAL = PolicyEntry(
+    paper_policy(MarkOptimalPolicy), forecasts=True, live=True, place=5, predictors=("lstm", "auto")
+)
