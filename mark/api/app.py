@@ -30,7 +30,7 @@ _HEALTH = ("/healthz", "/readyz")
 _NONE: Mapping[str, Conducted] = MappingProxyType({})
 
 _DESCRIPTION = """
-What a controller of mark sees, believes and does, and the few things one may tell it.
+The state, beliefs and decisions of a mark controller, and a few requests to it.
 
 Show an API key or a signed token as `authorization: Bearer KEY` or `x-api-key: KEY`. Reading needs the scope `read`,
 changing `admin`, `/metrics` the scope `metrics`.

@@ -56,19 +56,19 @@ def _plan_rps(view: ServiceView) -> float | None:
 
 _PLAIN = (
     ("load_rps", "Requests/s that arrive.", lambda v: v.rps),
-    ("capacity_rps", "Requests/s that what is ready sustains within the SLO.", lambda v: v.capacity_rps),
+    ("capacity_rps", "Requests/s that ready instances sustain within the SLO.", lambda v: v.capacity_rps),
     ("planned_capacity_rps", "The same of the plan, once everything is ready.", _plan_rps),
-    ("usd_per_hour", "Of what runs.", lambda v: v.usd_per_hour),
-    ("usd_per_request", "What one more request would cost now.", lambda v: v.price_list.usd_per_request),
-    ("usd_per_miss", "What it is worth that one more is not missed.", lambda v: v.price_list.usd_per_miss),
+    ("usd_per_hour", "Dollars an hour of running instances.", lambda v: v.usd_per_hour),
+    ("usd_per_request", "Price of one more request now.", lambda v: v.price_list.usd_per_request),
+    ("usd_per_miss", "Value of not missing one more request.", lambda v: v.price_list.usd_per_miss),
     ("slo_target", "The share of requests to be answered within RT_max.", lambda v: v.slo.target),
     ("slo_rt_max_seconds", "RT_max.", lambda v: v.slo.rt_max_ms / 1e3),
     ("slo_attainment", "Share answered in time since the service was first seen.", lambda v: v.slo.attainment),
     ("slo_recent", "Share answered in time of the last 1,000 or so.", lambda v: v.slo.recent),
     ("error_budget_left", "1: no miss; 0: all that the SLO allows.", lambda v: v.slo.error_budget_left),
     ("limit_instances", "Instances that may run at once.", lambda v: v.limits.max_instances),
-    ("limit_usd_per_hour", "What may be spent per hour.", lambda v: v.limits.max_usd_per_hour),
-    ("troubles", "What does not work right now.", lambda v: len(v.conditions)),
+    ("limit_usd_per_hour", "The budget per hour.", lambda v: v.limits.max_usd_per_hour),
+    ("troubles", "The present conditions that need attention.", lambda v: len(v.conditions)),
     ("seen_timestamp_seconds", "Unix time at which all this was so.", lambda v: v.at_unix_s),
 )
 
@@ -108,7 +108,7 @@ def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
 
 _PIPELINE: tuple[tuple[str, str, Callable[[PipelineView], float | None]], ...] = (
     ("load_qps", "Queries/s.", lambda v: v.queries_per_s),
-    ("usd_per_hour", "Of what runs, of all stages.", lambda v: v.usd_per_hour),
+    ("usd_per_hour", "Dollars an hour of running instances, of all stages.", lambda v: v.usd_per_hour),
     ("slo_target", "The share of queries to be answered within RT_max.", lambda v: v.config.slo.attainment),
     ("slo_rt_max_seconds", "RT_max.", lambda v: v.config.slo.rt_max_s),
     (
@@ -133,7 +133,7 @@ def _of_pipelines(found: Mapping[str, PipelineView]) -> Iterator[Metric]:
     )
     promise = GaugeMetricFamily(
         "mark_controller_pipeline_promise_usd_per_hour",
-        "Estimated for the load of now, by RT_max: what is promised, and 10 ms less and more.",
+        "Estimated for the present load, by RT_max: the promised one, and 10 ms less and more.",
         labels=("pipeline", "rt_max_ms"),
     )
     for pipeline, view in found.items():

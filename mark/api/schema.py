@@ -44,7 +44,7 @@ class _Model(BaseModel):
 
 
 class Error(_Model):
-    error: str = Field(description="What was wrong, in one line.")
+    error: str = Field(description="The error, in one line.")
 
 
 class LimitsSchema(_Model):
@@ -66,12 +66,12 @@ class SloSchema(_Model):
     recent: Maybe = Field(description="Share answered in time of the last 1,000 requests or so.")
     error_budget_left: Maybe = Field(description="1: no miss so far; 0: all that the SLO allows; below: broken.")
     recent_ms: Maybe = Field(
-        description="Mean latency of the last 1,000 requests or so that were answered, from arrival at what answers."
+        description="Mean latency of the last 1,000 answered requests or so, from arrival at the instance or function."
     )
     recent_p50_ms: Maybe = Field(
         description="Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart."
     )
-    recent_p99_ms: Maybe = Field(description="What 99 % of them had at most.")
+    recent_p99_ms: Maybe = Field(description="Their 99th percentile.")
 
 
 class BillSchema(_Model):
@@ -86,8 +86,8 @@ class BillSchema(_Model):
     total: Number
     requests: int = Field(description="Answered in the same time.")
     usd_per_million_requests: Maybe = Field(description="total / requests x 1e6.")
-    usd_per_hour: Number = Field(description="Of what runs now.")
-    usd_per_million_requests_now: Maybe = Field(description="What runs now / the rate of now.")
+    usd_per_hour: Number = Field(description="Dollars an hour of running instances.")
+    usd_per_million_requests_now: Maybe = Field(description="Dollars an hour of running instances / the present rate.")
 
 
 class ForecastSchema(_Model):
@@ -118,7 +118,7 @@ class PlanSchema(_Model):
     targets: list[Wanted]
     standbys: list[Wanted] = Field(description="Stopped burstables to keep.")
     warm: int = Field(description="Function environments to hold warm.")
-    capacity_rps: Number = Field(description="What it holds once everything is ready.")
+    capacity_rps: Number = Field(description="Its capacity once everything is ready.")
     predictor: str = Field(description='The predictor of the forecast it rests on; "" where it needs none.')
     solver: str
     notes: list[str]
@@ -129,7 +129,7 @@ class OtherSloSchema(_Model):
 
     rt_max_ms: Number
     usd_per_hour: Maybe
-    difference_usd_per_hour: Maybe = Field(description="From what the RT_max that is promised costs.")
+    difference_usd_per_hour: Maybe = Field(description="Difference from the cost at the promised RT_max.")
 
 
 class PromiseSchema(_Model):
@@ -151,26 +151,24 @@ class PricesSchema(_Model):
     """What one more of something costs now, in dollars, as the planner prices it."""
 
     usd_per_request: Maybe = Field(
-        description="One more request: 0 while ready capacity has room; null where no plan says what load is believed."
+        description="One more request: 0 while ready capacity has room; null while no plan states the load it believes."
     )
     usd_per_miss: Maybe = Field(
-        description="What it is worth that one more request is not missed: a function's call where that is in time, "
-        "else what the SLO's budget of misses makes a miss cost."
+        description="Value of not missing one more request: a function call's price where functions are in time, "
+        "else the price that the SLO's budget of misses puts on a miss."
     )
-    promise: PromiseSchema | None = Field(
-        description="What a millisecond of RT_max costs; null while no load is known."
-    )
+    promise: PromiseSchema | None = Field(description="Price of a millisecond of RT_max; null while no load is known.")
 
 
 class RolloutSchema(_Model):
     """Which release serves, and how far a new one is."""
 
-    wanted: str = Field(description="What was deployed last.")
-    release: str = Field(description="What is launched.")
+    wanted: str = Field(description="The release deployed last.")
+    release: str = Field(description="The release that launches get.")
     stage: Literal["done", "canary", "rolling", "stopped"] = Field(
         description="stopped: the wanted release did worse, or was taken back; `release` serves."
     )
-    before: str = Field(description='What a roll-back returns to; "" where nothing is known of that.')
+    before: str = Field(description='The release that a roll-back returns to; "" if unknown.')
     reason: str = Field(description="Why a release was taken back.")
     instances: dict[str, int] = Field(description="That boot, serve or finish, by release.")
 
@@ -251,12 +249,12 @@ class StageSchema(_Model):
     calls_per_query: Maybe = Field(description="In the mean; null where a driver decides, and no lineage is named.")
     mode: Mode
     rps: Maybe = Field(description="Calls/s that arrive.")
-    capacity_rps: Number = Field(description="Calls/s that what is ready sustains within its part of RT_max.")
+    capacity_rps: Number = Field(description="Calls/s that ready instances sustain within the stage's part of RT_max.")
     used: Maybe = Field(description="rps / capacity_rps.")
     slo: SloSchema = Field(description="Of its calls: `rt_max_ms` is its part of the pipeline's.")
     usd_per_hour: Number
     dollar_share: Maybe = Field(description="Of the pipeline's usd_per_hour, 0 to 1.")
-    usd_per_request: Maybe = Field(description="What one more call costs: 0 while ready capacity has room.")
+    usd_per_request: Maybe = Field(description="Price of one more call: 0 while ready capacity has room.")
     overflow_share: Maybe = Field(description="Of the calls of the last 5 minutes: answered by functions.")
     running: list[InstancesByMarket]
     troubles: list[str]
@@ -284,7 +282,7 @@ class QueriesSchema(_Model):
         description="Their median. This and the next are read from buckets whose bounds are a factor of 1.6 apart, and "
         "are above rt_max_ms where more than the rest of the answers were late."
     )
-    recent_p99_ms: Maybe = Field(description="What 99 % of them had at most.")
+    recent_p99_ms: Maybe = Field(description="Their 99th percentile.")
 
 
 class QueriesHistorySchema(_Model):
@@ -350,10 +348,10 @@ class PipelineSchema(PipelineSummary):
         description="The largest sum of the stages' parts of rt_max_ms along a path; null where a driver decides."
     )
     usd_so_far: Number = Field(description="Dollars since the controller first saw the stages.")
-    usd_per_million_queries_now: Maybe = Field(description="What runs now / the rate of now.")
+    usd_per_million_queries_now: Maybe = Field(description="Dollars an hour of running instances / the present rate.")
     queries: QueriesSchema | None = Field(description="null where the controller knows no conductors.")
     promise: PromiseSchema | None = Field(description="null while the load of a stage is not known.")
-    usd_per_query: Maybe = Field(description="What one more query costs: usd_per_request of each stage x its calls.")
+    usd_per_query: Maybe = Field(description="Price of one more query: usd_per_request of each stage x its calls.")
     stages: list[StageSchema] = Field(description="In topological order; with a driver in the file's.")
     drawing: dict[Literal["across", "down"], LayoutSchema] | None = Field(
         description="The graph from left to right, and from top to bottom; null where a driver decides."
@@ -382,8 +380,8 @@ class DecisionSchema(_Model):
     at_unix_s: Moment
     verb: str
     text: str = Field(description="A sentence with its reason in money.")
-    outcome: str = Field(description='"done", perhaps with what was started instead, or why not.')
-    usd_per_hour: Number = Field(description="By how much it changes what runs.")
+    outcome: str = Field(description='"done", perhaps with the instances started instead, or the reason why not.')
+    usd_per_hour: Number = Field(description="How many instances it adds or removes.")
 
 
 class Decisions(_Model):

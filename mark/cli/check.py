@@ -10,8 +10,8 @@ from mark.studies.report.check import check_file
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Read each file as what it is (a service is looked up with its catalogue and profiles, too) and "
-        "say what is in it. Stops at the first that cannot be used: exit 2, or 3 when no offer meets a service's SLO."
+        "Read each file by its kind (a service with its catalogue and profiles) and "
+        "summarise it. Stops at the first that cannot be used: exit 2, or 3 when no offer meets a service's SLO."
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="service, pipeline, catalogue, profile or trace")
     parser.set_defaults(run=run)

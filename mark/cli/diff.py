@@ -1,4 +1,4 @@
-"""mark diff: what a change of a service costs a month."""
+"""mark diff: the cost of a change, in dollars a month."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mark.studies.service_diff import service_diff
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Simulate a service as it was and as it is to be on the same requests, and say what the change costs a month: "
-        "of its SLO, catalogue, markets, instances, model, or whatever else its file says."
+        "Simulate a service before and after a change on the same requests, and print the difference a month: a change "
+        "of its SLO, catalogue, markets, instances, model, or any other line of its file."
     )
     parser.add_argument("service", metavar="OLD", help="shipped service or .toml file, as it is")
     parser.add_argument("after", metavar="NEW", help="the same, as it is to be")

@@ -24,7 +24,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "joins their logs, as JSON Lines: an answer and the feedback on it a line.",
         allow_abbrev=False,
     )
-    join.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="what [feedback] log names, of each bouncer")
+    join.add_argument(
+        "folders", nargs="+", type=Path, metavar="DIR", help="the files that [feedback] log names, one of each bouncer"
+    )
     join.add_argument(
         "--horizon-s",
         type=span,

@@ -22,9 +22,9 @@ from mark.traffic.traces.reader import open_trace
 
 _BACKTEST = """\
 Replay a trace in arrival order and score every predictor's forecasts: learn from [start - train, start), forecast every
-300 s from then on, and learn what came when it is over. Without --start the history is the first --train seconds, and
+300 s from then on, and learn each step once it is over. Without --start the history is the first --train seconds, and
 without either the first half of the trace. With --service the part is also simulated with every predictor, and with
-perfect forecasts: what a better forecast is worth in dollars. --predictor takes several names, with commas between. All
+perfect forecasts: the value of better forecasts in dollars. --predictor takes several names, with commas between. All
 options of `mark simulate` may be given; those about service and cloud matter with --service only.
 """
 

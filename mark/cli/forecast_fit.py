@@ -19,7 +19,7 @@ from mark.traffic.forecast.saved import Saved, fingerprint, load, save
 from mark.traffic.traces.reader import open_trace
 
 _FIT = """\
-Train a predictor on a trace and write what it learned to a file, which every --predictor takes like a name. It learns
+Train a predictor on a trace and write it to a file, which --predictor takes like a name. It learns
 from [start - train, start): the same history as with these options of `mark simulate`. Without --start that is the
 first --train seconds, and without either the whole trace. Predictors that learn in epochs write FILE.checkpoint after
 each; the same command, given again after an interruption, goes on from there and ends as if nothing had happened.
@@ -31,7 +31,7 @@ def add_fit(actions: Commands[argparse.ArgumentParser]) -> None:
         "fit", help="train a predictor and save it to a file", description=_FIT, allow_abbrev=False
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
-    parser.add_argument("--predictor", required=True, metavar="NAME", help="what is to learn: lstm, lstm-quantile, ...")
+    parser.add_argument("--predictor", required=True, metavar="NAME", help="the predictor: lstm, lstm-quantile, ...")
     parser.add_argument("--out", required=True, type=_out_file, metavar="FILE", help="where it is saved")
     parser.add_argument("--start", type=seconds, metavar="S", help="seconds from the first row, where the history ends")
     parser.add_argument("--train", type=seconds, metavar="S", help="seconds of history (default: all)")

@@ -18,7 +18,7 @@ from mark.studies.report.frontier_report import frontier_json, frontier_table, r
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Simulate one policy under several promises on the same arrivals, and print what each costs, with the bound "
+        "Simulate one policy under several promises on the same arrivals, and print each one's cost, with the bound "
         "that no policy gets below. The service's own promise is always among them."
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")

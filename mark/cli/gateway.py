@@ -16,7 +16,7 @@ from mark.serving.gateway.gateway import LEAST_COMPLETION, ROUTINGS
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Pass requests on to the replica that is expected to answer first. Replicas that fail are left out "
-        "until they are ready again; what they had goes to another one. Replicas and weights may be changed while it "
+        "until they are ready again; their requests go to another one. Replicas and weights may be changed while it "
         "runs: PUT /admin/replicas. Ends on SIGTERM, when all that was accepted is answered."
     )
     add_address(parser)
@@ -66,7 +66,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--probe-s", type=above_zero, default=1.0, metavar="S", help="between questions for readiness (default: 1)"
     )
-    over = parser.add_argument_group("overflow, for what no replica can take")
+    over = parser.add_argument_group("overflow, for requests that no replica can take")
     add_functions(over)
     over.add_argument("--profile", metavar="NAME", help="of AWS's configuration, for Lambda (default: $AWS_PROFILE)")
     over.add_argument(
@@ -79,10 +79,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="instead of --model: the stage of a pipeline that the function has, as its conductor names it",
     )
     over.add_argument(
-        "--slo-ms", type=above_zero, metavar="MS", help="what clients are promised: later answers are counted as late"
+        "--slo-ms", type=above_zero, metavar="MS", help="the promise to clients: later answers count as late"
     )
     add_access(parser)
-    add_stopping(parser, "for what is owed", "forwarding")
+    add_stopping(parser, "for requests under way", "forwarding")
     parser.set_defaults(run=run)
 
 

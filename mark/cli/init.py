@@ -25,12 +25,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", nargs="?", default="my-service", metavar="NAME", help="default: my-service")
     trace = parser.add_mutually_exclusive_group()
-    trace.add_argument("trace", nargs="?", metavar="TRACE", help="your traffic: can it be read, and what comes next?")
+    trace.add_argument(
+        "trace",
+        nargs="?",
+        metavar="TRACE",
+        help="your traffic: init checks that it can be read and prints the next command",
+    )
     trace.add_argument("--trace", dest="trace_option", metavar="TRACE", help="the same, as an option")
     own = parser.add_argument_group("your own model")
-    own.add_argument("--profile", metavar="FILE.csv", help="what `mark profile --out` wrote")
+    own.add_argument("--profile", metavar="FILE.csv", help="the file that `mark profile --out` wrote")
     own.add_argument("--model", metavar="MODEL", help="which of the profile's models: module:Class, onnx:FILE, a name")
-    own.add_argument("--slo-ms", type=above_zero, metavar="MS", help="what you promise: an answer within this time")
+    own.add_argument("--slo-ms", type=above_zero, metavar="MS", help="your promise: an answer within this time")
     add_reading(parser.add_argument_group("how the traffic is read"))
     parser.add_argument("--out", metavar="FILE", help="default: NAME.toml")
     parser.set_defaults(run=run)
@@ -58,7 +63,9 @@ def _text(args: argparse.Namespace, folder: Path) -> str:
     if args.profile is None:
         if args.model is not None:
             how = f"mark profile {args.model} --instance TYPE --out profile.csv"
-            raise BadInput(f"needs --profile, measured on what you would rent: {how}", "--model", args.model)
+            raise BadInput(
+                f"needs --profile, measured on the instances that you would rent: {how}", "--model", args.model
+            )
         return new_service(args.name, args.slo_ms)
     profiles = load_profiles(args.profile)
     if args.slo_ms is None:

@@ -36,7 +36,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def add_stopping(parser: argparse.ArgumentParser, drain: str, lingering: str) -> argparse._ArgumentGroup:
     """How it ends and what it logs; returns the group, for more of it. `drain`: what that time is for."""
-    end = parser.add_argument_group("stopping, and what is told")
+    end = parser.add_argument_group("stopping and readiness")
     end.add_argument("--drain-s", type=above_zero, default=30.0, metavar="S", help=f"{drain} (default: 30)")
     lingers = f"before that: not ready, still {lingering} (default: 0)"
     end.add_argument("--linger-s", type=seconds, default=0.0, metavar="S", help=lingers)

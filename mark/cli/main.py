@@ -42,14 +42,14 @@ _CHOICE = re.compile(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)")
 _COMMANDS = {
     "simulate": _Command("mark.cli.simulate", "bill and latency of one policy on a trace"),
     "compare": _Command("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
-    "frontier": _Command("mark.cli.frontier", "dollars against the promise: what other SLOs would cost"),
-    "diff": _Command("mark.cli.diff", "what a change of a service costs a month"),
+    "frontier": _Command("mark.cli.frontier", "dollars against the promise: the cost of other SLOs"),
+    "diff": _Command("mark.cli.diff", "the cost of a change, in dollars a month"),
     "reconcile": _Command("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
     "bound": _Command("mark.cli.bound", "the least that any policy could pay"),
     "plan": _Command("mark.cli.plan", "one decision, explained in dollars"),
     "forecast": _Command("mark.cli.forecast", "how good forecasts are; training predictors"),
-    "trace": _Command("mark.cli.trace", "what is in a trace"),
-    "catalog": _Command("mark.cli.catalog", "what can be bought"),
+    "trace": _Command("mark.cli.trace", "summarise a trace"),
+    "catalog": _Command("mark.cli.catalog", "list the offers of a catalogue"),
     "init": _Command("mark.cli.init", "write a commented service file"),
     "check": _Command("mark.cli.check", "validate service, pipeline, catalogue, profile and trace files"),
     "models": _Command("mark.cli.models", "a registry of models: versions, aliases, roll-back"),
@@ -59,7 +59,7 @@ _COMMANDS = {
     "gateway": _Command(
         "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
     ),
-    "feedback": _Command("mark.cli.feedback", "what clients said of answers: the logs of several bouncers, joined"),
+    "feedback": _Command("mark.cli.feedback", "join the feedback logs of several bouncers"),
     "controller": _Command(
         "mark_infra.commands.controller_command", "the service that decides, with its API and live page", "aws,serve"
     ),

@@ -35,7 +35,7 @@ from mark.studies.report.models_report import (
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Versions of models that never change, named by what they hold, and aliases such as `production` that are "
+        "Versions of models that never change, named by their content, and aliases such as `production` that are "
         'moved from one to another. A service file names them: model = "registry:NAME@ALIAS".'
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
@@ -55,7 +55,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="the files to keep; repeatable, or with commas (default: those that the model opens)",
     )
     made.add_argument(
-        "--no-load", dest="load", action="store_false", help="keep it untried; --files says what it needs then"
+        "--no-load", dest="load", action="store_false", help="keep it untried; then --files names the files it needs"
     )
     made.add_argument("--alias", metavar="ALIAS", help="let this alias name it, too")
     _action(actions, "list", run_list, "the models of the registry, and where their aliases are")
@@ -64,7 +64,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     promoted = _action(actions, "promote", run_promote, "let an alias name a version")
     promoted.add_argument("which", metavar="NAME@V")
     promoted.add_argument("alias", metavar="ALIAS")
-    back = _action(actions, "rollback", run_rollback, "let an alias name what it named before")
+    back = _action(actions, "rollback", run_rollback, "move an alias back to its previous version")
     back.add_argument("name", metavar="NAME")
     back.add_argument("alias", metavar="ALIAS")
     for each in (promoted, back):

@@ -29,14 +29,14 @@ def add_run_options(
 
     `report` says what the command's own page is.
     """
-    what = parser.add_argument_group("what is served, and how")
+    what = parser.add_argument_group("the service")
     if service != "elsewhere":
         required = service == "required"
         what.add_argument("--service", required=required, metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
     several: dict[str, Any] = {"action": Listed, "parse": str} if several_predictors else {}
     what.add_argument(
-        "--predictor", metavar="NAME", help="what forecasts (default: what the policy brings, mostly auto)", **several
+        "--predictor", metavar="NAME", help="the predictor (default: the policy's own, mostly auto)", **several
     )
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
@@ -62,7 +62,11 @@ def add_run_options(
     cloud.add_argument(
         "--spot-trace", action=Listed, default=(), metavar="FILE", help="availability or prices, one file a zone"
     )
-    cloud.add_argument("--spot-first-hour-free", action="store_true", help="AWS's rule for what it takes back early")
+    cloud.add_argument(
+        "--spot-first-hour-free",
+        action="store_true",
+        help="AWS's rule for spot instances that it takes back in their first hour",
+    )
     cloud.add_argument("--cold-start", action="store_true", help="begin with no instance")
     cloud.add_argument(
         "--faults",
@@ -75,7 +79,7 @@ def add_run_options(
         metavar="MS",
         help="then a second copy of a request to another instance (default: as the service says)",
     )
-    result = parser.add_argument_group("what comes out")
+    result = parser.add_argument_group("output")
     add_json(result)
     if service != "elsewhere":
         result.add_argument("--report", type=html_file, metavar="FILE.html", help=report)
@@ -87,7 +91,7 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     pipeline = parser.add_argument_group("of a pipeline")
     pipeline.add_argument("--queries", metavar="FILE", help="JSON Lines, a query a line: its driver is traced on them")
     pipeline.add_argument(
-        "--lineage", metavar="FILE.csv", help="what is visited together, where the file says the graph and not a driver"
+        "--lineage", metavar="FILE.csv", help="which stages are visited together, where the file states the graph"
     )
 
 

@@ -35,7 +35,7 @@ _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Plan once: what the policy believes, what it would buy, and what the alternatives would cost. "
+        "Plan once: the load that the policy believes, the fleet it would buy, and the cost of the alternatives. "
         "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment. "
         "Of a pipeline: the cheapest fleet for the busiest 2 minutes of the part, or of the hour from --at on."
     )
@@ -57,7 +57,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         parse=_discounts,
         default=dict(DISCOUNTS),
         metavar="TERM=SHARE",
-        help=f"what committing takes off the on-demand price, several by commas (default: {_DISCOUNTS}, of m6a in "
+        help=f"a commitment's discount on the on-demand price, several by commas (default: {_DISCOUNTS}, of m6a in "
         "October 2026)",
     )
     add_pipeline_options(parser)

@@ -41,7 +41,7 @@ from mark.studies.report.profile_report import (
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measure how long a model takes by batch size, in a worker process as it serves, or on a server "
-        "that already runs: mean with its interval, p99, throughput, the knee, and what a bouncer adds."
+        "that already runs: mean with its interval, p99, throughput, the knee, and the bouncer's overhead."
     )
     parser.add_argument(
         "model",
@@ -49,7 +49,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="module:Class, onnx:FILE, torch:FILE, sklearn:FILE, the address of a server that already runs, or the "
         "file of a service or pipeline",
     )
-    what = parser.add_argument_group("what is measured")
+    what = parser.add_argument_group("the measurement")
     what.add_argument(
         "--batch",
         action=Listed,
@@ -65,7 +65,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--queries",
         metavar="FILE",
-        help="JSON Lines: queries of a pipeline, whose stages are measured on what they get",
+        help="JSON Lines: queries of a pipeline, whose stages are measured on their own inputs",
     )
     what.add_argument(
         "--workers",
@@ -81,13 +81,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     well.add_argument("--seconds", type=above_zero, metavar="S", help="at most, for each size (default: 10)")
     well.add_argument("--seed", type=seed, metavar="N", help="of the order of sizes (default: 0)")
-    result = parser.add_argument_group("what comes out")
+    result = parser.add_argument_group("output")
     result.add_argument(
         "--out", type=_csv_file, metavar="FILE.csv", help="profile file; rows of other models and instances in it stay"
     )
-    result.add_argument("--instance", metavar="TYPE", help="what the file calls this machine (default: local)")
+    result.add_argument("--instance", metavar="TYPE", help="the name of this machine in the file (default: local)")
     result.add_argument(
-        "--slo-ms", type=above_zero, metavar="MS", help="what would an RT_max give? (default: the service file's)"
+        "--slo-ms",
+        type=above_zero,
+        metavar="MS",
+        help="show the batch and capacity for this RT_max (default: the service file's)",
     )
     add_json(result)
     result.add_argument("--report", type=html_file, metavar="FILE.html", help="page with plots")
@@ -184,7 +187,7 @@ def _run_on(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None:
             raise BadInput("does not go with --on", f"--{option}", getattr(args, option))
     if not args.model.endswith(".toml") and args.model not in SERVICE_NAMES:
-        raise BadInput("must be a service file: what is rented runs the service's bouncer", "--on", args.model)
+        raise BadInput("must be a service file: the rented instance runs the service's bouncer", "--on", args.model)
     if args.budget_usd is None:
         raise BadInput("say how much may be spent: --budget-usd USD", "--on")
     if args.out is not None and Path(args.out).exists():

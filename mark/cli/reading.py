@@ -19,11 +19,11 @@ from mark.traffic.traces.times import TimeForm
 
 
 def add_reading(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
+    parser.add_argument("--gaps", choices=GAPS, default="bridge", help="how to fill a missing bin (default: bridge)")
     parser.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
     parser.add_argument("--time-column", metavar="NAME", help="of a table (default: recognised)")
     parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
-    parser.add_argument("--count-unit", choices=UNITS, help="what that column holds (default: recognised)")
+    parser.add_argument("--count-unit", choices=UNITS, help="the unit of that column (default: recognised)")
     parser.add_argument("--series", metavar="NAME|sum", help="of a table with several series; sum: all of them")
     parser.add_argument(
         "--time-format", metavar="FORM", help="%%d.%%m.%%Y %%H:%%M and so on, day-first, month-first or excel"

@@ -19,10 +19,10 @@ _OTHERS = ("mark",)
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Replay a past period with what runs today, lay it beside the AWS invoice line by line, and say "
-        "what mark would have paid."
+        "Replay a past period with today's autoscaler, compare it with the AWS invoice line by line, and print "
+        "mark's own bill for the same traffic."
     )
-    parser.add_argument("trace", metavar="TRACE", help="what arrived in the period: a file or a folder of logs")
+    parser.add_argument("trace", metavar="TRACE", help="the traffic of the period: a file or a folder of logs")
     bill = parser.add_argument_group("which invoice")
     bill.add_argument(
         "--bill",
@@ -47,7 +47,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         parse=policy_list,
         default=_OTHERS,
         metavar="A,B,C",
-        help="what else might have run (default: mark); --policy names what did run (default: [policy], as-is)",
+        help="the policies to compare with (default: mark); --policy names the one that ran (default: [policy], as-is)",
     )
     add_run_options(parser)
     add_executor(parser)

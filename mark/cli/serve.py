@@ -51,7 +51,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--worker-socket",
         type=Path,
         metavar="FILE",
-        help="have workers started by what listens there, as another user (default: by this process)",
+        help="have workers started by the process that listens there, as another user (default: by this process)",
     )
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--instance", metavar="TYPE", help="whose profile holds here (default: the only one there is)")
@@ -91,7 +91,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     stages.add_argument("--stages-in-clear", action="store_true", help="http to other machines: the network is private")
     over = parser.add_argument_group("overflow")
     add_functions(over)
-    over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
+    over.add_argument("--function-ms", type=above_zero, metavar="MS", help="its mean time when warm")
     over.add_argument(
         "--function-timeout-s",
         type=above_zero,

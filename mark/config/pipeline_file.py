@@ -334,7 +334,7 @@ def _sections(path: Path, written: object) -> dict[str, Section]:
             what = "must be a name of Python (1 to 63 letters, digits, underscores): drivers call models.NAME"
             raise BadInput(what, f"{path} [stage.NAME]", name)
         if name == QUERIES:
-            raise BadInput("is what a lineage file calls its count of queries: choose another name", where)
+            raise BadInput("is the name of the count column in a lineage file: choose another name", where)
         if not isinstance(table, dict):
             raise BadInput("must be a section", where, table)
         found[name] = Section(path, f"stage.{name}", table)
@@ -346,7 +346,7 @@ def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) 
     if driver:
         for key in _GRAPH_KEYS:
             if key in section.table:
-                what = f"is what the driver {driver} says: leave it out"
+                what = f"is decided by the driver {driver}: leave it out"
                 raise BadInput(what, section.where(key), section.table[key])
     share = section.number("share", 1.0, above_zero=True)
     if share > 1.0:
@@ -392,7 +392,7 @@ def _join(section: Section, predecessors: int) -> Join:
     said: Any = section.table["join"]
     where = section.where("join")
     if predecessors < 2:
-        raise BadInput("joins what comes from several stages: name two in `after`", where, said)
+        raise BadInput("joins the answers of several stages: name two in `after`", where, said)
     if not isinstance(said, dict):
         if said not in ("all", "first"):
             raise BadInput('must be "all", "first" or { deadline_ms = MS, least = N }', where, said)

@@ -43,7 +43,7 @@ class Actor:
             if not self._leads():
                 raise LostLease("the lease ended before the command was carried out")
             if isinstance(command, Launch) and command.release in refused:
-                self._store.record(now_s, command, "dropped: whatever its release launches was refused just now")
+                self._store.record(now_s, command, "dropped: launches of its release were refused just now")
             elif isinstance(command, Launch):
                 for outcome in self._launcher.launch(now_s, command, substitute=substitute):
                     if outcome.whole_release:

@@ -45,7 +45,7 @@ HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
 _OLD = "it would serve an old release"
 _ADDED = "added by the SLO monitor"
-_UNSOLD = "the service may not buy it any more, and what replaces it is ready"
+_UNSOLD = "the service may not buy it any more, and its replacement is ready"
 
 # Commands, the new state, and what of the agenda comes next because of them.
 Decided = tuple[Sequence[Command], ControllerState, tuple[AgendaItem, ...]]

@@ -89,7 +89,7 @@ class InterruptionHandler:
             if i.credits is not None and i.credits < 1.0:
                 commands.append(self._drain(i, "its credits are spent"))
             elif needed_rps <= 1e-9:
-                commands.append(self._drain(i, "what is ready serves without it"))
+                commands.append(self._drain(i, "the ready instances serve without it"))
             else:
                 needed_rps -= self._capacity_rps[i.offer]
         return tuple(commands)

@@ -152,7 +152,7 @@ def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, Stag
                 raise BadInput("is for stages elsewhere, `stages_at`", option, str(given))
         return {}
     if options.stages_here:
-        raise BadInput("is of what takes queries through the stages: `stages_here` serves some of them", "stages_at")
+        raise BadInput("belongs to the server of the whole pipeline: `stages_here` serves some stages", "stages_at")
     key = None if options.stage_key is None else key_from(options.stage_key)
     reach = Reach(tls=None if options.stage_ca is None else trusting(options.stage_ca))
     found: dict[str, StageAddress] = {}
@@ -178,7 +178,7 @@ def _functions(options: ServerOptions, config: PipelineConfig) -> dict[str, str]
     for name, function in options.stage_functions:
         _check_name(config, name, "stage_functions", found)
         if name in elsewhere or (options.stages_here and name not in options.stages_here):
-            raise BadInput("is not served here: what serves it asks its function", "stage_functions", name)
+            raise BadInput("is not served here: the server of that stage calls its function", "stage_functions", name)
         found[name] = function
     if options.function_key is not None and not any(replace(options, function=one).at_url for one in found.values()):
         raise BadInput("is for functions at a URL", "function_key", str(options.function_key))

@@ -110,7 +110,7 @@ class OipServer(ServerModel):
             outputs = _outputs(response.data, len(response.data) if json_bytes is None else int(json_bytes))
             return rows(outputs, len(batch), self.outputs)
         except (BadCall, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ServerFailed(f"{self._url} answered what cannot be read: {in_one_line(error)}") from error
+            raise ServerFailed(f"{self._url} gave an answer that cannot be read: {in_one_line(error)}") from error
 
     def _meet(self) -> None:
         said = self._ask_json(self._url)

@@ -27,9 +27,7 @@ class SklearnModel(Model):
         }
         said = only(options, known, reference)
         if said["pickle"] != "trusted":
-            raise BadInput(
-                "reading a pickle runs whatever code is in it: add ?pickle=trusted, or convert to ONNX", reference
-            )
+            raise BadInput("reading a pickle runs any code in it: add ?pickle=trusted, or convert to ONNX", reference)
         self._file, self._reference, self._method = file, reference, said["method"]
 
     def load(self) -> None:

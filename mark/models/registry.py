@@ -305,7 +305,9 @@ class Registry:
     def _version(self, name: str, id: str) -> ModelVersion:
         version = parse_version(name, self._objects.read(_version_key(name, id)), f"{name}@{shown(id)}")
         if version.id != id:
-            raise BadInput("the registry is damaged: the version is not what was registered", f"{name}@{shown(id)}")
+            raise BadInput(
+                "the registry is damaged: the version differs from the registered one", f"{name}@{shown(id)}"
+            )
         return version
 
     def _now_at(self, name: str, alias: str) -> AliasMove | None:

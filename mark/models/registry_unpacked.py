@@ -122,7 +122,7 @@ def _check_file(folder: Path, path: Path, hashed: str) -> None:
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", f"{PREFIX}{folder}", name) from None
     if found != hashed:
-        raise BadInput("a file is not what was registered", f"{PREFIX}{folder}", name)
+        raise BadInput("a file differs from the registered one", f"{PREFIX}{folder}", name)
 
 
 def _inside(folder: Path, name: str, where: str) -> Path:

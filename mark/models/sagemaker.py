@@ -157,7 +157,7 @@ def _npy(body: bytes | memoryview) -> Array:
     if len(shape) > MAX_DIMENSIONS or math.prod(length or 1 for length in shape) > LARGEST:
         raise BadCall("npy has no such shape")
     if start < found.end() or len(data) != math.prod(shape) * dtype.itemsize:
-        raise BadCall("npy is not what its header says")
+        raise BadCall("the npy data does not match its header")
     if dtype.kind == "b" and len(data) and np.frombuffer(data, dtype=np.uint8).max() > 1:
         raise BadCall("a boolean of npy is a byte of 0 or 1")
     return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if found["fortran"] == b"True" else "C")

@@ -194,7 +194,8 @@ class Measured:
         for smaller, larger in zip(self.sizes, self.sizes[1:], strict=False):
             if larger.mean_s + larger.half_s < smaller.mean_s - smaller.half_s:
                 found.append(
-                    f"a batch of {larger.batch} takes less than one of {smaller.batch}: what is going on here?"
+                    f"a batch of {larger.batch} takes less than one of {smaller.batch}: "
+                    "the machine was disturbed, measure again"
                 )
         if strange := [size for size in self.sizes if not size.mean_s <= size.p99_s <= _MOST_P99 * size.mean_s]:
             found.append(

@@ -47,7 +47,7 @@ _PROBES, _PROBE_SHARE = 50, 0.1
 _SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: this number, or as many as fit into this time
 RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
 _INPUTS = "declares neither inputs nor warmup: give a request"
-OF_A_CLIENT = "times of a client: what its own server adds is in them"
+OF_A_CLIENT = "times of a client: they include its own server's overhead"
 # Ends with the process that started it, whose end of the pipe closes.
 _BUSY = """
 import os, sys, threading
@@ -149,7 +149,7 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
     try:
         around_s = await _around_service_s(what, calls[0])
     except _BatchFailed as failed:
-        notes = (f"what a bouncer adds is not known, and taken as 0: {failed}",)
+        notes = (f"the bouncer's overhead is not known and taken as 0: {failed}",)
     else:
         # From send to done is in the times of batches already.
         overhead_s = max(0.0, around_s - median(turn_s - own_s for turn_s, own_s in hops))

@@ -48,7 +48,7 @@ def _named(thing: type | Model | PipelineDriver, where: str) -> tuple[str, Path]
     module = thing.__module__
     if module == "__main__":
         raise BadInput(
-            "worker processes cannot import what the notebook or script that runs defines: put it into a file of its "
+            "worker processes cannot import names of the running notebook or script: put them into a file of their "
             "own, and import it from there",
             where,
         )

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 
 def report(results: SimulationResult | Mapping[str, SimulationResult], file: str | Path) -> None:
-    """Write what `simulate` or `compare` gave as a page, without the table of `What if it is not so?`, for which
-    `mark compare --report` runs everything again. Raises BadInput where it cannot be written."""
+    """Write the result of `simulate` or `compare` as a page.
+
+    The table "If these assumptions are wrong" is left out: for that `mark compare --report` runs everything again.
+    Raises BadInput where the file cannot be written.
+    """
     from mark.studies.report.comparison_page import render_report
 
     by_name = results if isinstance(results, Mapping) else {results.policy: results}

@@ -493,7 +493,7 @@ class Simulation:
         if resolved.catalog.bills_extras and self._with_site:
             site_usd = site_usd_per_hour() * self._end_s / HOUR_S
             notes.append(
-                f"${site_usd:.2f} of the bill is for what mark's controller needs (itself, NAT gateway, DynamoDB "
+                f"${site_usd:.2f} of the bill is for mark's controller (its instance, NAT gateway, DynamoDB "
                 "table, queue); several services share it"
             )
         notes.append(LEFT_OUT_WITH_EXTRAS if resolved.catalog.bills_extras else LEFT_OUT)

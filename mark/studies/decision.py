@@ -112,6 +112,6 @@ def _fleet(running: str, resolved: ResolvedService) -> Fleet:
     numbers = []
     for wanted, count in counted(running, "running").items():
         if wanted not in known:
-            raise BadInput(f"not among what may be bought ({', '.join(sorted(known))})", "running", wanted)
+            raise BadInput(f"not among the offers that may be bought ({', '.join(sorted(known))})", "running", wanted)
         numbers += [known[wanted]] * count
     return Fleet(tuple(Instance(i + 1, offer, Phase.READY, 0.0, 0.0) for i, offer in enumerate(numbers)))

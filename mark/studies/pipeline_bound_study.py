@@ -23,7 +23,7 @@ from mark.traffic.traces.trace import Part, Trace
 
 # What a query takes of memory is some hundred bytes.
 MOST_QUERIES = 20_000_000
-MEAN_TIMES = "batches do what their mean times allow: what p99_ms says is left out"
+MEAN_TIMES = "batches take their mean times: p99_ms is left out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ def graph_and_law(
             what += " (a lineage does not say which stages wait for which)"
         raise BadInput(what, f"{config.source} [service] pipeline")
     if lineage is not None:
-        raise BadInput("is what the driver's `queries` show already: give one of them", "lineage", lineage)
+        raise BadInput("repeats the driver's `queries`: give one of them", "lineage", lineage)
     found = trace_file(config, queries)
     notes = [
         f"calls of {stage} follow each other (line {line}), and are planned as if begun together"
@@ -293,7 +293,7 @@ def _whole(names: Sequence[str], plan: PipelinePlan, by_hardware: Sequence[Mappi
             if one.profile.workers == 1 and one.profile.vcpus is None and one.offer.vcpu > 1.0 and not one.offer.gpus:
                 found.append(
                     f"a worker of {name} takes all {one.offer.vcpu:g} vCPUs of {option.hardware}, because its profile "
-                    "does not say what it uses: `mark profile` measures that"
+                    "has no vcpus and memory_mb: `mark profile` measures them"
                 )
     return found
 

@@ -221,7 +221,7 @@ def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) ->
         )
         where = f"{inputs.service.source or inputs.service.name} [policy]"
         what = (
-            "say what runs today, as kind, instance, min, max, or choose with `tags`, `instances`; it is missing, and"
+            "state today's fleet by kind, instance, min, max, or select it with `tags`, `instances`; it is missing, and"
         )
         raise BadInput(f"{what} {why}", where)
     return FIXED + ",".join(f"{name}={count}" for name, count in counts.items())

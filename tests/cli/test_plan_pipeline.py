@@ -53,7 +53,7 @@ def test_json_says_what_to_buy_and_why(place: Path, capsys: Captured) -> None:
     assert planned(PLAN, capsys) == found
 
 
-WHOLE = "takes all 2 vCPUs of c7i.large, because its profile does not say what it uses: `mark profile` measures that"
+WHOLE = "takes all 2 vCPUs of c7i.large, because its profile has no vcpus and memory_mb: `mark profile` measures them"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_stages_share_a_machine_by_what_was_measured(
     assert [note for note in found["notes"] if "vCPUs" in note] == whole
     assert main(PLAN) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "No fixed fleet whose workers take what they take here keeps the promise on these queries for less" in out
+    assert "No fixed fleet whose workers have the same share keeps the promise on these queries for less" in out
 
 
 def test_a_lineage_takes_the_place_of_shares(place: Path, capsys: Captured) -> None:

@@ -98,7 +98,7 @@ def test_one_releases_refusal_does_not_keep_others_from_launching() -> None:
     assert (first.whole_release, first.refused, first.put_off) == (True, False, ())
     assert second.done
     assert [outcome for _, _, outcome in bench.store.journal] == [
-        str(gone), "done", "dropped: whatever its release launches was refused just now",
+        str(gone), "done", "dropped: launches of its release were refused just now",
     ]  # fmt: skip
 
 

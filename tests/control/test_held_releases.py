@@ -113,7 +113,7 @@ def test_what_is_launched_beside_it_is_not_asked_for(error: CapacityError | NotF
     assert len(bench.cloud.calls) == 1
     assert bench.journal() == [
         (f"launch 1 {A}", str(error)),
-        (f"launch 2 {OD}", "dropped: whatever its release launches was refused just now"),
+        (f"launch 2 {OD}", "dropped: launches of its release were refused just now"),
     ]
 
 

@@ -204,7 +204,7 @@ def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path
             "",
             {"stage_functions": [("a", "f")], "stages_here": ["b"]},
             BadInput,
-            "stage_functions: is not served here: what serves it asks its function: a",
+            "stage_functions: is not served here: the server of that stage calls its function: a",
         ),
         (
             CHAIN,

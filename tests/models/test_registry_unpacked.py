@@ -63,7 +63,7 @@ def test_a_changed_file_is_refused_and_fetched_again(registry: Registry, tmp_pat
     version = registered(registry, tmp_path / "model", "41")
     folder = unpack(registry, version, tmp_path / "cache")
     (folder / "files" / f"{MODULE}.py").write_text(MODEL.format("666"))
-    with pytest.raises(BadInput, match=f"a file is not what was registered: files/{MODULE}.py"):
+    with pytest.raises(BadInput, match=f"a file differs from the registered one: files/{MODULE}.py"):
         find(f"version:{folder}", tmp_path)
     assert unpack(registry, version, tmp_path / "cache") == folder
     assert load(f"version:{folder}", tmp_path).predict([0]) == [41]
@@ -99,7 +99,7 @@ def test_a_changed_profile_is_refused_and_fetched_again(registry: Registry, tmp_
     version = registered(registry, tmp_path / "model", "41", profile=("m", b"rows"))
     folder = unpack(registry, version, tmp_path / "cache")
     (folder / "profile.csv").write_bytes(b"other rows")
-    with pytest.raises(BadInput, match=r"a file is not what was registered: profile\.csv"):
+    with pytest.raises(BadInput, match=r"a file differs from the registered one: profile\.csv"):
         profile_in(folder)
     unpack(registry, version, tmp_path / "cache")
     assert (folder / "profile.csv").read_bytes() == b"rows"

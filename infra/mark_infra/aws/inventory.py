@@ -114,7 +114,7 @@ class Inventory:
             assert self._asked_s is not None
             age_s = self._monotonic() - self._asked_s
             if age_s > OLDEST_S:
-                raise CloudError(f"EC2 has not said for {age_s:.0f} s what runs")
+                raise CloudError(f"EC2 has not listed the instances for {age_s:.0f} s")
             return self._snapshot
 
     def refresh(self, *, at_once: bool = False) -> None:

@@ -14,8 +14,8 @@ from mark_infra.launch.launch_controller import ControllerOptions, run_controlle
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Keep the latency promise of services at the lowest bill: watch their load, buy and end instances "
-        "as the site file says where. One controller of a site acts, others stand by. Ends on SIGTERM; what runs, "
-        "runs on."
+        "as the site file says where. One controller of a site acts, others stand by. Ends on SIGTERM; instances keep "
+        "running."
     )
     parser.add_argument("services", nargs="+", metavar="SERVICE", help="service file, or a shipped name")
     add_address(parser)
@@ -26,7 +26,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--policy", choices=policy_names(live=True), default="mark", help="the policy that plans (default: mark)"
     )
-    how.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
+    how.add_argument("--predictor", default="auto", metavar="NAME", help="the predictor (default: auto)")
     how.add_argument("--history", metavar="TRACE", help="load to learn from at first, as if it ended when this began")
     how.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     how.add_argument(

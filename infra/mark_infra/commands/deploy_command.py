@@ -29,7 +29,7 @@ from mark_infra.deploy.target import DeployTarget
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Put services on AWS: network, load balancer, controller, functions, alarms. Shows first what it "
-        "would do and what that costs a month, then asks. Deploying again changes what has changed."
+        "would do and what that costs a month, then asks. Deploying again applies only the changes."
     )
     parser.add_argument("services", nargs="*", metavar="SERVICE", help="service or pipeline file, or a shipped name")
     what = parser.add_mutually_exclusive_group()
@@ -55,15 +55,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--cidr", metavar="A.B.0.0/16", help="addresses of the VPC, once for all (default: 10.42.0.0/16)"
     )
-    where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
+    where.add_argument(
+        "--state", type=Path, metavar="DIR", help="folder for the site's state (default: .mark-deploy/SITE)"
+    )
     where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
     where.add_argument(
-        "--emulated", action="store_true", help="$AWS_ENDPOINT_URL is an emulator: leave out what it lacks"
+        "--emulated", action="store_true", help="$AWS_ENDPOINT_URL is an emulator: leave out the services that it lacks"
     )
-    boot = parser.add_argument_group("what instances boot from")
+    boot = parser.add_argument_group("the instances' machine images")
     boot.add_argument("--cpu-index", metavar="URL", help="index of wheels without GPU code (torch's, say)")
     boot.add_argument("--newest-images", action="store_true", help="Amazon's newest machine images, not the site's")
-    boot.add_argument("--bake", action="store_true", help="bake an image of what is installed first: faster boots")
+    boot.add_argument("--bake", action="store_true", help="first bake an image with everything installed: faster boots")
     boot.add_argument("--max-disk", type=count, metavar="GIB", help="refuse a service that needs a larger disk")
     door = parser.add_argument_group("access and alarms")
     door.add_argument("--certificate", metavar="ARN", help="certificate of the load balancer (ACM)")

@@ -24,7 +24,7 @@ from mark_infra.deploy.target import DeployTarget
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Keys of a site that mark deploy has made. AWS Systems Manager holds them; bouncers and the controller look "
-        "every 30 s, so what changes here holds within a minute, and nothing is built or started anew."
+        "every 30 s, so a change takes effect within a minute, and nothing is rebuilt or restarted."
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listed = _action(actions, "list", run_list, "names, scopes and ends; no keys")

@@ -44,7 +44,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--policy", choices=policy_names(live=True), default="mark", help="the policy that plans (default: mark)"
     )
-    up.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
+    up.add_argument("--predictor", default="auto", metavar="NAME", help="the predictor (default: auto)")
     up.add_argument("--history", metavar="TRACE", help="load for the predictor to learn from at first")
     up.add_argument(
         "--spot-trace", action=Listed, default=(), metavar="FILE", help="availability or prices, one file a zone"
@@ -59,7 +59,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--account",
         choices=("generous", "strict", "new"),
         default="generous",
-        help="what AWS refuses: nothing but capacity, all it does refuse, or all that and with a new account's quotas "
+        help="how strict the emulated AWS is: it lacks capacity only, refuses all that AWS "
+        "refuses, or has a new account's quotas too "
         "(default: generous)",
     )
     up.add_argument(
@@ -85,13 +86,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="seconds of the trace: at --compress K they are sent in S/K seconds, as one request in K (default: to the "
         "end)",
     )
-    load.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
+    load.add_argument("--gaps", choices=GAPS, default="bridge", help="how to fill a missing bin (default: bridge)")
     load.add_argument("--seed", type=seed, default=0, metavar="N", help="of arrivals and queries (default: 0)")
     load.add_argument(
         "--body",
         type=Path,
         metavar="FILE",
-        help="the request (default: what the model says it takes); of a pipeline a query, or in FILE.jsonl several",
+        help="the request (default: a sample of the model's inputs); for a pipeline a query, or several in FILE.jsonl",
     )
     load.add_argument(
         "--cold-start", action="store_true", help="begin at once (default: once all that was bought is ready)"

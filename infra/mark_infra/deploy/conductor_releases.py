@@ -78,7 +78,7 @@ class ConductorReleases:
             if not under_way():
                 return
             self._pause(LOOK_S)
-        raise CloudError(f"{group}: what replaces its instances does not end")
+        raise CloudError(f"{group}: the instances that replace it do not end")
 
 
 def folder_of(version: Mapping[str, Any]) -> str | None:

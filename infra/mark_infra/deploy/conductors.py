@@ -67,7 +67,7 @@ def pack_conductors(
     wanted = PackagesWanted(config.name, files, machine=_MACHINE, cpu_index=cpu_index)
     packages = wheelhouse(wanted, own, pins, to / "wheels")
     for file, name in absent_imports((config.driver or "").partition(":")[0], files, packages.modules, ""):
-        raise BadInput("imports what conductors will not have: name its package in requirements.txt", f"{file}", name)
+        raise BadInput("imports a package that conductors will not have: name it in requirements.txt", f"{file}", name)
     log_bytes = 0 if config.feedback is None else config.feedback.disk_bytes
     sizes = (archive.stat().st_size, size_of(files))
     disk = disk_gib(

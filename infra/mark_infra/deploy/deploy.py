@@ -166,7 +166,7 @@ class Planned:
             variables["services"][image.service]["function"]["image_uri"] = uri
         _write(variables, file)
         if self.terraform.plan() != self.changes:
-            raise MarkError("what is to be changed is not what it was before the images were pushed: deploy again")
+            raise MarkError("the planned changes differ from those before the images were pushed: deploy again")
         (self.target.folder / "plan.txt").write_text(self.terraform.text(), encoding="utf-8")
 
     def _repositories(self) -> set[str]:
@@ -217,7 +217,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     quotas = read(gate, needed(found, conductors), say)
     reserved = reservations(found, quotas, say, unreserved(gate, target.name, found, say))
     built = target.folder / "artifacts"
-    say("building the wheel of mark, and what the services need")
+    say("building the wheel of mark and the services' requirements")
     pins, own = built / "constraints.txt", wheel(built)
     shutil.copyfile(constraints(), pins)
     there = terraform.outputs()
@@ -266,7 +266,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     baked = usable(own_images(gate, target.name), wanted) if wanted else {}
     _boot_from(variables["services"], baked)
     _write(variables, target.folder / VARIABLES)
-    say("asking Terraform what is to be done")
+    say("asking Terraform for the changes")
     changes = terraform.plan()
     say_who_is_told(changes, target.alarm_email, say)
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
@@ -317,7 +317,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     group = terraform.outputs().get("controller_group", f"{target.name}-controller")
     say("ending the controller, then the instances that it launched")
     ended = end_instances(gate, target.name, group)
-    say(f"{ended} instances ended; now what Terraform made")
+    say(f"{ended} instances ended; now Terraform's resources")
     with standing_in(target.folder):
         changes = terraform.plan(destroy=True)
         if changes:

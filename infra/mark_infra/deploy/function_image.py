@@ -149,7 +149,8 @@ def image_builder(image: FunctionImage) -> ImageBuilder:
     absent = "; ".join(why) or f"none of {', '.join(PROGRAMS)} is installed"
     raise BadInput(
         f"more than a zip holds (250 MiB), and an image of it cannot be built: {absent}. Without an image the service "
-        'has no function, and refuses what its instances cannot answer in time: say so, function = "none"',
+        "has no function, and refuses requests that its instances cannot answer in time: if you "
+        'want that, function = "none"',
         f"{image.service}, the function's package",
         f"{size_of(image.contents) / 1024**2:.0f} MiB",
     )

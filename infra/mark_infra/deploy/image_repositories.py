@@ -143,7 +143,7 @@ def _lifecycle() -> dict[str, object]:
     # What a rule selects no later one may expire: this one keeps the image that serves, whatever its age.
     serves = {
         "rulePriority": 1,
-        "description": "what serves stays",
+        "description": "the running release stays",
         "selection": {
             "tagStatus": "tagged",
             "tagPrefixList": [_SERVES],

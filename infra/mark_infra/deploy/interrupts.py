@@ -11,10 +11,10 @@ from typing import Any
 
 # By the keyboard, by what runs us (CI, systemd), and by a terminal that is closed.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-WAITED_FOR = "interrupted: waiting until what is being made is made, and Terraform has written down what there is"
+WAITED_FOR = "interrupted: waiting until Terraform has finished the resources under way and written its state"
 LOST = (
-    "interrupted again: Terraform ends at once, and what it was making stands in no state. It stays, and costs: "
-    "mark deploy --destroy ends what it finds of it by the site's tag and names the rest"
+    "interrupted again: Terraform ends at once, and the resources under way are in no state. They stay and cost money: "
+    "mark deploy --destroy ends those that it finds by the site's tag and names the rest"
 )
 
 

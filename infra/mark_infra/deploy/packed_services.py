@@ -204,7 +204,7 @@ def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
     for reference, folder in models_of(sent):
         for file, name in absent_imports(reference.partition(":")[0], sent.files, provided, folder):
             raise BadInput(
-                "imports what instances will not have: name its package in requirements.txt", f"{file}", name
+                "imports a package that instances will not have: name it in requirements.txt", f"{file}", name
             )
 
 

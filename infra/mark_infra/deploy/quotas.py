@@ -119,7 +119,7 @@ def unreserved(gate: Gate, site: str, services: Sequence[ResolvedService], say: 
         left = int(settings["AccountLimit"]["UnreservedConcurrentExecutions"])
         return left + sum(_reserved(gate, name) for name in names)
     except CloudError as error:
-        say(f"what other functions of the account have reserved is not known: {' '.join(str(error).split())[:200]}")
+        say(f"the account's reserved concurrency is not known: {' '.join(str(error).split())[:200]}")
         return None
 
 

@@ -188,7 +188,7 @@ def check_archive(path: Path, *shipped: Shipment) -> None:
             arrived = [_looked_up(config, service) for service in config.bought_services()]
     for one, there in zip(shipped, arrived, strict=True):
         if (there.offers, there.skipped) != (one.deployment.offers, one.deployment.skipped):
-            raise MarkError(f"{one.service.name}: what would be sent is not what the service file says")
+            raise MarkError(f"{one.service.name}: the files to send differ from those that the service file names")
 
 
 def _stages_of(service: ServiceConfig) -> tuple[str, ...]:
@@ -234,7 +234,7 @@ def _needed(
         try:
             seen = opened(reference, folder, [*found.values(), *secret.values()])
         except BadInput as error:
-            what = f"{error.what}; where it cannot load here, name what to send: [service] files = [...]"
+            what = f"{error.what}; where it cannot load here, name the files to send: [service] files = [...]"
             raise BadInput(what, f"{source} {error.where}", error.value) from None
         if never := [name for name, path in secret.items() if path in seen]:
             what = "opens a file that is never sent, as a log or a possible secret: rename it"
@@ -282,7 +282,7 @@ def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) ->
         return
     if kind in _FILES:
         if rest.partition("?")[0] not in files:
-            raise BadInput("is not in the service's folder, which is what is sent", f"{folder}", model)
+            raise BadInput("is not in the service's folder, and only that folder is sent", f"{folder}", model)
         return
     top = kind.partition(".")[0]
     here = f"{top}.py" in files or any(name.startswith(f"{top}/") for name in files)

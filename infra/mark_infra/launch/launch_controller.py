@@ -63,7 +63,7 @@ def run_controller(options: ControllerOptions) -> int:
     if path is None:
         raise BadInput("say where to run: `site` FILE, or MARK_SITE", "site")
     if not policy_entry(options.policy).live:
-        raise BadInput("plans with what no controller knows", "policy", options.policy)
+        raise BadInput("plans with facts that no controller knows", "policy", options.policy)
     site = load_site(Path(path))
     session = open_session(options.profile, site.region)
     services = [pinned(service, files=False) for service in site_services(options.services)]

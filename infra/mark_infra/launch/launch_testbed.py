@@ -157,7 +157,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
     end_s = time.monotonic() + _CONTROLLER_S
     while not all(one["url"] for one in remote.ask("/status")["controllers"]):
         if time.monotonic() > end_s:
-            why = f"{folder}/logs has what it said, mark testbed down ends the rest"
+            why = f"{folder}/logs has its output, mark testbed down ends the rest"
             raise MarkError(f"a controller did not start in {_CONTROLLER_S:.0f} s: {why}")
         time.sleep(0.1)
     return remote
@@ -342,7 +342,7 @@ def _call(body: Path | None, service: ServiceConfig | None) -> Call:
     reference = max(versions, key=lambda version: version.weight).model if versions else service.model
     found = sample_call(load(reference, Path(service.source).resolve().parent))
     if found is None:
-        raise BadInput("says neither inputs nor warmup: say what to send, `body` FILE", "model", service.model)
+        raise BadInput("says neither inputs nor warmup: give a request to send, `body` FILE", "model", service.model)
     return found
 
 

@@ -350,7 +350,7 @@ class ProfileFile:
             return None
         if not self._kept:
             return f"ended early: nothing was measured, and {self._file} is as it was"
-        return f"ended early: {self._file} has what was measured on {', '.join(self._kept)}"
+        return f"ended early: {self._file} has the measurements on {', '.join(self._kept)}"
 
 
 def save_profile(measured: Measured, file: Path) -> None:
@@ -546,7 +546,7 @@ def sample_in_time(sampling: RoundsInTime, ask: Callable[[int], float], left_s: 
                 sampling.record(size, [ask(size)])
             except RentalOverdue as overdue:
                 if sampling.has(size):
-                    log.warning("a batch of %d: %s; what was timed of it before stays", size, overdue)
+                    log.warning("a batch of %d: %s; its earlier timings stay", size, overdue)
                     sampling.leave(size)
                 else:
                     sampling.fail(size, str(overdue))

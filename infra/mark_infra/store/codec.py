@@ -83,7 +83,7 @@ def decode(text: str) -> Any:
         document = json.loads(text)
         for name, shape in document["shapes"].items():
             if name not in _BY_NAME or _shape(_BY_NAME[name]) != shape:
-                raise Unreadable(f"{name} is not what it was")
+                raise Unreadable(f"{name} has changed")
         return _value(document["value"])
     except Unreadable:
         raise

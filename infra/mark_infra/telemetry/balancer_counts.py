@@ -201,9 +201,9 @@ class BalancerCounts:
             try:
                 self.step()
             except CloudError as error:
-                _LOG.warning("what the load balancers count cannot be read: %s", error)
+                _LOG.warning("the load balancers' counts cannot be read: %s", error)
             except Exception:
-                _LOG.exception("what the load balancers count cannot be read")
+                _LOG.exception("the load balancers' counts cannot be read")
 
 
 def _lost(metric: str, balancer: str) -> _Metric:

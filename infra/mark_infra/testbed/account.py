@@ -142,7 +142,7 @@ def account_of(kind: str = AccountKind.GENEROUS, scps: Sequence[str] = ()) -> Cl
         if name not in _SCPS:
             raise BadInput(f"is one of {', '.join(_SCPS)}", "scp", name)
     if scps and kind == AccountKind.GENEROUS:
-        raise BadInput("is part of what a strict or new account refuses", "scp", scps[0])
+        raise BadInput("belongs to the refusals of a strict or new account", "scp", scps[0])
     policies = tuple(IamPolicy(_SCPS[name], name) for name in scps)
     if kind == AccountKind.STRICT:
         room = {"standard": 256, "g and vt": 64, "inf": 32}

@@ -105,7 +105,7 @@ class Remote:
         except OSError as error:
             raise BadInput(f"cannot be read ({error})", str(file)) from None
         except (ValueError, KeyError, TypeError):
-            raise BadInput("is not what a testbed has written there", str(file)) from None
+            raise BadInput("was not written by a testbed", str(file)) from None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(self, path: str, body: object = None, timeout_s: float = 30.0) -> Any:

@@ -276,5 +276,5 @@ class _Reading:
         if self.platforms:
             notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
         if self.tags and self.covered:
-            notes.append("fees carry no tags: what reservations and plans cover stands here without what it cost")
+            notes.append("fees carry no tags: use covered by reservations and plans stands here without its fee")
         return notes

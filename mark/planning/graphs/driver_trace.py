@@ -62,7 +62,7 @@ def trace(
 
     `file` is what messages call the file of the queries. A stage's model is asked once for equal items of a query,
     whatever the number of trials, so that it need not answer the same each time. Raises BadInput for a driver that
-    raises, calls what is no stage, waits for what is no model, or whose order no graph says.
+    raises, calls a name that is no stage, waits for what is no model, or whose order no graph says.
     """
     edges: dict[tuple[str, str], int] = {}
     repeated: dict[str, int] = {}
@@ -155,7 +155,7 @@ class _Trials:
             what = f"calls {_differences(calls, again)} when it is run again"
         else:
             what = f"calls {_differences(calls, run.calls)} when {' and '.join(sorted(held))} is late"
-        raise BadInput(f"{what}: what a driver calls may depend on its query and on answers only", self._where)
+        raise BadInput(f"{what}: a driver's calls may depend on its query and on answers only", self._where)
 
     def _run(self, held: Collection[str] = ()) -> _Run:
         made: list[_Call] = []
@@ -263,7 +263,7 @@ class _Models:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in self._stages:
-            raise BadInput("the driver calls what is no stage", self._where, name, known=self._stages)
+            raise BadInput("the driver calls a name that is no stage", self._where, name, known=self._stages)
 
         def call(item: Any) -> asyncio.Future[Any]:
             # A driver that tries again whatever is raised is stopped by an answer that never comes, and one that does

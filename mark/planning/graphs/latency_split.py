@@ -72,7 +72,7 @@ class _Split:
         units = [0] * len(names)
         if not self._fits(units):
             least = ", ".join(f"{name} {round(1e3 * s, 2):g} ms" for name, s in zip(names, self._least_s, strict=True))
-            raise Infeasible(f"what stages need at least is more than RT_max on one path: {least}")
+            raise Infeasible(f"the stages of one path need more than RT_max: {least}")
         units = self._raised(units)
         while (better := self._moved(units)) is not None:
             units = self._raised(better)

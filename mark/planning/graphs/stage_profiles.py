@@ -65,4 +65,4 @@ def _call(stage: str, item: object) -> Call:
     try:
         return call_with(item)
     except TypeError as error:
-        raise BadInput(f"is called with what cannot be sent to its worker: {error}", f"stage {stage}") from None
+        raise BadInput(f"is called with a value that cannot be sent to its worker: {error}", f"stage {stage}") from None

@@ -239,7 +239,7 @@ class ExpectedCostPolicy:
     def _held(self, fleet: FixedFleet) -> str:
         return (
             f"{fleet.count} {self._offers[fleet.offer].name} throughout would have kept the promise for "
-            f"{fleet.fixed_usd / fleet.planned_usd:.0%} of what following the load cost: their capacity is held"
+            f"{fleet.fixed_usd / fleet.planned_usd:.0%} of the cost of following the load: their capacity is held"
         )
 
     def _wanted(

@@ -115,8 +115,8 @@ class ListenerStats(Protocol):
 
 
 _PRICES = {
-    "usd_per_request": "What one more request would cost now, as the controller last said.",
-    "usd_per_miss": "What it is worth that one more request is not missed, as the controller last said.",
+    "usd_per_request": "Price of one more request now, as the controller last said.",
+    "usd_per_miss": "Value of not missing one more request, as the controller last said.",
 }
 
 
@@ -141,7 +141,7 @@ class Metrics(Collector):
         of = ("model", "version", "stage")[: len(self.models[0].labels) if self.models else 2]
         by_answer = CounterMetricFamily(
             "mark_requests",
-            "Requests by what answered them and with which status.",
+            "Requests by answerer and status.",
             labels=(*of, "answered_by", "code"),
         )
         overflow = CounterMetricFamily(
@@ -174,7 +174,7 @@ class Metrics(Collector):
             "wait_s": HistogramMetricFamily("mark_wait_seconds", "From arrival to the start of the batch.", labels=of),
             "service_s": HistogramMetricFamily("mark_service_seconds", "Of a batch in its worker.", labels=of),
             "service_ratio": HistogramMetricFamily(
-                "mark_service_ratio", "What a batch took in its worker, over what its profile says.", labels=of
+                "mark_service_ratio", "Time of a batch in its worker over its profiled time.", labels=of
             ),
             "batch_items": HistogramMetricFamily("mark_batch_items", "Items in a batch.", labels=of),
         }
@@ -211,9 +211,9 @@ class Metrics(Collector):
 def _of_functions(all_spent: Sequence[tuple[tuple[str, ...], Spent]]) -> Iterator[Metric]:
     of = ("model", "stage")[: len(all_spent[0][0])]
     calls = CounterMetricFamily("mark_function_calls", "Invocations of functions that ran, or may have.", labels=of)
-    billed = CounterMetricFamily("mark_function_billed_seconds", "What these invocations are billed for.", labels=of)
+    billed = CounterMetricFamily("mark_function_billed_seconds", "Billed seconds of these invocations.", labels=of)
     capped = CounterMetricFamily(
-        "mark_function_capped", "Calls of functions not sent: beyond what they may cost.", labels=of
+        "mark_function_capped", "Calls of functions not sent, because they would exceed the cost limit.", labels=of
     )
     for labels, spent in all_spent:
         calls.add_metric(labels, spent.calls)
@@ -223,9 +223,7 @@ def _of_functions(all_spent: Sequence[tuple[tuple[str, ...], Spent]]) -> Iterato
 
 
 def _of_feedback(feedback: FeedbackCollector) -> Iterator[Metric]:
-    results = CounterMetricFamily(
-        "mark_feedback", "Pieces of feedback, by what became of them.", labels=("model", "result")
-    )
+    results = CounterMetricFamily("mark_feedback", "Pieces of feedback, by outcome.", labels=("model", "result"))
     for result, count in sorted(feedback.results.items()):
         results.add_metric((feedback.model, result), count)
     waiting = GaugeMetricFamily(

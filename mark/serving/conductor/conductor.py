@@ -128,7 +128,7 @@ class Conductor:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         if (graph is None) == (driver is None):
-            raise ValueError("either a graph or a driver says what comes next")
+            raise ValueError("either a graph or a driver decides the next stage")
         self.stages, self.metrics = stages, metrics
         metrics.refresh = self._refresh
         self._names = tuple(stage.name for stage in stages)
@@ -408,7 +408,7 @@ class Conductor:
             return self._names.index(name)
         except ValueError:
             assert self._driver is not None, "only a driver names stages"
-            raise BadInput("calls what is no stage", self._driver.name, name, known=self._names) from None
+            raise BadInput("calls a name that is no stage", self._driver.name, name, known=self._names) from None
 
     def _refresh(self) -> None:
         self.metrics.running = len(self._runs)
@@ -468,7 +468,7 @@ class _GraphItem:
                 call = self._call_of(stage)
             except (RecursionError, TypeError) as error:
                 run.progress.settle(stage, now_s, FAILED)
-                what = f"what it is asked cannot be encoded: {type(error).__name__}"
+                what = f"the call to it cannot be encoded: {type(error).__name__}"
                 self._told(stage, None, error_reply(500, f"stage {conductor._names[stage]}: {what}"))
             else:
                 conductor.call(run, stage, call, now_s, needed_s[stage], self._told, self._probes)

@@ -43,9 +43,9 @@ def openapi(
     """
     model, version = f"/v2/models/{name}", "/versions/{version}"
     paths: dict[str, Any] = {
-        "/": {"get": _operation("index", "What is where", {200: {_JSON: _ref("Index"), "text/html": {}}})},
+        "/": {"get": _operation("index", "Index of the routes", {200: {_JSON: _ref("Index"), "text/html": {}}})},
         "/docs": {"get": _operation("docs", "This description as a page", {200: {"text/html": {}}})},
-        "/v2": {"get": _get("serverMetadata", "What server this is", _ref("Server"))},
+        "/v2": {"get": _get("serverMetadata", "Server metadata", _ref("Server"))},
         "/v2/health/live": {"get": _get("live", "Is the process there?", _flag("live"))},
         "/v2/health/ready": {"get": _get("ready", "Would a request be served?", _flag("ready"), _flag("ready"))},
         "/ping": {"get": _operation("ping", "Readiness, SageMaker's way", {200: {}, 503: {}})},
@@ -57,7 +57,7 @@ def openapi(
     for prefix, more in ((model, ""), (model + version, "OfVersion")):
         ready = _object({"name": _TEXT, "ready": {"type": "boolean"}}, ["name", "ready"])
         routes: dict[str, dict[str, Any]] = {
-            "": {"get": _get(f"modelMetadata{more}", "What the model takes and gives", _ref("Model"))},
+            "": {"get": _get(f"modelMetadata{more}", "Inputs and outputs of the model", _ref("Model"))},
             "/ready": {"get": _get(f"modelReady{more}", "Would a request for it be served?", ready, ready)},
             "/infer": {"post": _infer(f"infer{more}", [] if more else inputs)},
         }
@@ -167,7 +167,7 @@ _FEEDBACK_SCHEMAS: dict[str, Any] = {
         "type": "object",
         "properties": {
             "id": {"type": "string", "minLength": 1, "maxLength": 128, "description": "the answer's x-request-id"},
-            "label": {"description": "what the answer should have been"},
+            "label": {"description": "the right answer"},
             "reward": {"type": "number", "description": "how good it was"},
         },
         "required": ["id"],

@@ -282,7 +282,9 @@ class Forwarder:
                     self._refuse(forward, "lost")
 
     def _again(self, forward: _Forward, attempt: ReplicaAttempt[_Forward] | str, now_s: float) -> None:
-        assert isinstance(attempt, ReplicaAttempt), "what is neither passed on nor waited for is another attempt"
+        assert isinstance(attempt, ReplicaAttempt), (
+            "a request that is neither passed on nor waited for is another attempt"
+        )
         if forward.exchange.gone:
             self.gateway.abandoned(forward)
             self._refuse(forward, "gone")

@@ -60,7 +60,7 @@ class GatewayMetrics(Collector):
         if self.spent is not None:
             for name, what, used in (
                 ("calls", "Invocations of functions that ran, or may have.", self.spent.calls),
-                ("billed_seconds", "What these invocations are billed for.", self.spent.billed_s),
+                ("billed_seconds", "Billed seconds of these invocations.", self.spent.billed_s),
             ):
                 yield CounterMetricFamily(f"mark_gateway_function_{name}", what, value=used)
         yield GaugeMetricFamily("mark_gateway_in_flight_requests", "Requests under way.", value=gateway.in_flight)

@@ -295,7 +295,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         except httptools.HttpParserCallbackError as error:
             why = str(error.__context__)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            why = f"answered what is no HTTP/1.1 ({error})"
+            why = f"gave an answer that is not HTTP/1.1 ({error})"
         if why:
             self._keep = False
             if not self._whole:  # what follows a whole answer spoils the connection, not the answer

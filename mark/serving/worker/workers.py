@@ -200,7 +200,7 @@ class Workers:
             process.reason = message[1:].decode(errors="replace")
         elif message:
             process.lied = True
-            self._condemn(process, "sent what is no answer")
+            self._condemn(process, "sent something other than an answer")
         else:
             self._hear_no_more(process)
             process.timer.cancel()
@@ -214,7 +214,7 @@ class Workers:
             replies = slot.replies.read_replies(size)
         except Malformed as error:
             process.lied = True
-            self._condemn(process, f"sent what is no answer: {error}")
+            self._condemn(process, f"sent something other than an answer: {error}")
             return
         if len(replies) != calls:
             process.lied = True
@@ -234,7 +234,7 @@ class Workers:
         try:
             (said,) = process.slots[0].replies.read_replies(LOADED.unpack(message)[1])
         except (Malformed, ValueError) as error:
-            self._condemn(process, f"sent what is no answer: {error}")
+            self._condemn(process, f"sent something other than an answer: {error}")
             return
         now_s = self._loop.time()
         process.load_s, process.said = now_s - process.since_s, bytes(said.body)

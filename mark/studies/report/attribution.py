@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 TITLE = "Where the dollars above the bound go"
 # Each part with its name and what it is; docs/attribution.md says the same at more length.
 MEANINGS = {
-    "forecast_error": ("forecast error", "what the same policy saves with perfect forecasts"),
-    "boot_delay": ("boot delay", "what it then saves when every boot takes its mean, and it knows"),
-    "launch_overhead": ("launch overhead", "what it then pays for booting, beyond the launches of the bound"),
+    "forecast_error": ("forecast error", "saving of the same policy with perfect forecasts"),
+    "boot_delay": ("boot delay", "further saving when every boot takes its mean, and the policy knows"),
+    "launch_overhead": ("launch overhead", "cost of booting beyond the launches of the bound"),
     "queueing": ("queueing", "clairvoyant plans, minute by minute, of whole instances: with queues less without"),
     "integrality": ("integrality", "clairvoyant plans, minute by minute: whole instances less fractions"),
-    "extras": ("extras", "disks and what the controller needs, which the bound leaves out"),
+    "extras": ("extras", "disks and the controller, which the bound leaves out"),
     "beyond_promise": (
         "beyond promise",
         "requests in time beyond the promise, which the bound leaves out",

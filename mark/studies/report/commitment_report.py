@@ -44,10 +44,10 @@ def commitment_table(
         *sentences(_sentences(result, advice)),
         *small_print(
             [
-                "an instance is used as long as the simulated fleet has one more; what is committed runs for nothing "
+                "an instance is used while the simulated fleet has one more; committed instances cost nothing "
                 "more, so that plans made with it may save more than this",
                 f"discounts: {source}",
-                *([f"counts include what is committed today: {today}"] if today else []),
+                *([f"counts include today's commitments: {today}"] if today else []),
                 *([short] if length_s < _SHORT_S else []),
             ]
         ),

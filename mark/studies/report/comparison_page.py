@@ -131,7 +131,7 @@ def _at_a_glance(results: Mapping[str, SimulationResult]) -> str:
         return ""
     facts = "".join(f"<div><dt>{_html(head)}</dt><dd>{_html(words)}</dd></div>" for head, words in rows)
     steps = "".join(f"<li>{_words(step)}</li>" for step in next_steps(results))
-    return f"<section class=glance><dl>{facts}</dl><h2>What to do next</h2><ol>{steps}</ol></section>"
+    return f"<section class=glance><dl>{facts}</dl><h2>Next steps</h2><ol>{steps}</ol></section>"
 
 
 def _words(text: str) -> str:
@@ -223,7 +223,7 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
         "</tr></thead><tbody></tbody></table></div>"
         "<p class=cut id=cut></p>"
         "<p class=lead>Saves: expected dollars an hour, over the minutes that a plan looks ahead, against leaving the "
-        "fleet as it is. Open a line to see what was believed and what else would have cost how much.</p></section>"
+        "fleet as it is. Open a line to see what was believed and the cost of the alternatives.</p></section>"
     )
 
 
@@ -268,7 +268,7 @@ def _sensitivity(rows: Sequence[Variation]) -> str:
         return ""
     several = len(rows[0].outcomes) > 1
     heads = [
-        "what if",
+        "scenario",
         *(outcome.policy for outcome in rows[0].outcomes),
         *(["order of the policies"] if several else []),
     ]
@@ -286,7 +286,7 @@ def _sensitivity(rows: Sequence[Variation]) -> str:
             cells.append(f"<td>{'holds' if row.order_holds else '<strong>changes</strong>'}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return _section(
-        "What if it is not so?",
+        "If these assumptions are wrong",
         _grid([_html(head) for head in heads], lines),
         "Each line is the whole run again with one belief made worse: bill, its change, and the share in time.",
     )

@@ -149,7 +149,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         wanted.add_row(text(target.offer), str(target.count), "", "", text(f"standby, stopped: {target.reason}"))
     others: list[RenderableType] = []
     if weighed is not None:
-        head = f"What else would do: expected $/h over the next {duration(weighed.over_s)}"
+        head = f"Alternatives: expected $/h over the next {duration(weighed.over_s)}"
         others = [text(head, "bold"), _choices(weighed)]
     believed = ["This policy makes no forecast."] if weighed is None else [believed_words(weighed.belief)]
     return page(
@@ -222,7 +222,7 @@ def _closing(explained: Explanation) -> list[str]:
     if weighed.saved_usd_per_hour is not None:
         lines.append(saved_words(weighed))
     if explained.committed_usd_per_hour > 0.0:
-        lines.append(f"Beside it {usd(explained.committed_usd_per_hour)}/h are committed, whatever runs.")
+        lines.append(f"Beside it {usd(explained.committed_usd_per_hour)}/h are committed, used or not.")
     return lines
 
 
@@ -243,7 +243,7 @@ def _prices(explained: Explanation) -> list[RenderableType]:
         per_ms = usd_per_hour_per_ms(explained.other_slos)
         others = ", ".join(_other_slo(other, own_usd) for other in explained.other_slos)
         lines.append(f"A millisecond of RT_max: {'' if per_ms is None else f'{usd(per_ms)}/h; '}{others}.")
-    return [text("What one more would cost", "bold"), *map(text, lines)] if lines else []
+    return [text("Price of one more", "bold"), *map(text, lines)] if lines else []
 
 
 def _other_slo(other: SloPrice, own_usd_per_hour: float) -> str:
@@ -279,7 +279,7 @@ def _while_held(explained: Explanation) -> list[str]:
         ]
     return [
         f"$/h of fleets are expected spending over the next {duration(weighed.over_s)}, in which instances come and go "
-        f"as the forecast does; what is wanted now costs {usd(priced)}/h while it runs"
+        f"as the forecast does; the present plan costs {usd(priced)}/h while it runs"
     ]
 
 

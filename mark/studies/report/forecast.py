@@ -80,7 +80,7 @@ _SCORES_LEAD = (
 _DOLLARS_LEAD = "The same part simulated with every predictor; oracle is mark with perfect forecasts."
 _FANS_LEAD = (
     "Forecasts at a few origins, evenly spread over the judged part: the median, the central intervals of 50 and 90 %, "
-    "and as a thin line what came. A column is an origin, a row a predictor."
+    "and the actual load as a thin line. A column is an origin, a row a predictor."
 )
 _COVERAGE_LEAD = "Share of the truth inside the 90 % interval (solid) and the 50 % interval (dotted)."
 

@@ -93,8 +93,8 @@ _STEPS_LEAD = (
     "the two was not kept."
 )
 _LEAD = (
-    "Bills a month, and dotted the bound that no policy gets below. Hollow: the promise was missed. What no offer can "
-    "keep is left out. The ring is the service's own promise."
+    "Bills a month, and dotted the bound below which no policy gets. Hollow: the promise was missed. Promises "
+    "that no offer can keep are left out. The ring is the service's own promise."
 )
 
 

@@ -44,21 +44,21 @@ def pipeline_plan_page(planned: PlannedPipeline) -> str:
             section("The graph", f"<div class=wide>{graph_svg(plan.pipeline, _boxes(plan))}</div>", _GRAPH_LEAD),
             section("Where the milliseconds and the dollars go", drawn(_spent_figure(plan)), _SPENT_LEAD),
             section("Stage by stage", grid(stage_heads, stages)),
-            section("What to buy", grid(pack_heads, packs)) if shares_instances(plan) else "",
+            section("Fleet to buy", grid(pack_heads, packs)) if shares_instances(plan) else "",
             section("The milliseconds of a call, and of a query", grid(ms_heads, ms)),
-            section("What else would cost what", grid(other_heads, others)),
-            section("What limits it", "".join(f"<p>{html.escape(line)}</p>" for line in closing(planned))),
+            section("Alternatives and their cost", grid(other_heads, others)),
+            section("Limits", "".join(f"<p>{html.escape(line)}</p>" for line in closing(planned))),
             section("Notes", bullets(planned.notes)) if planned.notes else "",
         ],
     )
 
 
 _GRAPH_LEAD = (
-    "Of each stage: what it runs on, its part of the bill, the share of the time in which its workers are busy, and "
-    "what it takes of the mean query and of the slowest 1 % along their critical paths."
+    "For each stage: its instances, its part of the bill, the share of the time in which its workers are busy, and "
+    "its time in the mean query and in the slowest 1 % along their critical paths."
 )
 _SPENT_LEAD = (
-    "Milliseconds along the critical path of a query, so that they sum to its latency: what runs beside the path costs "
+    "Milliseconds along the critical path of a query, so that they sum to its latency: a stage beside the path costs "
     "a query nothing."
 )
 

@@ -54,7 +54,7 @@ def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
         *([_table(pack_rows(plan))] if shares_instances(plan) else []),
         *sentences(promise(planned)),
         _table(milliseconds_rows(plan)),
-        text("What else would cost what", "bold"),
+        text("Alternatives and their cost", "bold"),
         _table(alternative_rows(plan)),
         *sentences(closing(planned)),
         *small_print(planned.notes),
@@ -328,9 +328,7 @@ def closing(planned: PlannedPipeline) -> list[str]:
         )
     regret = _fixed_fleet_regret(planned)
     if planned.bound is not None and regret is not None:
-        fleet = (
-            "whose workers take what they take here" if shares_instances(plan) else "of instances for one stage each"
-        )
+        fleet = "whose workers have the same share" if shares_instances(plan) else "of instances for one stage each"
         least = (
             f"No fixed fleet {fleet} keeps the promise on these queries for less than "
             f"{usd(planned.bound.usd_per_hour)}/h, even if it knows them all in advance"

@@ -53,7 +53,7 @@ def outlook_parts(outlook: PromiseOutlook, by: str = "") -> list[RenderableType]
         return said
     if not outlook.helps:
         return [*said, *sentences([_NONE])]
-    table = columns("what would help most", "kept with", "$/h", "against\nnow")
+    table = columns("the changes that would help most", "kept with", "$/h", "against\nnow")
     for one in outlook.helps:
         more = "" if one.usd_per_hour is None else f"{one.usd_per_hour - outlook.usd_per_hour:+.2f}"
         table.add_row(text(help_words(one)), percent(one.confidence, 0), usd(one.usd_per_hour), more)
@@ -107,7 +107,7 @@ def tail_words(helps: Sequence[PromiseHelp]) -> str:
     """What would help where no type can keep the promise, for the line of an error; "" without a change."""
     if not helps:
         return ""
-    return "; what would help: " + ", or ".join(f"{help_words(one)}{_each(one)}" for one in helps)
+    return "; these changes would help: " + ", or ".join(f"{help_words(one)}{_each(one)}" for one in helps)
 
 
 def _each(one: PromiseHelp) -> str:

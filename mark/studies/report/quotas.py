@@ -41,5 +41,5 @@ def quota_table(lines: Sequence[QuotaLine]) -> RenderableType:
         allowed = "unknown" if line.allowed is None else f"{line.allowed:,}"
         remark = f"{line.code}, too small" if line.short else line.code
         table.add_row(text(line.what), f"{line.needed:,}", allowed, text(remark))
-    notes = ["at the services' limits; what else the account runs counts against the same quotas"]
+    notes = ["at the services' limits; other instances of the account count against the same quotas"]
     return page(table, *small_print(notes))

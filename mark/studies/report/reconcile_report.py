@@ -62,9 +62,9 @@ def summary(found: Reconciliation) -> list[str]:
     if beside := found.not_used:
         lines.append(f"The invoice comes to {_money(found.invoice.usd, sign='$')}: beside use it has {_named(beside)}.")
     if found.explained is None:
-        lines.append("Without use there is nothing to check the simulator against: what follows is simulated only.")
+        lines.append("Without use there is nothing to check the simulator against: the following is simulated only.")
     elif found.explained < _DOUBT:
-        lines.append("That is little: see which lines are apart before you believe what follows.")
+        lines.append("That is little: see which lines differ before you believe the rest.")
     lines += [_would_have_paid(found, name) for name in found.results if name != found.policy]
     return lines
 
@@ -97,7 +97,7 @@ def _would_have_paid(found: Reconciliation, name: str) -> str:
     verdict = {True: "kept", False: "MISSED", None: "-"}[kept(result)]
     invoice = found.paid_usd(name)
     if invoice is None:
-        would_be = "what the invoice would have been cannot be said, since the simulated bill is so far from it"
+        would_be = "no invoice can be estimated, because the simulated bill is too far from the real one"
     else:
         before_credits = " before credits, refunds and taxes" if found.is_before_credits else ""
         would_be = f"an invoice of {_money(invoice, sign='$')}{before_credits}"

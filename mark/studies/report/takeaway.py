@@ -379,11 +379,11 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
         shown = BEST_FIXED if other == BEST_FIXED else winner
         return [*steps, f"Rent {_shown(shown, results[shown])}, and look again when the traffic changes."]
     if winner == AS_IS:
-        return [*steps, "Keep what runs: nothing tried here keeps the promise for less."]
+        return [*steps, "Keep your present fleet: nothing tried here keeps the promise for less."]
     return [
         *steps,
         "Lay a month that you have paid beside its simulation: `mark reconcile TRACE --service FILE --bill CUR.csv`.",
-        "See what would be built and what it costs, without building it: `mark deploy FILE --dry-run`.",
+        "See the resources and their cost without building them: `mark deploy FILE --dry-run`.",
     ]
 
 

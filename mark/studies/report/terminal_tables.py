@@ -159,7 +159,7 @@ def simulate_table(result: SimulationResult) -> RenderableType:
 
 def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
     """Every variation, every policy: bill, its change, SLO; and whether the order of the policies holds."""
-    table = columns("what if", "policy", "bill", "change", "SLO", "order holds")
+    table = columns("scenario", "policy", "bill", "change", "SLO", "order holds")
     for row in rows:
         for place, outcome in enumerate(row.outcomes):
             table.add_row(
@@ -170,7 +170,7 @@ def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
                 _slo(outcome.attainment, {True: "ok", False: "MISSED", None: ""}[outcome.kept]),
                 ("yes" if row.order_holds else "no") if place == 0 and len(row.outcomes) > 1 else "",
             )
-    return page(text("What if it is not so? Each line is a run of its own", "bold"), table)
+    return page(text("If these assumptions are wrong Each line is a run of its own", "bold"), table)
 
 
 def trace_table(info: Mapping[str, Any]) -> RenderableType:

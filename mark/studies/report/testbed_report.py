@@ -66,7 +66,7 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
     for name in ("p50", "p95", "p99", "max"):
         table.add_row(f"Latency {name}", milliseconds(latency[name]))
     notes = [
-        "Latency is the client's, from when a request was due. The live page counts what gateway and instances saw, "
+        "Latency is the client's, from when a request was due. The live page counts at gateway and instances, "
         "from a request's arrival there, of all loads since the start.",
         *_why(data),
     ]
@@ -104,8 +104,8 @@ def _why(data: Mapping[str, Any]) -> Iterator[str]:
     )
     if launched:
         yield (
-            f"{number(launched, 0)} launched meanwhile: the load was not expected. Until what was launched for it has "
-            "booted, functions answer the rest; `up --history TRACE` says beforehand what comes."
+            f"{number(launched, 0)} launched meanwhile: the load was not expected. Until the new instances have "
+            "booted, functions answer the rest; `up --history TRACE` announces the load beforehand."
         )
     lag_ms = data["client_lag_ms"]["p99"]
     if lag_ms is not None and lag_ms > _LATE_SHARE * slo["rt_max_ms"]:

@@ -54,7 +54,7 @@ class BadLines:
         """
         if files > 1 and self == DEFAULT:
             what = f"{CUT_OFF}, so that requests are missing among those of the other files"
-            raise BadInput(f"{what}: `skip_bad_lines` 2% reads what is there", str(path))
+            raise BadInput(f"{what}: `skip_bad_lines` 2% reads the rest", str(path))
 
     def __str__(self) -> str:
         return f"{self.share * 100.0:g}%" if self.most is None else str(self.most)

@@ -128,7 +128,7 @@ def test_a_tag_separates_what_is_covered_from_its_fees(tmp_path: Path) -> None:
     path = legacy(tmp_path / "c.csv", items)
     assert read_invoice([path], MAY, MAY + HOUR).notes == ()
     tagged = read_invoice([path], MAY, MAY + HOUR, tags=[("a", "b")])
-    assert tagged.notes == ("fees carry no tags: what reservations and plans cover stands here without what it cost",)
+    assert tagged.notes == ("fees carry no tags: use covered by reservations and plans stands here without its fee",)
     assert tagged.outside_selection_usd == 0.055
 
 

@@ -89,7 +89,7 @@ def test_a_replacement_under_way_is_given_up_first() -> None:
     account = Account(["a1", "b2"], "2", "InProgress", "Successful")
     taken_back(account)
     assert account.done == ["cancelled", ("mark-two-conductors", "1")]
-    with pytest.raises(CloudError, match="mark-two-conductors: what replaces its instances does not end"):
+    with pytest.raises(CloudError, match="mark-two-conductors: the instances that replace it do not end"):
         taken_back(Account(["a1", "b2"], "2", "InProgress"), ends=False)
 
 

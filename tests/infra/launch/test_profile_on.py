@@ -448,7 +448,7 @@ def test_what_was_measured_is_kept_when_the_search_dies(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         world.rented.execute()
     assert load_profiles(str(out))["m"] == {"c.large": world.rented.measured["c.large"].profile()}
-    assert file.at_early_end() == f"ended early: {out} has what was measured on c.large"
+    assert file.at_early_end() == f"ended early: {out} has the measurements on c.large"
     assert list(tmp_path.iterdir()) == [out], "nothing unfinished stays"
 
 

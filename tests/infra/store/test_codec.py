@@ -146,9 +146,9 @@ def test_a_changed_shape_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.loads(text)
     version, _, checksum = document["shapes"]["Belief"].partition("/")
     for shape in (f"{int(version) + 1}/{checksum}", f"{version}/00000000"):
-        with pytest.raises(Unreadable, match="Belief is not what it was"):
+        with pytest.raises(Unreadable, match="Belief has changed"):
             decode(json.dumps({**document, "shapes": {"Belief": shape}}))
-    with pytest.raises(Unreadable, match="Believed is not what it was"):
+    with pytest.raises(Unreadable, match="Believed has changed"):
         decode(text.replace("Belief", "Believed"))
 
 

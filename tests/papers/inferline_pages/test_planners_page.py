@@ -24,7 +24,7 @@ def test_the_papers_ratio_stands_beside_ours() -> None:
     assert lines[0] == "Coarse-grained for the peak costs up to 3.0 times InferLine's plan; the paper: up to 7.6."
     assert "inferline misses more than 1 % of new queries in 2 of 2 cases, at most 2.00 %." in lines
     assert "mark misses more than 1 % of new queries in 0 of 2 cases, at most 0.40 %." in lines
-    assert lines[-1] == "mark pays 0.88 to 0.88 times what InferLine's planner does."
+    assert lines[-1] == "mark pays 0.88 to 0.88 times the bill of InferLine's planner."
 
 
 def test_table_json_and_page_hold_the_same_numbers() -> None:

@@ -347,7 +347,7 @@ def test_the_driver_s_errors_are_told_with_line_and_kind() -> None:
     async def unknown(query: Any, models: Models) -> Any:
         return await models.vison(query)
 
-    said = "q.jsonl:1: the driver calls what is no stage, did you mean vision?: vison"
+    said = "q.jsonl:1: the driver calls a name that is no stage, did you mean vision?: vison"
     assert refusal(unknown, ["vision"]) == said
 
     async def cancels(query: Any, models: Models) -> Any:

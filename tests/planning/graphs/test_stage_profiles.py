@@ -80,7 +80,9 @@ def test_no_more_items_are_kept_than_a_sample_needs(place: Path) -> None:
 
 def test_what_cannot_be_sent_to_a_worker_names_its_stage(place: Path) -> None:
     (place / "stages_of_test.py").write_text(CODE.replace("SENT", "object"))
-    with pytest.raises(BadInput, match="stage again: is called with what cannot be sent to its worker: a result is a"):
+    with pytest.raises(
+        BadInput, match="stage again: is called with a value that cannot be sent to its worker: a result is a"
+    ):
         stage_profilings(config(place), str(place / "q.jsonl"))
 
 

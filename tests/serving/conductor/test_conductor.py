@@ -329,7 +329,7 @@ def test_a_value_that_cannot_be_passed_on_is_an_error(cast_of: CastOf) -> None:
         answers = [await cast.ask(depth) for depth in range(400, 500, 2)]
         assert {status for status, *_ in answers} == {200, 500}
         said = {body["error"] for status, body, _ in answers if status == 500}
-        assert "stage c: what it is asked cannot be encoded: RecursionError" in said
+        assert "stage c: the call to it cannot be encoded: RecursionError" in said
 
     run(main)
 

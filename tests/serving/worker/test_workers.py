@@ -384,8 +384,8 @@ def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) ->
         ("exit", "exit code 3"),
         ("leave", "exit code 4"),
         ("segfault", "Segmentation fault (signal 11)"),
-        ("babble", "sent what is no answer"),
-        ("boast", f"sent what is no answer: {1 << 50} bytes are said to be in use"),
+        ("babble", "sent something other than an answer"),
+        ("boast", f"sent something other than an answer: {1 << 50} bytes are said to be in use"),
         ("wrong-count", "sent 3 replies to 2 calls"),
     ],
 )

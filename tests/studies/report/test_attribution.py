@@ -43,7 +43,7 @@ def test_the_terminal_explains_each_part_in_80_columns() -> None:
     for found in ({"mark": split(forecast_error=1.25)}, several):
         text = plain(page(*attribution_table(found)))
         assert "forecast error" in text
-        assert "what the same policy saves with perfect forecasts" in " ".join(text.split())
+        assert "saving of the same policy with perfect forecasts" in " ".join(text.split())
         assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "50 %" in plain(page(*attribution_table({"mark": split(forecast_error=1.25)})))
     assert attribution_table({}) == []

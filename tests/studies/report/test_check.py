@@ -79,7 +79,10 @@ def test_a_service_says_what_fleets_carry_and_what_tails_allow(tmp_path: Path) -
 
 def test_a_tail_that_leaves_no_room_says_what_would_help(tmp_path: Path) -> None:
     said = check_file(a_tail(tmp_path, 0.9925))
-    assert "service times alone use up 97 % of the requests that may be late; what would help: slo_ms = 85" in said
+    assert (
+        "service times alone use up 97 % of the requests that may be late; these changes would help: slo_ms = 85"
+        in said
+    )
     assert "instances = [c7i.xlarge] at $0.18/h an instance" in said
 
 
@@ -87,7 +90,7 @@ def test_a_promise_that_no_type_keeps_carries_what_would_help(tmp_path: Path) ->
     with pytest.raises(Infeasible) as refused:
         check_file(a_tail(tmp_path, 0.995))
     assert tail_words(refused.value.helps) == (
-        "; what would help: slo_ms = 91 (RT_max + 11 ms) at $0.089/h an instance of c7i.large, or instances = "
+        "; these changes would help: slo_ms = 91 (RT_max + 11 ms) at $0.089/h an instance of c7i.large, or instances = "
         "[c7i.xlarge] at $0.18/h an instance, or slo_attainment = 0.9902 at $0.089/h an instance of c7i.large"
     )
 

@@ -42,7 +42,7 @@ def test_where_nothing_is_used_for_long_enough_that_is_said() -> None:
 
 
 def test_present_commitments_are_part_of_the_counts() -> None:
-    assert "counts include what is committed today: 3 c5.large/on-demand" in words(committed={"c5.large/on-demand": 3})
+    assert "counts include today's commitments: 3 c5.large/on-demand" in words(committed={"c5.large/on-demand": 3})
     assert "today" not in words()
 
 

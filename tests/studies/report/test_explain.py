@@ -119,7 +119,7 @@ def test_a_fleet_held_in_part_says_its_price() -> None:
     assert shown.weighed is not None
     brief = replace(shown.weighed.chosen, instances_usd_per_hour=0.0042)
     text = words(replace(shown, weighed=replace(shown.weighed, chosen=brief)))
-    assert "what is wanted now costs $0.17/h while it runs" in text
+    assert "the present plan costs $0.17/h while it runs" in text
 
 
 def test_an_alternative_below_the_price_of_its_fleet_says_why() -> None:
@@ -141,7 +141,7 @@ def test_the_prices_are_three_lines_and_an_object() -> None:
     others = (SloPrice(0.57, own + 0.30), SloPrice(0.63, own))
     full = replace(shown, price_list=PriceList(1.17e-6, 19.5e-6), other_slos=others)
     text = words(full)
-    assert "What one more would cost" in text
+    assert "Price of one more" in text
     assert "A request: $1.17 a million: 6.0 % of them would find no room." in text
     assert "A miss: $19.50 a million, a function's call avoids it." in text
     assert "A millisecond of RT_max: $0.0050/h; within 570 ms $0.30/h more, within 630 ms the same." in text
@@ -158,7 +158,7 @@ def test_the_prices_are_three_lines_and_an_object() -> None:
 def test_an_unknown_price_is_left_out_and_null() -> None:
     plan = Plan(0.0, (Target("x/on-demand", 1, "by hand"),))
     shown = explain(plan, PlanningContext(0.0, open_service(RunRequest(trace="", service="nasnet")), fleet({})), 60.0)
-    assert "What one more would cost" not in words(shown)
+    assert "Price of one more" not in words(shown)
     assert shown.as_json()["prices"] == {
         "usd_per_request": None,
         "usd_per_miss": None,

@@ -1,4 +1,4 @@
-"""What the reader of a reconciliation is told: the share explained, what is left out, and what mark would have paid."""
+"""A reconciliation's text: the share explained, the lines left out, and mark's own bill for the same traffic."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_invoice_of_nothing_is_no_division_by_zero() -> None:
     assert nothing.explained is None
     assert summary(nothing)[:2] == [
         "The invoice has no dollars of use in the period; the simulated bill is $0.00.",
-        "Without use there is nothing to check the simulator against: what follows is simulated only.",
+        "Without use there is nothing to check the simulator against: the following is simulated only.",
     ]
     assert "pays $0.00, with" in summary(nothing)[-1]
 

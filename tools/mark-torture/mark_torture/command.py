@@ -27,7 +27,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed_number, default=0, metavar="S", help="the first (default: 0)")
     parser.add_argument(
         "--policy", choices=(STAND_IN, *policy_names(live=True)), default=STAND_IN, metavar="NAME",
-        help="what plans: steady, a stand-in that takes microseconds (default), or a policy of mark's",
+        help="the planner: steady, a stand-in that takes microseconds (default), or a policy of mark's",
     )  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- for stdout)")
     add_executor(parser)

@@ -11,8 +11,8 @@ STATES = (STEADY, BOOTING, DRAINING, NONE_READY, NO_LEADER)
 
 # (fault, state) -> why one never meets the other.
 IMPOSSIBLE = {
-    ("silent", NONE_READY): "what is ready does not answer",
-    ("fleet stale", STEADY): "what does not show yet boots",
-    ("fleet stale", DRAINING): "what does not show yet boots",
+    ("silent", NONE_READY): "ready instances do not answer",
+    ("fleet stale", STEADY): "instances not listed yet are booting",
+    ("fleet stale", DRAINING): "instances not listed yet are booting",
     ("limits change", NO_LEADER): "only a controller that leads takes them",
 }

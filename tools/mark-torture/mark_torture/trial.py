@@ -97,7 +97,7 @@ def told(trial: Trial) -> str:
         f"{_besides(schedule)}",
         "faults:",
         *(f"  {fault}" for fault in schedule.faults),
-        "what happened last:",
+        "the last events:",
         *(f"  {line}" for line in trial.story),
         f"{broken.invariant}: {INVARIANTS[broken.invariant]}",
         f"  {broken.text}",

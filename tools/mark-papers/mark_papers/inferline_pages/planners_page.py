@@ -61,7 +61,7 @@ def render_planners(found: PlannerComparison) -> str:
         sentences=planner_takeaways(found),
         facts=_headline(found),
         sections=[
-            section("What it costs", drawn(planners_figure(found)), lead),
+            section("Cost", drawn(planners_figure(found)), lead),
             section("Dollars per hour, and queries missed", grid(_heads(found), _cells(found))),
             section("Notes", bullets(_NOTES)),
         ],
@@ -96,7 +96,7 @@ def planner_takeaways(found: PlannerComparison) -> list[str]:
             f"{percent(max(late), 2)}."
         )
     ratios = [row.usd_per_hour["mark"] / row.usd_per_hour["inferline"] for row in found.rows]
-    lines.append(f"mark pays {min(ratios):.2f} to {max(ratios):.2f} times what InferLine's planner does.")
+    lines.append(f"mark pays {min(ratios):.2f} to {max(ratios):.2f} times the bill of InferLine's planner.")
     return lines
 
 

@@ -31,11 +31,12 @@ _SHOWN_S = (60.0, 300.0, 900.0, 1800.0, 3600.0)
 _HEADS = ("predictor", *(duration(s) for s in _SHOWN_S), "CRPS", "in 50 %", "in 90 %")
 _LEAD = (
     f"A forecast every {duration(HORIZON_S)}, for the time until the next: the median (dashed), the central intervals "
-    "of 50 % (darker) and 90 % (lighter), and as a thin solid line what came. Times are from the first forecast."
+    "of 50 % (darker) and 90 % (lighter), and the actual load as a thin solid line. Times are from the first forecast."
 )
 _NOTES = (
     "by horizon: mean absolute error of the median so far ahead; it and CRPS, of all 60 minutes, are shares of the "
-    "mean rate; in 50 and 90 %: the share of what came that lies in these central intervals, which ought to be that",
+    "mean rate; in 50 and 90 %: the share of the actual load that lies in these central intervals, which ought to be "
+    "that",
     f"scored are forecasts at every 5 minutes; {LAST_VALUE} repeats the newest minute",
     f"the traffic is {MODEL}'s of fig8; MMPP: two rates, 1 to 4, that change at random every 300 s on average",
     "the paper trains on five months of Twitter and on 24 h of MMPP, and gives pictures, no numbers",
@@ -60,7 +61,7 @@ def fig6_table(found: Fig6) -> RenderableType:
 
 def render_fig6(found: Fig6) -> str:
     """The whole page; it needs nothing else."""
-    plot = section("Forecasts over what came", drawn(fans_figure(found)), _LEAD)
+    plot = section("Forecasts over the actual load", drawn(fans_figure(found)), _LEAD)
     notes = [*found.notes, *_NOTES]
     return figure_page("Fig. 6", takeaways(found), _headline(found), plot, _HEADS, _tables(found), notes)
 

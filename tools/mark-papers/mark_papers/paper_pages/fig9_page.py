@@ -43,7 +43,7 @@ _STORMS = (
 )
 _LEAD = (
     "By 5 s windows of arrival: mean latency (logarithmic, up to 5 x RT_max) and share in time; below, by the minute, "
-    "the capacity of what is ready. Vertical: when it happens; horizontal: RT_max, the promised share and the load."
+    "the ready capacity. Vertical: when it happens; horizontal: RT_max, the promised share and the load."
 )
 _NOTES = (
     "after: share in time of the requests that arrived after it began; missed s: seconds, in windows of 5, below the "

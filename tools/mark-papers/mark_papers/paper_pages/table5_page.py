@@ -20,7 +20,7 @@ def render(result: Table5) -> RenderableType:
     raw = [row for row in result.rows if not row.capped]
     days = result.start_s / 86400.0
     return page(
-        text("Table 5 of the paper: what a SageMaker endpoint costs in our dollars", "bold"),
+        text("Table 5 of the paper: the cost of a SageMaker endpoint in our dollars", "bold"),
         text(f"{result.trace}, 490 minutes from day {days:g}: the raw stream, bulk deletions and all"),
         _bills(raw),
         text("SageMaker / ours, and the paper's ratio"),
