@@ -32,7 +32,8 @@ _LEAD = (
 _WAYS = (
     "inferline: its planner and its tuner as printed; mark: ours; mark lean: with half the margin; mark functions: so, "
     "without any where a stage has a function, which answers queries that no replica begins in time; coarse: CG-Peak, "
-    "then scaled as a unit to the mean rate; coarse tuner: so is InferLine's plan; plan only: nothing follows; plan of all: "
+    "then scaled as a unit to the mean rate; coarse tuner: so is InferLine's plan; plan only: nothing follows; "
+    "plan of all: "
     "InferLine's, which knew the load"
 )
 _BOUND = (
