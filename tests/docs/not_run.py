@@ -22,7 +22,7 @@ NOT_RUN = {
         "mark forecast backtest TRACE --predictor",
     ): "takes minutes; tests/cli/test_forecast.py runs it in small",
     (
-        "frontier.md",
+        "what-if.md",
         "pip install 'mark-serving[ray]'      # o",
     ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",
     (
@@ -30,11 +30,11 @@ NOT_RUN = {
         'mark compare "synthetic:gamma?rate=800&r',
     ): "a minute; tests/cli/test_simulate_pipeline.py compares small ones",
     (
-        "profiling.md",
+        "profiles.md",
         "mark profile ranker:Ranker --instance c5",
     ): "takes minutes; the page on a bouncer before your server profiles one in seconds",
     (
-        "profiling.md",
+        "profiles.md",
         "mark profile service.toml --on c7i.large",
     ): "rents machines; tests/infra/testbed/test_profile_on.py runs it on the testbed",
     ("reconcile.md", "mark reconcile my-access-logs/ --service"): "needs an invoice",
