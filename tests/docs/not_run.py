@@ -76,7 +76,7 @@ NOT_RUN = {
     ("results.md", "python benchmarks/make_alb_log.py 100000"): "takes a minute; a million requests",
     ("results.md", "mark forecast backtest $D/traces/TRACE.c"): "takes minutes, and data that is not in the repository",
     ("results.md", "make bench-forecasts"): "an hour",
-    ("quick-start.md", "pip install -c constraints.txt -e '.[serv"): "the tests have it installed",
+    ("quick-start.md", "pip install -c constraints.txt -e '.[ser"): "the tests have it installed",
     ("sdk.md", "# try_it.py"): "tests/sdk/test_service.py runs it, and reads what it prints",
     (
         "serving.md",
