@@ -216,7 +216,7 @@ def names_pipeline(file: str) -> bool:
 def load_pipeline(file: str) -> PipelineConfig:
     """The pipeline in a TOML file.
 
-    Required are `name`, `slo_ms` and `slo_attainment`, and of each stage `model`; docs/catalog.md has the rest. Raises
+    Required are `name`, `slo_ms` and `slo_attainment`, and of each stage `model`; docs/settings.md has the rest. Raises
     BadInput.
     """
     path = Path(file)

@@ -52,7 +52,7 @@ _KEYS = {
 def load_service(name_or_path: str) -> ServiceConfig:
     """The shipped service of that name, or the TOML file at that path.
 
-    Only `name`, `model`, `slo_ms` and `slo_attainment` are required; docs/catalog.md has the defaults of the rest.
+    Only `name`, `model`, `slo_ms` and `slo_attainment` are required; docs/settings.md has the defaults of the rest.
     Raises BadInput.
     """
     if name_or_path in SERVICE_NAMES:

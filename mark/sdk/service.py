@@ -105,7 +105,7 @@ _OF_SERVICES = ("tail", "spot_traces", "cold_start", "spot_first_hour_free", "he
 
 
 class ProfileOptions(TypedDict, total=False):
-    """Options of `mark profile`; docs/profiling.md says what they mean."""
+    """Options of `mark profile`; docs/profiles.md says what they mean."""
 
     batches: tuple[int, ...]
     instance: str

@@ -131,7 +131,7 @@ class ProfiledOn:
         return sum(bill.usd for bills in self.bills.values() for bill in bills)
 
     def as_json(self) -> dict[str, object]:
-        """Schema 1 of docs/profiling.md."""
+        """Schema 1 of docs/profiles.md."""
         return {
             "schema": 1,
             "model": self.model,

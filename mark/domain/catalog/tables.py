@@ -1,7 +1,7 @@
 """Catalogues: read a CSV price table into a `Catalog`; `aws-2019` and `aws-2026` ship with mark.
 
-The columns are those of docs/catalog.md. A blank cell means "not applicable"; every mistake is named by file, line,
-column and value.
+The columns are those of docs/what-it-costs.md. A blank cell means "not applicable"; every mistake is named by file,
+line, column and value.
 """
 
 from __future__ import annotations
