@@ -9,7 +9,7 @@ NOT_RUN = {
     ("deploy.md", "mark deploy pipeline.toml service.toml -"): "needs an AWS account",
     ("deploy.md", "mark deploy service.toml --rollback     "): "needs an AWS account",
     ("deploy.md", "mark deploy service.toml --bake"): "needs an AWS account",
-    ("deploy.md", "import boto3"): "needs an AWS account",
+    ("deploy-reference.md", "import boto3"): "needs an AWS account",
     ("deploy.md", "mark deploy --print-policy --name mark -"): "needs an AWS account",
     ("deploy.md", "mark keys list --name mark --region eu-w"): "needs an AWS account",
     ("deploy.md", "aws ssm start-session --target INSTANCE "): "needs an AWS account",
@@ -28,7 +28,7 @@ NOT_RUN = {
         "pip install 'mark-serving[ray]'      # o",
     ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",
     (
-        "pipelines.md",
+        "pipelines-explained.md",
         'mark compare "synthetic:gamma?rate=800&r',
     ): "a minute; tests/cli/test_simulate_pipeline.py compares small ones",
     (

@@ -14,7 +14,14 @@ from tests.docs.pages import PAGES, Block, Reader, blocks, commands
 
 TESTBED = {"testbed", "controller"}
 # Several runs of the simulator each; pipelines: also servers of stages, and profiles of their models
-LONG = {"quick-start", "simulate-your-alb-logs", "traces", "pipelines"}
+LONG = {
+    "quick-start",
+    "simulate-your-alb-logs",
+    "traces",
+    "pipelines",
+    "pipelines-reference",
+    "pipelines-serve",
+}
 RUN = [page for page in PAGES if page.stem not in TESTBED and any(block.not_run is None for block in blocks(page))]
 
 
