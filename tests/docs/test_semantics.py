@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.docs.pages import DOCS, ROOT
 
 _CITED = re.compile(r"docs/semantics\.md, (\d+)")
-_FOLDERS = ("mark", "infra", "predictors", "lambda_handlers", "tests", "benchmarks", "terraform")
+_FOLDERS = ("mark", "infra", "predictors", "lambda_handlers", "tools", "tests", "benchmarks", "terraform")
 
 
 def _citations(text: str) -> list[int]:

@@ -29,7 +29,7 @@ def _listed(*sections: str) -> set[str]:
 
 def test_users_find_every_variable_that_the_code_reads() -> None:
     listed = _listed("Environment variables", "Variables that mark sets itself")
-    assert listed == _named_in_code("mark", "infra", "predictors", "lambda_handlers")
+    assert listed == _named_in_code("mark", "infra", "predictors", "lambda_handlers", "tools")
 
 
 def test_developers_find_every_variable_that_the_tests_read() -> None:

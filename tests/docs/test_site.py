@@ -17,7 +17,7 @@ from tests.docs.pages import PAGES, ROOT
 _FENCE = re.compile(r"^```.*?^```|^    .*?$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NAMED = re.compile(
-    r"`((?:mark|infra|predictors|lambda_handlers|terraform|examples|benchmarks|tests|docs|traces)/[\w./-]+)(::\w+)?`"
+    r"`((?:mark|infra|predictors|lambda_handlers|tools|terraform|examples|benchmarks|tests|docs|traces)/[\w./-]+)(::\w+)?`"
 )
 
 
