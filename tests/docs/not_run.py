@@ -72,7 +72,6 @@ NOT_RUN = {
     ("results.md", "python benchmarks/clocked.py"): "takes minutes",
     ("results.md", "python benchmarks/windows_kept.py"): "takes minutes, and data that is not in the repository",
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): "takes minutes, and data that is not in the repository",
-    ("results.md", "mark compare $D/traces/worldcup98_apr30_"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/make_alb_log.py 100000"): "takes a minute; a million requests",
     ("results.md", "mark forecast backtest $D/traces/TRACE.c"): "takes minutes, and data that is not in the repository",
     ("results.md", "make bench-forecasts"): "an hour",
