@@ -21,7 +21,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-Json = dict[str, Any]
+Json = Any
 Rows = Iterable[Sequence[str]]
 
 
@@ -73,6 +73,42 @@ def optimum(result: Json) -> Rows:
         )  # fmt: skip
         prices = f"**{row['price_of_greed']:.3f}**", f"**{row['price_of_averages']:.3f}**"
         yield (f"{row['model']}{', capped' if row['capped'] else ''}", *map(usd, dollars), *prices)
+
+
+def latencies(result: Json) -> Rows:
+    yield ("model, RT_max", *(f"`{name}`" for name in result["rows"][0]["runs"]))
+    for row in result["rows"]:
+        runs = row["runs"].values()
+        asked_ms = next(iter(runs))["slo"]["rt_max_ms"]
+        yield (f"{row['model']}, {asked_ms:,.0f} ms", *(_quantiles(run) for run in runs))
+
+
+def _quantiles(run: Json) -> str:
+    found = run["latency_ms"]
+    return f"{found['p50']:,.0f} ({found['p99']:,.0f}), {percent(run['slo']['attainment'])}"
+
+
+def on_two_loads(result: Json) -> Rows:
+    first = result["rows"][0]
+    loads = {"stream": first["stream"], "mmpp": first["mmpp"]}
+    runs = [(name, load) for name in loads["stream"] for load in loads]
+    yield ("model", *(f"`{name}`, {'MMPP' if load == 'mmpp' else load}" for name, load in runs))
+    for row in result["rows"]:
+        yield (row["model"], *(_paid(row[load][name]) for name, load in runs))
+
+
+def _paid(run: Json) -> str:
+    return f"{usd(run['bill_usd']['total'])}, {percent(run['slo']['attainment'])}"
+
+
+def routings(result: list[Json]) -> Rows:
+    """A row for each service: the share of requests that go to functions, and the bill."""
+    names = list(dict.fromkeys(row["routing"] for row in result))
+    yield ("service", *names)
+    for service in dict.fromkeys(row["service"] for row in result):
+        rows = [row for row in result if row["service"] == service]
+        bills = [usd(rows[0]["usd"]), *(f"{row['extra']:+.1%}".replace("%", " %") for row in rows[1:])]
+        yield (service, *(f"{percent(row['overflow'])}, {bill}" for row, bill in zip(rows, bills, strict=True)))
 
 
 def surges(result: Json) -> Rows:
@@ -164,6 +200,8 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
     "table2": ("table2", price_of_requests),
     "table3": ("table3", price_on_burstables),
     "optimal": ("optimal", optimum),
+    "alb": ("alb", routings),
+    "fig8": ("fig8", on_two_loads),
     "fig6-stream": ("fig6", forecasts("stream")),
     "fig6-mmpp": ("fig6", forecasts("mmpp")),
     "surges": ("fig9", surges),
@@ -204,6 +242,8 @@ def block(name: str, docs: Path) -> str:
         raise SystemExit(f"no table {name!r}; known: {', '.join(TABLES)}")
     source, make = TABLES[name]
     path = docs / "measured" / f"{source}.json"
+    if not path.exists():
+        raise SystemExit(f"{path} is missing: run `python benchmarks/tables.py keep {source} JSON`")
     whole = json.loads(path.read_text(encoding="utf-8"))
     head, *rows = make(whole["result"])
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
