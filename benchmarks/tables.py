@@ -65,7 +65,7 @@ def price_on_burstables(result: Json) -> Rows:
 
 
 def optimum(result: Json) -> Rows:
-    yield ("model", "optimum", "greedy", "no delay", "printed C", "tail", "price of greed", "price of averages")
+    yield ("model", "optimum", "greedy", "no delay", "printed C", "tail", "greed", "averages")
     for row in result["rows"]:
         dollars = (
             row["optimum"]["usd"], row["greedy_usd"], row["greedy_without_cool_down_usd"],
