@@ -75,6 +75,43 @@ def optimum(result: Json) -> Rows:
         yield (f"{row['model']}{', capped' if row['capped'] else ''}", *map(usd, dollars), *prices)
 
 
+def against_sagemaker(result: Json) -> Rows:
+    """The raw stream: SageMaker's bill over ours, and the paper's system."""
+    others = ("mark-paper", "mark-paper:artefact")
+    yield ("model", "SageMaker / `mark`", "paper", "SageMaker", "`mark`", "regret", *(f"`{name}`" for name in others))
+    for row in result["rows"]:
+        if not row["capped"]:
+            runs = row["runs"]
+            bills = _paid(runs["sagemaker"]), _paid(runs["mark"])
+            regret = f"{runs['mark']['regret']:.2f}"
+            yield (row["model"], *_ratios(row, ""), *bills, regret, *(_paid(runs[name]) for name in others))
+
+
+def against_sagemaker_capped(result: Json) -> Rows:
+    yield (
+        "model",
+        "SageMaker / `mark`",
+        "paper",
+        "`mark`",
+        "regret",
+        "SageMaker / `mark-spot`",
+        "paper",
+        "`mark-spot`",
+    )
+    for row in result["rows"]:
+        if row["capped"]:
+            ours, spot = row["runs"]["mark"], row["runs"]["mark-spot"]
+            regret = f"{ours['regret']:.2f}"
+            yield (row["model"], *_ratios(row, ""), _paid(ours), regret, *_ratios(row, "spot_"), _paid(spot))
+
+
+def _ratios(row: Json, kind: str) -> tuple[str, str]:
+    """Ours, bold where it reaches the paper's, and the paper's."""
+    ours, paper = row[f"{kind}ratio"], row[f"paper_{kind}ratio"]
+    shown = f"{ours:.2f}"
+    return f"**{shown}**" if ours >= paper else shown, f"{paper:.2f}"
+
+
 def latencies(result: Json) -> Rows:
     yield ("model, RT_max", *(f"`{name}`" for name in result["rows"][0]["runs"]))
     for row in result["rows"]:
@@ -201,6 +238,9 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
     "table3": ("table3", price_on_burstables),
     "optimal": ("optimal", optimum),
     "alb": ("alb", routings),
+    "table5-raw": ("table5", against_sagemaker),
+    "table5-capped": ("table5", against_sagemaker_capped),
+    "fig7": ("fig7", latencies),
     "fig8": ("fig8", on_two_loads),
     "fig6-stream": ("fig6", forecasts("stream")),
     "fig6-mmpp": ("fig6", forecasts("mmpp")),
