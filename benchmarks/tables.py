@@ -21,6 +21,8 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+# Details of runs that no table shows: they would be most of the kept files.
+_DETAILS = frozenset({"fleet", "promise", "speed", "trace", "box_ms", "sagemaker_types", "parts_usd"})
 Json = Any
 Rows = Iterable[Sequence[str]]
 
@@ -258,9 +260,9 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
 
 
 def kept(found: Any) -> Any:
-    """`found` without its curves: lists that hold no objects."""
+    """`found` without its curves (lists that hold no objects) and without details of runs that no table shows."""
     if isinstance(found, dict):
-        return {key: kept(value) for key, value in found.items() if not _is_curve(value)}
+        return {key: kept(value) for key, value in found.items() if key not in _DETAILS and not _is_curve(value)}
     return [kept(value) for value in found] if isinstance(found, list) else found
 
 

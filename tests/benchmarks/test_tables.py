@@ -52,9 +52,10 @@ def test_table_is_counted_by_hand(tmp_path: Path) -> None:
     assert "old" not in written
 
 
-def test_kept_file_has_no_curves() -> None:
-    found = {"loads": [{"usd": 1.0, "windows": {"missed": [0, 1]}}], "came_rps": [1.0, 2.0], "trace": "a"}
-    assert tables.kept(found) == {"loads": [{"usd": 1.0, "windows": {}}], "trace": "a"}
+def test_kept_file_has_neither_curves_nor_details_of_runs() -> None:
+    run = {"usd": 1.0, "windows": {"missed": [0, 1]}, "fleet": {"peak": 3}}
+    found = {"loads": [run], "came_rps": [1.0, 2.0], "model": "a"}
+    assert tables.kept(found) == {"loads": [{"usd": 1.0, "windows": {}}], "model": "a"}
 
 
 def test_unknown_table_is_named_with_the_known_ones(tmp_path: Path) -> None:
