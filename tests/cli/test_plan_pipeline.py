@@ -189,7 +189,7 @@ def test_an_impossible_promise_says_what_came_closest(
     [
         (TRACED, "traced.toml [service] pipeline: the driver two_of_test:respond is traced for this: give --q"),
         ([*TRACED, "--lineage", "lineage.csv"], "(a lineage does not say which stages wait for which)"),
-        ([*TRACED, "--queries", "q.jsonl", "--lineage", "lineage.csv"], "--lineage: is what the driver's --queries"),
+        ([*TRACED, "--queries", "q.jsonl", "--lineage", "lineage.csv"], "--lineage: repeats the driver's --queries"),
         ([*PLAN, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
         ([*PLAN, "--lineage", "two.csv"], "two.csv:1: missing column: queries"),
         ([*PLAN, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far: spot"),

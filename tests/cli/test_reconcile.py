@@ -109,7 +109,7 @@ def test_an_invoice_that_is_not_constant_asks_for_the_policy(tmp_path: Path, cap
     bill = cur2(tmp_path / "cur.csv", items)
     assert main(["reconcile", TRACE, *SERVE, *BEGAN, "--bill", bill]) == 2
     err = capsys.readouterr().err
-    assert "[policy]: say what runs today" in err
+    assert "[policy]: state today's fleet" in err
     assert "c5.xlarge 0 to 8" in err
 
 

@@ -74,7 +74,6 @@ NOT_RUN = {
     ("results.md", "python benchmarks/planner/clocked.py"): "takes minutes",
     ("results.md", "python benchmarks/planner/windows_kept.py"): _OTHER_DATA,
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): _OTHER_DATA,
-    ("results.md", "mark compare $D/traces/worldcup98_apr30_"): _OTHER_DATA,
     ("results.md", "python benchmarks/data_plane/make_alb_log.py 100000"): "takes a minute; a million requests",
     ("results.md", "mark forecast backtest $D/traces/TRACE.c"): _OTHER_DATA,
     ("results.md", "make bench-forecasts"): "an hour",

@@ -129,7 +129,10 @@ def test_a_driver_and_its_promise_are_found(folder: Path) -> None:
         ({"stages": {"two words": drivers.shout}}, "mark.Service [stage.NAME]: must be a name of Python"),
         ({"stages": {"é": drivers.shout}}, "mark.Service [stage.NAME]: must be a name of Python"),
         ({"stages": {"shout": {"model": "m", "behind": ["x"]}}}, "mark.Service [stage.shout] behind: unknown"),
-        ({"stages": {"shout": {"model": "m", "after": []}}}, "mark.Service [stage.shout] after: is what the driver"),
+        (
+            {"stages": {"shout": {"model": "m", "after": []}}},
+            "mark.Service [stage.shout] after: is decided by the driver",
+        ),
     ],
 )
 def test_settings_of_a_pipeline_are_refused_early(changed: Mapping[str, Any], said: str) -> None:

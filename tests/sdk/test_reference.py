@@ -59,7 +59,7 @@ def in_main() -> type:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (in_main(), "Cell of __main__: worker processes cannot import what the notebook or script that runs defines"),
+        (in_main(), "Cell of __main__: worker processes cannot import names of the running notebook or script"),
         (models.within(), "has no name at the top of its module"),
         (models.Echo(), "has no name at the top of its module"),
         (models.NoModel, "is no model: derive it from mark.Model"),

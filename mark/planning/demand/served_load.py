@@ -138,7 +138,8 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
     Work comes as Poisson requests of known size (variance = load) and leaves at the capacity; a request is admitted
     while the work before it takes at most `patience_s` (RT_max less its own service). The motion is turned back at
     the upper end b = capacity x patience at rate (C - L) / (exp(2 (C - L) b / L) - 1) (Harrison 1985, section 5.6).
-    The kernel confirms it: docs/policies.md. Arguments broadcast; at most all of the load overflows.
+    The kernel confirms it: docs/designs/2026-11-28-how-mark-plans.md. Arguments broadcast; at most all of the load
+    overflows.
     """
     load, capacity = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64))
     found = np.empty(load.shape)
