@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
-from mark.cli.arguments import Listed, add_json, html_file, writable
+from mark.cli.arguments import Listed, add_json, plotted_file, writable
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
@@ -89,7 +89,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--slo-ms", type=above_zero, metavar="MS", help="what would an RT_max give? (default: the service file's)"
     )
     add_json(result)
-    result.add_argument("--report", type=html_file, metavar="FILE.html", help="page with plots")
+    result.add_argument("--report", type=plotted_file, metavar="FILE.html", help="page with plots")
     rented = parser.add_argument_group("on machines that are rented for it")
     rented.add_argument(
         "--on",
