@@ -24,7 +24,7 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.price_list import SHIFT_S, PromiseEstimate, promise_estimate
 from mark.pipelines.latency_split import split_latency
 from mark.planning.promise_cost import EPSILON_S, PromiseSteps
-from mark.planning.solver.mixed_program import Row, solve_mixed
+from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
 _MOST_NODES = 2000  # of the solver's search, after which the best that was found is the estimate
 _MS = 1e3  # seconds would be close to the solver's tolerance
@@ -71,7 +71,7 @@ def _program(
     first = np.concatenate([[0], np.cumsum(counts)])  # of each stage's x; the ends stand behind all of them
     size = int(first[-1]) + visits.size
     times_ms = [_MS * np.array(of.seconds[:n]) for of, n in zip(steps, counts, strict=True)]
-    rows = [Row(range(first[s], first[s + 1]), [1.0] * n, 1.0, 1.0) for s, n in enumerate(counts)]
+    rows = [Constraint(range(first[s], first[s + 1]), [1.0] * n, 1.0, 1.0) for s, n in enumerate(counts)]
     for pattern, visited in enumerate(visits):
         ends = int(first[-1]) + pattern * len(visited)
         for stage, before in enumerate(pipeline.predecessors):
@@ -79,7 +79,7 @@ def _program(
             takes = (-times_ms[stage]).tolist() if visited[stage] else []
             for earlier in before or (None,):
                 waits = ([], []) if earlier is None else ([ends + earlier], [-1.0])
-                rows.append(Row([ends + stage, *waits[0], *own], [1.0, *waits[1], *takes], -1e-6))
+                rows.append(Constraint([ends + stage, *waits[0], *own], [1.0, *waits[1], *takes], -1e-6))
     usd = np.concatenate([np.array(of.usd_per_hour[:n]) for of, n in zip(steps, counts, strict=True)])
     chosen = np.arange(size) < len(usd)
     cost = np.concatenate([usd, np.zeros(visits.size)])

@@ -163,10 +163,10 @@ def _lambert(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
     Halley's method, from the series about z = -1/e.
     """
     p = np.sqrt(2.0 * (math.e * z + 1.0))
-    w: NDArray[np.complex128] = p * (1.0 + p * (-1.0 / 3.0 + p * (11.0 / 72.0))) - 1.0
+    w = np.asarray(p * (1.0 + p * (-1.0 / 3.0 + p * (11.0 / 72.0))) - 1.0, dtype=np.complex128)
     for _ in range(20):
         off = w - z * np.exp(-w)
-        step: NDArray[np.complex128] = off / (w + 1.0 - (w + 2.0) * off / (2.0 * w + 2.0))
+        step = off / (w + 1.0 - (w + 2.0) * off / (2.0 * w + 2.0))
         w = np.asarray(w - step, dtype=np.complex128)
         if not (np.abs(step) > 1e-15 * np.abs(w)).any():
             break

@@ -14,7 +14,7 @@ from mark.planning.solver.integer_program import quiet_highs
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Constraint:
     """`least` <= the sum of `values` x `columns` <= `most`."""
 
     columns: Sequence[int]
@@ -33,7 +33,7 @@ class Solved:
 
 
 def solve_mixed(
-    cost: FloatArray, whole: BoolArray, most: FloatArray, rows: Sequence[Row], most_nodes: int | None = None
+    cost: FloatArray, whole: BoolArray, most: FloatArray, rows: Sequence[Constraint], most_nodes: int | None = None
 ) -> Solved:
     """Minimise `cost` x where 0 <= x <= `most`, the `whole` ones in whole numbers; None: no limit to the search."""
     lp = highspy.HighsLp()

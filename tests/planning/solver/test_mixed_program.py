@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mark.planning.solver.mixed_program import Row, solve_mixed
+from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
 NUMBERS = st.integers(1, 9)
 
@@ -23,7 +23,7 @@ NUMBERS = st.integers(1, 9)
 def test_whole_numbers_are_the_cheapest_of_all(kinds: list[tuple[int, int, int]], needed: tuple[int, int]) -> None:
     cost, first, second = (np.array(column, dtype=float) for column in zip(*kinds, strict=True))
     places = range(len(kinds))
-    rows = [Row(places, first.tolist(), needed[0]), Row(places, second.tolist(), needed[1])]
+    rows = [Constraint(places, first.tolist(), needed[0]), Constraint(places, second.tolist(), needed[1])]
     found = solve_mixed(cost, np.ones(len(kinds), dtype=bool), np.full(len(kinds), 25.0), rows)
     counts = np.array(list(itertools.product(range(26), repeat=len(kinds))))
     enough = (counts @ first >= needed[0]) & (counts @ second >= needed[1])
@@ -36,12 +36,12 @@ def test_whole_numbers_are_the_cheapest_of_all(kinds: list[tuple[int, int, int]]
 
 
 def test_only_whole_columns_are_whole() -> None:
-    row = Row([0, 1], [1.0, 1.0], 2.5, 2.5)
+    row = Constraint([0, 1], [1.0, 1.0], 2.5, 2.5)
     found = solve_mixed(np.array([2.0, 3.0]), np.array([True, False]), np.array([9.0, 9.0]), [row])
     assert found.values is not None
     assert found.values.tolist() == pytest.approx([2.0, 0.5])
 
 
 def test_program_without_a_solution_has_none() -> None:
-    found = solve_mixed(np.array([1.0]), np.array([True]), np.array([2.0]), [Row([0], [1.0], 3.0, math.inf)])
+    found = solve_mixed(np.array([1.0]), np.array([True]), np.array([2.0]), [Constraint([0], [1.0], 3.0, math.inf)])
     assert (found.values, found.optimal) == (None, False)
