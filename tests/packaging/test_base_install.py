@@ -55,6 +55,7 @@ def test_all_names_of_mark_are_there(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_simulation_with_the_default_forecast_writes_its_report(tmp_path: Path) -> None:
     """Two days, so that the forecast learns its forest."""
     words = [
