@@ -125,10 +125,14 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
+$(VENV)/.report: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report]'
+	@touch $@
+
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "setting up $(VENV) for development, once (a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]' -e tools/mark-papers -e tools/mark-torture
-	@touch $@ $(VENV)/.base
+	@touch $@ $(VENV)/.base $(VENV)/.report
 
 # The data plane as a C extension (packaging/compiled.py), beside the sources so that these stay what is edited and run.
 .compiled/.done: packaging/compiled.py pyproject.toml $(shell find mark infra predictors lambda_handlers -name '*.py') | $(VENV)/.dev

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mark.domain.errors import BadInput
+from mark.domain.extras import check_installed
 
 # argparse calls what is given to `add_subparsers()` so; it has no public name.
 Commands = argparse._SubParsersAction
@@ -126,6 +127,12 @@ def html_file(text: str) -> str:
     if Path(writable(text, "--report")).suffix.lower() not in (".html", ".htm"):
         raise BadInput("is a page: name it .html", "--report", text)
     return text
+
+
+def plotted_file(text: str) -> str:
+    """The file of a page that the library plotly draws; it is asked for here because a run may take minutes."""
+    check_installed("plotly", "--report")
+    return html_file(text)
 
 
 def writable(text: str, option: str) -> str:

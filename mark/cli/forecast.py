@@ -42,7 +42,7 @@ def _add_backtest(actions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument("--horizon-s", type=seconds, default=3600.0, metavar="S", help="how far ahead (default: 3600)")
     parser.add_argument("--out", type=_out_file, metavar="FILE.csv.gz", help="every forecast made, to score it again")
-    add_run_options(parser, service="optional", several_predictors=True)
+    add_run_options(parser, service="optional", several_predictors=True, plotted=True)
     parser.set_defaults(run=run_backtest, start=None, predictor="auto")
 
 

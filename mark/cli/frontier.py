@@ -40,7 +40,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="SL_min as shares, 0.99 for 99 %% (default: the service's, a nine less and a nine more: for 0.98 also "
         "0.8 and 0.998)",
     )
-    add_run_options(parser, report="a page with the points and two plots")
+    add_run_options(parser, report="a page with the points and two plots", plotted=True)
     add_executor(parser)
     parser.set_defaults(run=run)
 

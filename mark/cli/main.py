@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 from mark.cli.arguments import refuse_overwriting
 from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible, MarkError, did_you_mean
+from mark.domain.extras import missing
 from mark.domain.version import VERSION
 
 
@@ -103,6 +104,9 @@ def guarded(action: Callable[[], int]) -> int:
         if error.__cause__ is not None and os.environ.get("MARK_TRACEBACK") == "1":
             raise  # a plug-in's code failed (a predictor, say), and its author wants to see where
         return _failed(with_flags(error), 2)
+    except ModuleNotFoundError as error:  # of a library that only some uses of a command need
+        refusal = missing(error, "this command")
+        return _fault(error) if refusal is None else _failed(str(refusal), 2)
     except Infeasible as error:
         from mark.studies.report.promise_help_report import (
             tail_words,  # here: a command that succeeds has no need of it
@@ -170,9 +174,11 @@ def _declare(name: str, added: argparse.ArgumentParser, command: _Command) -> No
     try:
         import_module(command.module).add_to(added)
     except ModuleNotFoundError as error:
-        if not command.extra or (error.name or "").split(".")[0].startswith("mark"):
+        if command.extra and not (error.name or "").split(".")[0].startswith("mark"):
+            raise BadInput(f"needs {error.name}: pip install 'mark-serving[{command.extra}]'", f"mark {name}") from None
+        if (refusal := missing(error, f"mark {name}")) is None:
             raise
-        raise BadInput(f"needs {error.name}: pip install 'mark-serving[{command.extra}]'", f"mark {name}") from None
+        raise refusal from None
 
 
 class _Parser(argparse.ArgumentParser):

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mark.cli.arguments import Listed, add_json, html_file
+from mark.cli.arguments import Listed, add_json, html_file, plotted_file
 from mark.cli.numbers import above_zero, seconds, seed, span
 from mark.cli.output import show_counting
 from mark.cli.reading import add_reading, reading
@@ -24,10 +24,11 @@ def add_run_options(
     service: Literal["required", "optional", "elsewhere"] = "required",
     report: str = "interactive report, with a sensitivity table",
     several_predictors: bool = False,
+    plotted: bool = False,
 ) -> None:
     """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one.
 
-    `report` says what the command's own page is.
+    `report` says what the command's own page is, and `plotted` that the library plotly draws it.
     """
     what = parser.add_argument_group("the service")
     if service != "elsewhere":
@@ -82,7 +83,7 @@ def add_run_options(
     result = parser.add_argument_group("output")
     add_json(result)
     if service != "elsewhere":
-        result.add_argument("--report", type=html_file, metavar="FILE.html", help=report)
+        result.add_argument("--report", type=plotted_file if plotted else html_file, metavar="FILE.html", help=report)
     result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
 
 

@@ -61,7 +61,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "October 2026)",
     )
     add_pipeline_options(parser)
-    add_run_options(parser, report="a page with the graph and its figures, of a pipeline")
+    add_run_options(parser, report="a page with the graph and its figures, of a pipeline", plotted=True)
     parser.set_defaults(run=run)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mark.cli.arguments import Listed, add_json, html_file, writable
+from mark.cli.arguments import Listed, add_json, plotted_file, writable
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import load_pipeline, names_pipeline
@@ -93,7 +93,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="show the batch and capacity for this RT_max (default: the service file's)",
     )
     add_json(result)
-    result.add_argument("--report", type=html_file, metavar="FILE.html", help="page with plots")
+    result.add_argument("--report", type=plotted_file, metavar="FILE.html", help="page with plots")
     rented = parser.add_argument_group("on machines that are rented for it")
     rented.add_argument(
         "--on",

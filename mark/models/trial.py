@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mark.domain.errors import BadInput, MarkError
-from mark.models import answering
+from mark.domain.extras import check_installed
 from mark.models.driver import load_driver
 from mark.models.loading import home, in_one_line, load
 
@@ -97,6 +97,7 @@ class _Watch:
 
 
 def _run(reference: str, search: Path, watch: _Watch | None) -> None:
+    check_installed("orjson", "the trial of a model")
     with tempfile.TemporaryDirectory(prefix="mark-trial-") as folder:
         report = Path(folder, "report")
         report.touch()
@@ -137,7 +138,9 @@ def main() -> None:
         if reference.startswith(DRIVER):
             load_driver(reference.removeprefix(DRIVER), Path(search))
         else:
-            answering.warm_up(load(reference, Path(search)))
+            from mark.models.answering import warm_up  # here: only a trial needs orjson
+
+            warm_up(load(reference, Path(search)))
     except (Exception, SystemExit) as error:
         if not isinstance(error, MarkError):  # those say all in their one line
             traceback.print_exc()

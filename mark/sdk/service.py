@@ -21,12 +21,10 @@ from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.deployed import Deployed
 from mark.domain.errors import BadInput, MarkError
+from mark.domain.extras import check_installed
 from mark.domain.service import ServiceConfig
-from mark.models.sample import call_from_file
 from mark.planning.policies.names import split_policy
 from mark.profiling.machine import room_of
-from mark.profiling.measure import Measured, profile_csv
-from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.table import load_profiles
 from mark.sdk.frames import write_frame
 from mark.sdk.running import ServeProcess
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import TypeVar
 
+    from mark.profiling.measure import Measured
+    from mark.profiling.measure_server import Profiling
     from mark.simulation.result import SimulationResult
     from mark.studies.pipeline_plan import PlannedPipeline
     from mark.studies.pipeline_result import PipelineRun
@@ -221,6 +221,10 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         `out` is where the profile file goes, in which rows of other models and instances stay; `input` a file with the
         body of a request, of one item. Of a pipeline the model of each stage, on what the driver sends it on `queries`.
         """
+        check_installed("uvloop", "profile")
+        from mark.profiling.measure import profile_csv
+        from mark.profiling.measure_server import profile
+
         room = room_of(options.get("instance"), load_catalog(CATALOG_NAMES[-1]))
         asked = [replace(what, **options, room=room) for what in self._profilings(input, queries)]
         if "threads" not in options and "OMP_NUM_THREADS" not in os.environ:
@@ -344,6 +348,9 @@ class Service(Generic[RunT, PlanT, ProfileT]):
     def _profilings(self, input: str | Path | None, queries: Queries | None) -> list[Profiling]:
         """What to measure: the model, or those of a pipeline's stages."""
         if isinstance(self._said, ServiceConfig):
+            from mark.models.sample import call_from_file
+            from mark.profiling.measure_server import of_service
+
             self._refuse_visits({"queries": queries})
             what = of_service(self._said)
             if self._folders:

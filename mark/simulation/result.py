@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
+from mark.domain.extras import module_of
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
@@ -193,8 +194,7 @@ class SimulationResult:
     def frame(self) -> pd.DataFrame:
         """The timeline as a table, one row a minute: `arrivals`, `capacity`, `overflow` (requests/s), `in_time` (a
         share), `instances OFFER`, and `usd MARKET`, spent until then."""
-        import pandas as pd  # takes a third of a second, which no command should wait for
-
+        pandas = module_of("pandas", "frame()")  # takes a third of a second, which no command should wait for
         line = self.timeline
         columns = {
             "arrivals": line.arrival_rps,
@@ -204,7 +204,8 @@ class SimulationResult:
             **{f"instances {offer}": counts for offer, counts in line.instances.items()},
             **{f"usd {market}": spent for market, spent in line.spent_usd.items()},
         }
-        return pd.DataFrame(columns, index=pd.Index(line.t_s, name="t_s"))
+        frame: pd.DataFrame = pandas.DataFrame(columns, index=pandas.Index(line.t_s, name="t_s"))
+        return frame
 
     def as_json(self) -> dict[str, Any]:
         """The stable object that `--json` writes; undefined numbers are None."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -147,6 +148,8 @@ class Arima:
     version = 1
 
     def __init__(self, seed: int = 0) -> None:
+        if find_spec("statsmodels") is None:  # now, because a forecast that fails later is replaced by another one
+            raise ModuleNotFoundError("No module named 'statsmodels'", name="statsmodels")
         self._seed = seed
         self._learned: _Learned | None = None
         self._restored = False

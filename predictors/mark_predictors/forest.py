@@ -10,13 +10,17 @@ Paths are relative to the median of the last two hours, so that they fit a load 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.logload import WEEK, LogLoad
+
+if TYPE_CHECKING:
+    from mark_predictors.trees import Tree
 
 PATHS = 100
 _TREES = 24
@@ -54,7 +58,7 @@ class Analogs:
             if self._origins is not None:  # the logarithms may have been taken anew
                 self._base = np.median(load.before(self._origins, self._width), axis=1)[:, None]
             return
-        from sklearn.ensemble import ExtraTreesRegressor  # two seconds of start-up, which a young service does not need
+        from mark_predictors.trees import grow_trees  # numba takes 0.3 s, which a young service does not need
 
         if len(origins) > _MOST:
             chosen = np.random.default_rng(self._seed).choice(len(origins), _MOST, replace=False)
@@ -66,9 +70,7 @@ class Analogs:
         paths = load.logs[ahead] - base
         cuts = np.unique(np.round(horizon * _STRETCHES).astype(np.int64))
         stretches = np.add.reduceat(paths, cuts[:-1], axis=1) / np.diff(cuts)
-        forest = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=0.5, random_state=self._seed)
-        forest.fit(features, stretches.squeeze())
-        self._keep(forest, features)
+        self._keep(grow_trees(features, stretches, trees=_TREES, leaf=_LEAF, share=0.5, seed=self._seed))
         self._origins, self._base = origins, base
         # Paths in the order of their level, so that drawing at even distances draws evenly from low to high.
         self._rank = np.argsort(np.argsort(paths.mean(axis=1), kind="stable")).astype(np.int16)
@@ -100,18 +102,17 @@ class Analogs:
             logs = np.concatenate([logs, np.repeat(logs[:, -1:], steps - self._horizon, axis=1)], axis=1)
         return self._load.rates(logs)
 
-    def _keep(self, forest: Any, features: FloatArray) -> None:
+    def _keep(self, trees: Sequence[Tree]) -> None:
         """All trees in one set of arrays, and the training origins of every leaf."""
-        trees = [estimator.tree_ for estimator in forest.estimators_]
-        shift = np.concatenate([[0], np.cumsum([tree.node_count for tree in trees])])
+        shift = np.concatenate([[0], np.cumsum([len(tree.feature) for tree in trees])])
         self._roots = shift[:-1]
         # In small integers: of two hundred services there are two hundred forests.
         self._feature = np.concatenate([tree.feature for tree in trees]).astype(np.int16)
         self._threshold = np.concatenate([tree.threshold for tree in trees])
-        left = [tree.children_left + s for tree, s in zip(trees, shift, strict=False)]
-        right = [tree.children_right + s for tree, s in zip(trees, shift, strict=False)]
+        left = [tree.left + s for tree, s in zip(trees, shift, strict=False)]
+        right = [tree.right + s for tree, s in zip(trees, shift, strict=False)]
         self._left, self._right = (np.concatenate(side).astype(np.int32) for side in (left, right))
-        leaves = (forest.apply(features) + self._roots).ravel()
+        leaves = (np.stack([tree.leaf_of for tree in trees], axis=1) + self._roots).ravel()
         order = np.argsort(leaves, kind="stable")
         self._members = (order // len(trees)).astype(np.int16)
         self._begin = np.searchsorted(leaves[order], np.arange(shift[-1] + 1)).astype(np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,9 @@ class Checkout:
         ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+        self.write("packaging/build.sh", "mkdir -p $1; cp mark/domain/version.py $1")  # the real one takes minutes
+        (folder / "packaging/build.sh").chmod(0o755)
+        (folder / ".gitignore").write_text("dist/\n")
         (folder / "changelog.d/sails.added.md").write_text("Ships have sails.\n")
         self.git("init", "-q")
         self.git("add", ".")
@@ -41,6 +45,13 @@ class Checkout:
 
     def read(self, name: str) -> str:
         return (self.folder / name).read_text()
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def commit(self, subject: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-qm", subject)
 
     def _run(self, command: list[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **_GIT, "BIN": str(Path(sys.executable).parent)}
@@ -66,6 +77,7 @@ def test_a_release_has_notes_version_commit_and_tag(checkout: Checkout) -> None:
     assert done.returncode == 0, done.stderr
     notes = checkout.read("CHANGELOG.md")
     assert notes.index("## 9.9.0 (") < notes.index("- Ships have sails.") < notes.index("## 0.1.0")
+    assert 'VERSION = "9.9.0"' in checkout.read("dist/version.py")  # set before the wheel is built
     assert 'VERSION = "9.9.0"' in checkout.read("mark/domain/version.py")
     assert not (checkout.folder / "changelog.d/sails.added.md").exists()
     assert (checkout.folder / "changelog.d/README.md").exists()
@@ -73,13 +85,51 @@ def test_a_release_has_notes_version_commit_and_tag(checkout: Checkout) -> None:
     assert checkout.git("tag").split() == ["v9.9.0"]
 
 
-def test_entries_of_the_unreleased_version_join_its_release(checkout: Checkout) -> None:
-    assert "## 3.0.0 (unreleased)" not in checkout.read("CHANGELOG.md")
-    old = checkout.read("CHANGELOG.md").replace("## 0.1.0 (unreleased)", "## 3.0.0 (unreleased)")
-    (checkout.folder / "CHANGELOG.md").write_text(old)
-    checkout.git("commit", "-aqm", "Old entries")
+def add_unreleased(checkout: Checkout, version: str) -> None:
+    """Notes of `version` that stand in the changelog already."""
+    marker = "<!-- towncrier: releases below -->\n"
+    before, after = checkout.read("CHANGELOG.md").split(marker)
+    checkout.write("CHANGELOG.md", f"{before}{marker}\n## {version} (unreleased)\n\n- Ships have keels.\n{after}")
+    checkout.commit("Notes in the changelog")
+
+
+def test_fragments_join_notes_that_stand_in_the_changelog(checkout: Checkout) -> None:
+    add_unreleased(checkout, "3.0.0")
     assert checkout.release("3.0.0", "--run").returncode == 0
-    assert checkout.read("CHANGELOG.md").count("## 3.0.0 (") == 1
+    notes = checkout.read("CHANGELOG.md")
+    assert notes.count("## 3.0.0 (") == 1
+    assert notes.index("## 3.0.0 (2") < notes.index("- Ships have sails.") < notes.index("- Ships have keels.")
+
+
+def test_notes_in_the_changelog_are_released_without_fragments(checkout: Checkout) -> None:
+    checkout.git("rm", "-q", "changelog.d/sails.added.md")
+    add_unreleased(checkout, "3.0.0")
+    shown = checkout.release("3.0.0")
+    assert shown.returncode == 0, shown.stderr
+    assert "Ships have keels." in shown.stdout
+    assert "## 0.1.0" not in shown.stdout
+    assert checkout.release("3.0.0", "--run").returncode == 0
+    assert re.search(r"^## 3\.0\.0 \(\d{4}-\d\d-\d\d\)$", checkout.read("CHANGELOG.md"), re.M)
+    assert checkout.git("tag").split() == ["v3.0.0"]
+
+
+def test_wheel_that_does_not_work_stops_the_release(checkout: Checkout) -> None:
+    checkout.write("packaging/build.sh", "echo 'build: mark compare fails' >&2; exit 1")
+    checkout.commit("A wheel that does not work")
+    before = checkout.git("rev-parse", "HEAD")
+    done = checkout.release("9.9.0", "--run")
+    assert done.returncode == 1
+    assert "mark compare fails" in done.stderr
+    assert "nothing is tagged" in done.stderr
+    assert (checkout.git("tag"), checkout.git("rev-parse", "HEAD")) == ("", before)
+    assert checkout.git("status", "--porcelain") == ""
+    assert (checkout.folder / "changelog.d/sails.added.md").exists()
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "1.0.0rc1"])
+def test_version_older_than_the_last_tag_is_refused(checkout: Checkout, version: str) -> None:
+    checkout.git("tag", "v1.0.0")
+    assert f"{version} is not newer than the last tag" in checkout.release(version).stderr
 
 
 @pytest.mark.parametrize("arguments", [(), ("next",), ("1.0",), ("1.0.0", "--force")])

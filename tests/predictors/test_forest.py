@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from mark_predictors import forest
 from mark_predictors.forest import PATHS, Analogs
 from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
+from mark_predictors.trees import Tree
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
@@ -30,14 +30,13 @@ def load(rates: FloatArray, step_s: float) -> Load:
 
 
 class Kept(Analogs):
-    """Remembers the trees as scikit-learn has them, and what they were grown on."""
+    """Remembers the trees as they were grown."""
 
-    trees: list[Any]
-    features: FloatArray
+    trees: Sequence[Tree]
 
-    def _keep(self, grown: Any, features: FloatArray) -> None:
-        self.trees, self.features = grown.estimators_, features
-        super()._keep(grown, features)
+    def _keep(self, trees: Sequence[Tree]) -> None:
+        self.trees = trees
+        super()._keep(trees)
 
 
 def learned(rates: FloatArray, step_s: float, seed: int = 0) -> Kept:
@@ -146,7 +145,15 @@ def test_what_remains_of_a_surge_follows_its_law(law: Law, share: float, age: in
 # -- the forest --------------------------------------------------------------------------------------------------------
 
 
-def test_paths_are_drawn_by_the_leaves_scikit_learn_finds() -> None:
+def leaf_of(tree: Tree, features: NDArray[np.float32]) -> int:
+    node = 0
+    while tree.feature[node] >= 0:
+        left = features[tree.feature[node]] <= tree.threshold[node]
+        node = int(tree.left[node] if left else tree.right[node])
+    return node
+
+
+def test_paths_are_drawn_by_the_leaves_of_now() -> None:
     """A loop over trees: origins in the leaf of now have equal parts of its weight; then draws at even distances
     through the ordered weights."""
     rates = wandering(5 * 288)
@@ -160,7 +167,7 @@ def test_paths_are_drawn_by_the_leaves_scikit_learn_finds() -> None:
         now, base = analogs._features(np.array([begin + 24]))
         weights = np.zeros(len(followed))
         for tree in analogs.trees:
-            alike = np.flatnonzero(tree.apply(analogs.features) == tree.apply(now)[0])
+            alike = np.flatnonzero(tree.leaf_of == leaf_of(tree, now[0]))
             assert len(alike) >= forest._LEAF
             weights[alike] += 1.0 / len(alike) / len(analogs.trees)
         assert weights.sum() == pytest.approx(1.0)
@@ -197,7 +204,7 @@ def test_origins_next_to_gaps_are_not_learned() -> None:
     rates[900:910] = NAN
     holed = learned(rates, 300.0)
     # The 10 missing steps, the 11 before from which they are seen, and the one after, whose last step is missing.
-    assert len(whole.features) - len(holed.features) == 10 + 11 + 1
+    assert len(whole.trees[0].leaf_of) - len(holed.trees[0].leaf_of) == 10 + 11 + 1
 
 
 @pytest.mark.parametrize(("steps", "ready"), [(1, False), (200, False), (330, True)])

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import LinearConstraint, milp
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import Infeasible
 from mark.kernel.compiled import compiled
 from mark.planning.bounds.pipeline_bound import PipelineBoundProblem, StageProblem, stage_problems
+from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
 # Halvings of what a stage must be able to do, from twice what is enough.
 _HALVINGS = 40
@@ -99,6 +99,6 @@ def _least_usd_per_hour(stage: StageProblem, calls_per_s: float) -> float:
         return math.inf
     usd_per_hour, rps = np.array(kept).T
     # In units of what is needed, whatever that is.
-    enough = LinearConstraint(rps[None, :] / calls_per_s, 1.0 - _ROUNDING, math.inf)
-    found = milp(usd_per_hour, integrality=np.ones(len(kept)), constraints=enough)
-    return float(found.mip_dual_bound) * (1.0 - 1e-9) if found.success else 0.0
+    enough = Constraint(range(len(kept)), rps / calls_per_s, 1.0 - _ROUNDING)
+    found = solve_mixed(usd_per_hour, np.ones(len(kept), dtype=bool), np.full(len(kept), math.inf), [enough])
+    return found.bound * (1.0 - 1e-9) if found.optimal else 0.0

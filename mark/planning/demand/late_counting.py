@@ -22,7 +22,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtr
 
 from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
@@ -158,7 +157,9 @@ class _Count:
         chance = self.missed.copy()
         room_s = np.maximum(self.room_s[served], 1e-12)
         deviations = np.log(room_s / self.mean_s()[served]) / self.sigma + 0.5 * self.sigma
-        chance[served] = np.where(self.room_s[served] > 0.0, ndtr(-deviations), 1.0)
+        # Half of erfc is the normal law's tail; numpy has none.
+        tail = 0.5 * np.fromiter(map(math.erfc, (deviations / math.sqrt(2.0)).tolist()), np.float64, len(deviations))
+        chance[served] = np.where(self.room_s[served] > 0.0, tail, 1.0)
         whole = len(chance) // _BLOCK * _BLOCK
         return replace(self, late=float(chance.mean()), expected=chance[:whole].reshape(-1, _BLOCK).sum(axis=1))
 

@@ -18,14 +18,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.price_list import SHIFT_S, PromiseEstimate, promise_estimate
 from mark.planning.graphs.latency_split import split_latency
 from mark.planning.promise_cost import EPSILON_S, PromiseSteps
+from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
 _MOST_NODES = 2000  # of the solver's search, after which the best that was found is the estimate
 _MS = 1e3  # seconds would be close to the solver's tolerance
@@ -72,7 +71,7 @@ def _program(
     first = np.concatenate([[0], np.cumsum(counts)])  # of each stage's x; the ends stand behind all of them
     size = int(first[-1]) + visits.size
     times_ms = [_MS * np.array(of.seconds[:n]) for of, n in zip(steps, counts, strict=True)]
-    rows: list[tuple[list[int], list[float]]] = []  # columns and coefficients; each sum is zero or more
+    rows = [Constraint(range(first[s], first[s + 1]), [1.0] * n, 1.0, 1.0) for s, n in enumerate(counts)]
     for pattern, visited in enumerate(visits):
         ends = int(first[-1]) + pattern * len(visited)
         for stage, before in enumerate(pipeline.predecessors):
@@ -80,27 +79,13 @@ def _program(
             takes = (-times_ms[stage]).tolist() if visited[stage] else []
             for earlier in before or (None,):
                 waits = ([], []) if earlier is None else ([ends + earlier], [-1.0])
-                rows.append(([ends + stage, *waits[0], *own], [1.0, *waits[1], *takes]))
-    one_each = [(list(range(first[s], first[s + 1])), [1.0] * n) for s, n in enumerate(counts)]
+                rows.append(Constraint([ends + stage, *waits[0], *own], [1.0, *waits[1], *takes], -1e-6))
     usd = np.concatenate([np.array(of.usd_per_hour[:n]) for of, n in zip(steps, counts, strict=True)])
     chosen = np.arange(size) < len(usd)
-    found = milp(
-        np.concatenate([usd, np.zeros(visits.size)]),
-        integrality=chosen.astype(np.int64),
-        bounds=Bounds(0.0, np.where(chosen, 1.0, _MS * (rt_max_s + EPSILON_S))),
-        constraints=[
-            LinearConstraint(_matrix(one_each, size), 1.0, 1.0),
-            LinearConstraint(_matrix(rows, size), -1e-6, np.inf),
-        ],
-        options={"node_limit": _MOST_NODES},
-    )
-    return math.inf if found.x is None else float(usd @ np.round(found.x[: len(usd)]))
-
-
-def _matrix(rows: Sequence[tuple[Sequence[int], Sequence[float]]], columns: int) -> coo_array:
-    lengths = [len(of) for of, _ in rows]
-    at = (np.repeat(np.arange(len(rows)), lengths), np.concatenate([of for of, _ in rows]))
-    return coo_array((np.concatenate([values for _, values in rows]), at), shape=(len(rows), columns))
+    cost = np.concatenate([usd, np.zeros(visits.size)])
+    most = np.where(chosen, 1.0, _MS * (rt_max_s + EPSILON_S))
+    found = solve_mixed(cost, chosen, most, rows, _MOST_NODES)
+    return math.inf if found.values is None else float(usd @ np.round(found.values[: len(usd)]))
 
 
 def _longest(pipeline: Pipeline, visits: NDArray[np.bool_]) -> NDArray[np.int64]:

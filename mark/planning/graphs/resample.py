@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import stdtrit
 
 from mark.domain.errors import BadInput
 from mark.planning.graphs.estimate import QuerySample
@@ -49,7 +48,27 @@ def miss_limit(miss_shares: list[float], confidence: float) -> float:
     if n < 2:
         return miss_shares[0]
     spread = float(np.std(miss_shares, ddof=1)) * math.sqrt(2.0 + 1.0 / n)
-    return max(float(np.mean(miss_shares)) + float(stdtrit(n - 1, confidence)) * spread, max(miss_shares))
+    return max(float(np.mean(miss_shares)) + _students_t(n - 1, confidence) * spread, max(miss_shares))
+
+
+def _students_t(degrees: int, share: float) -> float:
+    """The quantile of Student's t: by halving the angle atan(t / sqrt(degrees)), of which its law is a finite sum."""
+    if share >= 1.0:
+        return math.inf
+    if share < 0.5:
+        return -_students_t(degrees, 1.0 - share)
+    odd = degrees % 2
+    low, high = 0.0, 0.5 * math.pi  # of the angle
+    while low < (angle := 0.5 * (low + high)) < high:
+        cosine = math.cos(angle)
+        term, total = cosine if odd else 1.0, 0.0
+        for power in range(1 + odd, degrees, 2):
+            total += term
+            term *= cosine * cosine * power / (power + 1)
+        within = math.sin(angle) * total
+        reached = (angle + within) / math.pi if odd else 0.5 * within
+        low, high = (angle, high) if 0.5 + reached < share else (low, angle)
+    return math.sqrt(degrees) * math.tan(low)
 
 
 def least_limit(queries: int, confidence: float) -> float:

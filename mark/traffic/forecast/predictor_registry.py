@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 from mark.config import plugins
 from mark.domain.errors import BadInput
+from mark.domain.extras import missing
 from mark.traffic.forecast.artefact import Artefact
 from mark.traffic.forecast.predictor import Predictor, Savable
 from mark.traffic.forecast.saved import load
@@ -42,10 +43,12 @@ def _registered(name: str, seed: int) -> Predictor:
         raise BadInput(what, "predictor", name, known=predictor_names())
     try:
         predictor: Predictor = plugins.load(GROUP, name, "predictor")(seed=seed)
-    except BadInput as error:
-        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "torch":
-            raise BadInput("needs torch: pip install 'mark-serving[torch]'", f"predictor {name}") from error.__cause__
-        raise
+    except (BadInput, ModuleNotFoundError) as error:
+        absent = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        refusal = missing(absent, f"predictor {name}") if isinstance(absent, ModuleNotFoundError) else None
+        if refusal is None:
+            raise
+        raise refusal from absent
     except TypeError as error:
         raise BadInput(f"does not load ({error})", f"predictor {name}") from error
     return predictor

@@ -92,12 +92,12 @@ def _text(path: Path, cut: Callable[[Path], None]) -> str:
 
 
 def _parquet(path: Path) -> Export:
-    import pandas as pd  # here: 0.4 s, only for tables
-
     try:
+        import pandas as pd  # here: 0.4 s, only for tables
+
         frame = pd.read_parquet(path)
     except ImportError:
-        raise BadInput("Parquet needs pyarrow: pip install 'mark-serving[parquet]'", str(path)) from None
+        raise BadInput("Parquet needs pandas and pyarrow: pip install 'mark-serving[parquet]'", str(path)) from None
     except (OSError, ValueError) as error:
         raise BadInput("the Parquet file cannot be read", str(path), str(error).split("\n")[0]) from None
     return Export(columns_of(frame), "Parquet")

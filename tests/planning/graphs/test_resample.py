@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from mark.domain.errors import BadInput
 from mark.planning.graphs.estimate import QuerySample
-from mark.planning.graphs.resample import miss_limit, resampled
+from mark.planning.graphs.resample import _students_t, miss_limit, resampled
 from tests.planning.graphs.planned import traffic
 
 
@@ -47,6 +50,13 @@ def test_the_limit_is_of_a_value_with_twice_the_variance() -> None:
     assert miss_limit([1.0, 2.0, 3.0, 4.0, 5.0], 0.9) == pytest.approx(6.5956, abs=1e-3)
     assert miss_limit([0.25], 0.9) == 0.25
     assert miss_limit([0.5] * 4, 0.99) == 0.5
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 19, 20, 199])
+def test_quantiles_of_students_law_are_scipys(degrees: int) -> None:
+    for share in (0.01, 0.5, 0.75, 0.95, 0.999):
+        assert _students_t(degrees, share) == pytest.approx(float(stdtrit(degrees, share)), rel=1e-9, abs=1e-12)
+    assert _students_t(degrees, 1.0) == math.inf
 
 
 def test_new_traffic_is_below_the_limit_as_often_as_said() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+from importlib.resources import files
+
 from plotly.graph_objects import Figure
+from plotly.offline import get_plotlyjs
 
 from mark.studies.report.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
 from tests.studies.report.test_comparison_page import EVIL, parsed
@@ -32,6 +36,14 @@ def test_a_page_is_whole_and_loads_nothing() -> None:
 def test_no_text_becomes_markup() -> None:
     evil, plain = (parsed(page(text)).tags for text in (EVIL, "plain"))
     assert [tag for tag, _ in evil] == [tag for tag, _ in plain]
+
+
+def test_bundle_is_that_of_the_pinned_plotly() -> None:
+    """Otherwise run packaging/plotly_bundle.py: figures are made for the plotly that is installed."""
+    assert (
+        gzip.decompress(files("mark.studies.report").joinpath("plotly.min.js.gz").read_bytes()).decode()
+        == get_plotlyjs()
+    )
 
 
 def test_a_faint_colour_keeps_its_hue() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from mark.cli.arguments import Listed, add_json, html_file
+from mark.cli.arguments import Listed, add_json, plotted_file
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, did_you_mean
@@ -80,7 +80,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="optimal: this model only; may be repeated (default: all four)",
     )
     add_json(parser)
-    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="figures: as a page")
+    parser.add_argument("--report", type=plotted_file, metavar="FILE.html", help="figures: as a page")
     parser.set_defaults(run=run)
 
 
