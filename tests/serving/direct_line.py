@@ -10,7 +10,7 @@ from typing import Any
 from mark.models.call import BY_VALUE, RESULTS, Call, Reply
 from mark.serving.backend.request import NOBODY, Request
 from mark.serving.frontend.server import Server
-from mark.serving.overflow.http_client import Answer, Asker
+from mark.serving.overflow.http_client import HttpAnswer, Asker
 
 
 class DirectLine:
@@ -38,7 +38,7 @@ class DirectLine:
         headers = dict(line.split(b": ", 1) for line in lines)
         if first.startswith(b"GET "):
             assert first == b"GET /v2/models/%b/ready HTTP/1.1" % self._server.name.encode()
-            self._asker.answered(tag, Answer(200 if self._server.ready else 503, b"application/json", b"", b"{}"))
+            self._asker.answered(tag, HttpAnswer(200 if self._server.ready else 503, b"application/json", b"", b"{}"))
             return
         assert first == b"POST /v2/models/%b/infer HTTP/1.1" % self._server.name.encode()
         assert (headers[b"content-type"], int(headers[b"content-length"])) == (RESULTS.encode(), len(body))
@@ -51,4 +51,4 @@ class DirectLine:
         lines = b"mark-answered-by: %b\r\n" % made_by.encode() if made_by != NOBODY else b""
         if reply.json_bytes is not None:
             lines += b"inference-header-content-length: %d\r\n" % reply.json_bytes
-        self._asker.answered(tag, Answer(reply.status, reply.content_type.encode(), lines, bytes(reply.body)))
+        self._asker.answered(tag, HttpAnswer(reply.status, reply.content_type.encode(), lines, bytes(reply.body)))

@@ -25,7 +25,7 @@ from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
 from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Request, own_deadline
 from mark.serving.conductor.conductor import StageBackend
 from mark.serving.conductor.least import LeastSeen
-from mark.serving.overflow.http_client import CLOSED, Address, Answer, Asker, Reach, Upstream
+from mark.serving.overflow.http_client import CLOSED, Address, HttpAnswer, Asker, Reach, Upstream
 
 _LOG = logging.getLogger("mark.serving")
 _OF_THE_MODEL = frozenset((200, 400, 500))
@@ -268,7 +268,7 @@ class RemoteStage:
             else:
                 self._refuse(sent, "expired")
 
-    def answered(self, tag: _Sent, answer: Answer) -> None:
+    def answered(self, tag: _Sent, answer: HttpAnswer) -> None:
         """A whole answer is there."""
         now_s, status = self._now(), answer.status
         by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE

@@ -36,7 +36,7 @@ from mark.serving.gateway.probing import Probing
 from mark.serving.overflow.http_client import (
     HOP_BY_HOP,
     Address,
-    Answer,
+    HttpAnswer,
     Asker,
     ClientConnection,
     Gathered,
@@ -101,7 +101,7 @@ class _Forward(InFlightRequest):
         self.lines = b""
         self.line: ClientConnection[ReplicaAttempt[_Forward]] | None = None
         self.other_line: ClientConnection[ReplicaAttempt[_Forward]] | None = None
-        self.refusal: Answer | None = None  # for the client, should there be no better answer
+        self.refusal: HttpAnswer | None = None  # for the client, should there be no better answer
         self.timer: asyncio.TimerHandle | None = None
         self.by_function = False  # answered
 
@@ -186,7 +186,7 @@ class Forwarder:
     # Requests
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer the exchange, now or later."""
+        """HttpAnswer the exchange, now or later."""
         path, headers = exchange.path, exchange.headers
         # A server that resolves dots would be asked, with our key, for what the client may not ask.
         if scope_of(path) != INFER or b".." in path or b"%2e" in path.lower():
@@ -251,7 +251,7 @@ class Forwarder:
         else:
             forward.other_line = line
 
-    def answered(self, tag: ReplicaAttempt[_Forward], answer: Answer) -> None:
+    def answered(self, tag: ReplicaAttempt[_Forward], answer: HttpAnswer) -> None:
         """A replica answered."""
         forward = tag.request
         now_s = self._now()
@@ -345,7 +345,7 @@ class Forwarder:
 
     # Answers
 
-    def _pass_on(self, forward: _Forward, answer: Answer) -> None:
+    def _pass_on(self, forward: _Forward, answer: HttpAnswer) -> None:
         headers = answer.headers + b"x-request-id: %b\r\n" % forward.id
         if answer.status in RETRIED and b"retry-after: " not in headers:
             headers += retry_after(1.0)
@@ -421,5 +421,5 @@ _: type[Asker[ReplicaAttempt[_Forward]]] = Forwarder
 
 
 def say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
-    """Answer by an error of the gateway's own."""
+    """HttpAnswer by an error of the gateway's own."""
     exchange.answer(status, error_reply(status, what).body, JSON, headers)
