@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mark.catalog.tables import load_catalog
+from mark.config.layers import opened
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile
@@ -96,6 +97,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         drain_s=options.drain_s,
         linger_s=options.linger_s,
         pipeline=PipelineServing(stages, None if apart else config.pipeline, driver, keeps_parts=keeps_parts),
+        layers=() if apart else opened(config.layers),
         feedback=None if apart else config.feedback,
     )
 

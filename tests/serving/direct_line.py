@@ -7,10 +7,11 @@ import time
 from functools import partial
 from typing import Any
 
-from mark.models.call import BY_VALUE, RESULTS, Call, Reply
-from mark.serving.backend.request import NOBODY, Request
+from mark.models.call import BY_VALUE, RESULTS, Call
+from mark.serving.answer import NOBODY, Answer
+from mark.serving.backend.request import Request
 from mark.serving.frontend.server import Server
-from mark.serving.overflow.http_client import HttpAnswer, Asker
+from mark.serving.overflow.http_client import Asker, HttpAnswer
 
 
 class DirectLine:
@@ -45,10 +46,11 @@ class DirectLine:
         call = Call(BY_VALUE, RESULTS, body, int(headers[b"inference-header-content-length"]), RESULTS)
         self._server.infer(call, headers, time.monotonic(), None, partial(self._answered, tag))
 
-    def _answered(self, tag: Any, request: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, tag: Any, request: Request, answer: Answer) -> None:
         if tag in self._cancelled:
             return
-        lines = b"mark-answered-by: %b\r\n" % made_by.encode() if made_by != NOBODY else b""
+        lines = b"mark-answered-by: %b\r\n" % answer.made_by.encode() if answer.made_by != NOBODY else b""
+        reply = answer.reply
         if reply.json_bytes is not None:
             lines += b"inference-header-content-length: %d\r\n" % reply.json_bytes
         self._asker.answered(tag, HttpAnswer(reply.status, reply.content_type.encode(), lines, bytes(reply.body)))

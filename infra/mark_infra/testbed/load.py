@@ -18,7 +18,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.models.call import Call
-from mark.serving.overflow.http_client import Address, HttpAnswer, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, ClientConnection, HttpAnswer, Reach, Upstream
 
 # A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
 _EARLY_S = 2e-3

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mark.serving.gateway.gateway import Gateway, ReplicaState
-from mark.serving.overflow.http_client import Address, HttpAnswer, Asker, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, ClientConnection, HttpAnswer, Reach, Upstream
 
 log = logging.getLogger("mark.serving")
 _READY, _PING = b"/v2/health/ready", b"/ping"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from mark.domain.errors import BadInput
 from mark.models.call import BY_VALUE, Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
-from mark.serving.overflow.http_client import CLOSED, TOO_LARGE, Address, HttpAnswer, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import CLOSED, TOO_LARGE, Address, ClientConnection, HttpAnswer, Reach, Upstream
 
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}

@@ -18,8 +18,9 @@ import mark
 from mark.models.answering import answer
 from mark.models.call import RESULTS, Call, Reply
 from mark.models.results import call_with, results_of
+from mark.serving.answer import INSTANCE, NOBODY, Answer
 from mark.serving.backend.metrics import Metrics, ModelMetrics
-from mark.serving.backend.request import INSTANCE, NOBODY, Request
+from mark.serving.backend.request import Request
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
 from mark.serving.overflow.http_client import CLOSED, Address, HttpAnswer
 
@@ -73,9 +74,9 @@ class Setup:
         until_s = self.now_s + allowed_s
         self.stage.offer(Request(call_with(7), 1, self.now_s, until_s, self._answered, identity, key=key))
 
-    def _answered(self, request: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, request: Request, answer: Answer) -> None:
         assert request.id not in self.answers, f"{request.id} is answered twice"
-        self.answers[request.id] = reply, made_by
+        self.answers[request.id] = answer.reply, answer.made_by
 
     def calls(self) -> list[tuple[Any, bytes]]:
         return [(tag, data) for tag, data in self.line.asked if data.startswith(b"POST ")]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.tls import TlsFiles
-from mark.serving.overflow.http_client import Address, HttpAnswer, Asker, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, ClientConnection, HttpAnswer, Reach, Upstream
 from tests.serving.conftest import Run
 from tests.serving.fake_replicas import CLOSE, RESET, FakeReplica, said
 
