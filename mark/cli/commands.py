@@ -1,4 +1,4 @@
-"""The commands of `mark`: its own, and those that installed packages register by the entry point group `mark.commands`.
+"""The commands of `mark`. Installed packages register more by the entry point group `mark.commands`.
 
 No module of a command is imported here. A package registers a `Command`, in a module that imports nothing else.
 """
@@ -58,10 +58,10 @@ COMMANDS = {
 
 
 def commands_for(given: str | None) -> dict[str, Command]:
-    """The commands by name, in the order of the help; only those of mark if `given` is one of them.
+    """The commands by name, in the order of the help. If `given` is in COMMANDS, registered commands are left out.
 
-    Looking for registered ones takes 2 ms if there are none. A name of mark's own cannot be registered. Raises BadInput
-    for a registered command that does not load.
+    The search for registered commands takes 2 ms if there are none. A registered command cannot replace one of
+    COMMANDS. Raises BadInput for a registered command that does not load.
     """
     if given in COMMANDS:
         return COMMANDS

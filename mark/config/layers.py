@@ -1,7 +1,7 @@
 """Sections of a service file that installed packages read: each adds a layer before the model (`mark.serving.layers`).
 
-The entry point group `mark.layers` names the sections. What is registered takes its `Section`, raises BadInput for a
-bad one, and returns the layer. It is imported wherever the file is read, so its module should import little.
+The entry point group `mark.layers` names the sections. The registered function takes its `Section`, raises BadInput
+for a bad one, and returns the layer. Its module is imported wherever the file is read, and should import little.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The answer to a request: the reply, who made it, and how it came about where a layer chose or combined models.
+"""The answer to a request: the reply, its maker, and how it came about where a layer chose or combined models.
 
 Listeners render it, observers read it, and feedback keeps it beside the bodies.
 """
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from mark.models.call import Reply
 
-# Who made an answer, the values of `mark-answered-by`. Replicas use the first two, layers before them the others.
+# Makers of an answer, the values of `mark-answered-by`. Replicas use the first two, layers before them the others.
 INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT = "instance", "function", "cache", "reconstruction", "default"
-# A refusal has no such header.
+# The maker of a refusal, which has no such header.
 NOBODY = "nobody"
 
 # Memory beside texts and note, measured and rounded up: of a provenance, and of each model that was asked.

@@ -9,7 +9,7 @@ from typing import Any
 from mark.serving.frontend.connection import Exchange
 
 Handler = Callable[[Exchange], None]
-_ANY = b"/*"  # at the end of a path: one more part, whatever it is
+_ANY = b"/*"  # at the end of a path: any one part more
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The port `Layer`: what wraps the backend of a service, so that it sees every request before the model does.
+"""The port `Layer`: a wrapper around the backend of a service, which sees every request before the model does.
 
     listeners ─► layers, in the service file's order ─► variants ─► one replica or conductor for each version
 
@@ -29,7 +29,7 @@ class LayerSite:
     routes: list[ModelRoute] = field(default_factory=list)
 
 
-# Makes the layer from the backend behind it.
+# Makes a layer in front of the given backend.
 Layer = Callable[[Backend, LayerSite], Backend]
 
 
