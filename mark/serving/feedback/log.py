@@ -93,8 +93,9 @@ def observation_json(observation: Observation) -> dict[str, Any]:
 
 
 def _provenance_json(how: Provenance) -> dict[str, Any]:
-    found: dict[str, Any] = {"asked": how.asked, "selected": how.selected, "confidence": how.confidence}
-    found["degraded"] = how.degraded
+    # Field by field, because orjson crashes on a dataclass in compiled form.
+    asked = [{"model": one.model, "propensity": one.propensity, "usd": one.usd} for one in how.asked]
+    found = {"asked": asked, "selected": how.selected, "confidence": how.confidence, "degraded": how.degraded}
     return found | {"note": orjson.loads(how.note)} if how.note else found
 
 
