@@ -29,15 +29,15 @@ class ModelRoute:
 
 
 class Routes:
-    """Handlers by path and method. Exact paths come before those that end with `/*`."""
+    """Handlers by path and method. Those of an `exact` path come before those of a path that ends with `/*`."""
 
     def __init__(self) -> None:
-        self._exact: dict[bytes, dict[bytes, Handler]] = {}
+        self.exact: dict[bytes, dict[bytes, Handler]] = {}
         self._any: dict[bytes, dict[bytes, Handler]] = {}  # without their `/*`
 
     def add(self, method: bytes, path: bytes, handler: Handler) -> None:
         """Register a handler; that of GET answers HEAD, too. Raises ValueError for a second one."""
-        found = self._any if path.endswith(_ANY) else self._exact
+        found = self._any if path.endswith(_ANY) else self.exact
         by_method = found.setdefault(path.removesuffix(_ANY), {})
         if method in by_method:
             raise ValueError(f"{method.decode()} {path.decode()} is registered twice")
@@ -47,13 +47,9 @@ class Routes:
 
     def take(self, others: Routes, below: bytes) -> None:
         """Register the handlers of another server whose paths begin with `below`."""
-        for mine, theirs in ((self._exact, others._exact), (self._any, others._any)):
+        for mine, theirs in ((self.exact, others.exact), (self._any, others._any)):
             mine.update({path: by_method for path, by_method in theirs.items() if path.startswith(below)})
 
-    def exact(self, path: bytes) -> dict[bytes, Handler] | None:
-        """The handlers of this path, by method."""
-        return self._exact.get(path)
-
     def find(self, path: bytes) -> dict[bytes, Handler] | None:
-        """As `exact`, and the handlers of a path with `/*` that stands for this one."""
-        return self._exact.get(path) or self._any.get(path.rpartition(b"/")[0])
+        """The handlers of this path by method, or of the path with `/*` that stands for it."""
+        return self.exact.get(path) or self._any.get(path.rpartition(b"/")[0])

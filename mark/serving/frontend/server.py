@@ -101,7 +101,7 @@ class Server:
     def handle(self, exchange: Exchange) -> None:
         """Answer the exchange, now or later."""
         path = exchange.path
-        handlers = self.routes.exact(path)
+        handlers = self.routes.exact.get(path)
         if handlers is None:
             # An encoded slash is part of a name, as proxies with rules by path see it.
             if path != b"/" and b"%2f" not in path.lower():

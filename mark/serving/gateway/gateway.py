@@ -219,7 +219,7 @@ class Gateway(Generic[P]):
             return NOBODY_READY
         if self.in_flight >= policy.most_in_flight or self.bytes + request.size > policy.most_bytes:
             return FULL
-        replica = self._best(now_s, ()) if policy.routing == LEAST_COMPLETION else self._fewest(among)
+        replica = self._best(now_s) if policy.routing == LEAST_COMPLETION else self._fewest(among)
         if replica is None:
             return FULL
         self._budget = min(policy.retry_burst, self._budget + policy.retry_share)
@@ -332,7 +332,7 @@ class Gateway(Generic[P]):
 
     # Inside
 
-    def _best(self, now_s: float, besides: Collection[ReplicaState]) -> ReplicaState | None:
+    def _best(self, now_s: float, besides: Collection[ReplicaState] | None = None) -> ReplicaState | None:
         most, best, best_s = self.policy.most_per_replica, None, NEVER_S
         for one in self._open:
             finish_s = one.each_s * (one.in_flight + 1)
@@ -341,7 +341,7 @@ class Gateway(Generic[P]):
             # Most are not better, which takes no call to find out.
             if (
                 finish_s <= best_s
-                and one not in besides
+                and (besides is None or one not in besides)
                 and one.in_flight < most
                 and (best is None or better(finish_s, False, one.number, best_s, False, best.number))
             ):
