@@ -1,6 +1,6 @@
 """The commands of `mark`. Installed packages register more by the entry point group `mark.commands`.
 
-No module of a command is imported here. A package registers a `Command`, in a module that imports nothing else.
+No module of a command is imported here. A package registers a `CliEntry`, in a module that imports nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mark.domain.errors import BadInput
 GROUP = "mark.commands"
 
 
-class Command(NamedTuple):
+class CliEntry(NamedTuple):
     """A command. Its `module` declares its arguments (`add_to`) and is imported only when the command is given.
 
     `extra` of the package is needed to import the module. A registered command stands `before` another one in the help,
@@ -27,37 +27,37 @@ class Command(NamedTuple):
 
 # In the order of a first visit.
 COMMANDS = {
-    "simulate": Command("mark.cli.simulate", "bill and latency of one policy on a trace"),
-    "compare": Command("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
-    "frontier": Command("mark.cli.frontier", "dollars against the promise: what other SLOs would cost"),
-    "diff": Command("mark.cli.diff", "what a change of a service costs a month"),
-    "reconcile": Command("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
-    "bound": Command("mark.cli.bound", "the least that any policy could pay"),
-    "plan": Command("mark.cli.plan", "one decision, explained in dollars"),
-    "forecast": Command("mark.cli.forecast", "how good forecasts are; training predictors"),
-    "trace": Command("mark.cli.trace", "what is in a trace"),
-    "catalog": Command("mark.cli.catalog", "what can be bought"),
-    "init": Command("mark.cli.init", "write a commented service file"),
-    "check": Command("mark.cli.check", "validate service, pipeline, catalogue, profile and trace files"),
-    "models": Command("mark.cli.models", "a registry of models: versions, aliases, roll-back"),
-    "profile": Command("mark.cli.profile", "measure a model's latency by batch size", "serve"),
-    "pipeline": Command("mark.cli.pipeline", "several models behind one promise: the graph of a driver"),
-    "serve": Command("mark.cli.serve", "a bouncer with its workers on this machine", "serve"),
-    "gateway": Command(
+    "simulate": CliEntry("mark.cli.simulate", "bill and latency of one policy on a trace"),
+    "compare": CliEntry("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
+    "frontier": CliEntry("mark.cli.frontier", "dollars against the promise: what other SLOs would cost"),
+    "diff": CliEntry("mark.cli.diff", "what a change of a service costs a month"),
+    "reconcile": CliEntry("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
+    "bound": CliEntry("mark.cli.bound", "the least that any policy could pay"),
+    "plan": CliEntry("mark.cli.plan", "one decision, explained in dollars"),
+    "forecast": CliEntry("mark.cli.forecast", "how good forecasts are; training predictors"),
+    "trace": CliEntry("mark.cli.trace", "what is in a trace"),
+    "catalog": CliEntry("mark.cli.catalog", "what can be bought"),
+    "init": CliEntry("mark.cli.init", "write a commented service file"),
+    "check": CliEntry("mark.cli.check", "validate service, pipeline, catalogue, profile and trace files"),
+    "models": CliEntry("mark.cli.models", "a registry of models: versions, aliases, roll-back"),
+    "profile": CliEntry("mark.cli.profile", "measure a model's latency by batch size", "serve"),
+    "pipeline": CliEntry("mark.cli.pipeline", "several models behind one promise: the graph of a driver"),
+    "serve": CliEntry("mark.cli.serve", "a bouncer with its workers on this machine", "serve"),
+    "gateway": CliEntry(
         "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
     ),
-    "feedback": Command("mark.cli.feedback", "what clients said of answers: the logs of several bouncers, joined"),
-    "controller": Command("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
-    "testbed": Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
-    "torture": Command("mark.cli.torture", "the control plane under simulated faults, by seeds, with invariants"),
-    "deploy": Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
-    "keys": Command("mark.cli.keys", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"),
-    "reproduce": Command("mark.cli.reproduce", "the paper's experiments beside ours"),
-    "completion": Command("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
+    "feedback": CliEntry("mark.cli.feedback", "what clients said of answers: the logs of several bouncers, joined"),
+    "controller": CliEntry("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
+    "testbed": CliEntry("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
+    "torture": CliEntry("mark.cli.torture", "the control plane under simulated faults, by seeds, with invariants"),
+    "deploy": CliEntry("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
+    "keys": CliEntry("mark.cli.keys", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"),
+    "reproduce": CliEntry("mark.cli.reproduce", "the paper's experiments beside ours"),
+    "completion": CliEntry("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
 }
 
 
-def commands_for(given: str | None) -> dict[str, Command]:
+def commands_for(given: str | None) -> dict[str, CliEntry]:
     """The commands by name, in the order of the help. If `given` is in COMMANDS, registered commands are left out.
 
     The search for registered commands takes 2 ms if there are none. A registered command cannot replace one of
@@ -72,8 +72,8 @@ def commands_for(given: str | None) -> dict[str, Command]:
         if name in COMMANDS:
             continue
         command = plugins.load(GROUP, name, "command")
-        if not isinstance(command, Command):
-            raise BadInput("is no mark.cli.commands.Command", f"command {name}", type(command).__name__)
+        if not isinstance(command, CliEntry):
+            raise BadInput("is no mark.cli.commands.CliEntry", f"command {name}", type(command).__name__)
         registered[name] = command
         order.insert(order.index(command.before) if command.before in order else len(order), name)
     known = COMMANDS | registered

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from mark.cli.arguments import refuse_overwriting
-from mark.cli.commands import Command, commands_for
+from mark.cli.commands import CliEntry, commands_for
 from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible, MarkError, did_you_mean
 from mark.domain.version import VERSION
@@ -104,7 +104,7 @@ def parser(given: str | None = None) -> _Parser:
     return top
 
 
-def _top(known: Mapping[str, Command]) -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
+def _top(known: Mapping[str, CliEntry]) -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
     """The command line, and the commands by name, without their arguments."""
     top = _Parser(
         prog="mark",
@@ -121,7 +121,7 @@ def _top(known: Mapping[str, Command]) -> tuple[_Parser, dict[str, argparse.Argu
     }
 
 
-def _declare(name: str, added: argparse.ArgumentParser, command: Command) -> None:
+def _declare(name: str, added: argparse.ArgumentParser, command: CliEntry) -> None:
     try:
         import_module(command.module).add_to(added)
     except ModuleNotFoundError as error:

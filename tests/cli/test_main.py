@@ -201,9 +201,9 @@ def greeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "[mark.commands]\ngreet = greeting_commands:GREET\nwave = greeting_commands:WAVE\nplan = nowhere:PLAN\n"
     )
     (tmp_path / "greeting_commands.py").write_text(
-        "from mark.cli.commands import Command\n"
-        "GREET = Command('greeting_greet', 'say hello', before='bound')\n"
-        "WAVE = Command('greeting_wave', 'wave a hand', 'hands')\n"
+        "from mark.cli.commands import CliEntry\n"
+        "GREET = CliEntry('greeting_greet', 'say hello', before='bound')\n"
+        "WAVE = CliEntry('greeting_wave', 'wave a hand', 'hands')\n"
     )
     (tmp_path / "greeting_greet.py").write_text(
         "def add_to(parser):\n"
@@ -255,7 +255,7 @@ def test_commands_of_mark_run_without_a_look_at_registered_ones(
     ("registered", "said"),
     [
         ("nowhere:COMMAND", "command greet: does not load (No module named 'nowhere'): nowhere:COMMAND"),
-        ("os:sep", "command greet: is no mark.cli.commands.Command: str"),
+        ("os:sep", "command greet: is no mark.cli.commands.CliEntry: str"),
     ],
 )
 def test_a_command_that_cannot_be_loaded_is_named(

@@ -35,7 +35,7 @@ def test_headers_hold_what_is_known_of_an_answer(answer: Answer, said: list[tupl
 
 
 @pytest.mark.parametrize("text", ["a\r\nset-cookie: x", "é", "\0"])
-def test_headers_have_no_character_that_ends_a_line_or_is_not_ascii(text: str) -> None:
+def test_headers_are_printable_ascii(text: str) -> None:
     for how in (Provenance(selected=text), Provenance(degraded=text)):
         ((_, value),) = Answer(REPLY, INSTANCE, provenance=how).said()
         assert value.isascii()

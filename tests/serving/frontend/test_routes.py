@@ -20,7 +20,7 @@ def other(exchange: Exchange) -> None:
     """Never called."""
 
 
-def test_a_path_has_a_handler_for_each_method_and_head_is_get() -> None:
+def test_a_path_has_a_handler_for_each_method() -> None:
     routes = Routes()
     routes.add(b"GET", b"/a", nothing)
     routes.add(b"DELETE", b"/a", other)
@@ -30,7 +30,7 @@ def test_a_path_has_a_handler_for_each_method_and_head_is_get() -> None:
         routes.add(b"GET", b"/a", other)
 
 
-def test_a_star_stands_for_one_more_part_unless_the_path_is_registered() -> None:
+def test_a_star_stands_for_one_part_more() -> None:
     routes = Routes()
     routes.add(b"GET", b"/keys/*", nothing)
     routes.add(b"GET", b"/keys/all", other)

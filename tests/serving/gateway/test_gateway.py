@@ -256,7 +256,7 @@ def test_the_first_answer_ends_both_copies_of_a_hedge() -> None:
         gateway.answered(first, 200, 0.8)
 
 
-def test_attempts_are_listed_in_order_with_their_own_bodies_until_the_end() -> None:
+def test_attempts_are_listed_with_their_bodies_until_the_end() -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     first = begun(gateway)
     second = again(gateway.hedge(first.request, 0.5, b"parity"))
