@@ -45,18 +45,20 @@ class Provenance:
         return _PROVENANCE_BYTES + _ASKED_BYTES * len(self.asked) + len(self.note)
 
 
-@dataclass(slots=True)
 class Answer:
     """The reply to one request. `version` is the model's, "" where no version had the request.
 
-    Treat it as frozen; it is not declared so because that triples the time to make one, for every request.
+    `stages` are the outcomes of a pipeline's stages. Treat it as frozen. It is no dataclass, because the constructor of
+    a dataclass stays interpreted in compiled form, and every request makes an answer.
     """
 
-    reply: Reply
-    made_by: str
-    version: str = ""
-    stages: str = ""  # of a pipeline: the outcome of each stage
-    provenance: Provenance | None = None
+    __slots__ = ("made_by", "provenance", "reply", "stages", "version")
+
+    def __init__(
+        self, reply: Reply, made_by: str, version: str = "", stages: str = "", provenance: Provenance | None = None
+    ) -> None:
+        self.reply, self.made_by, self.version = reply, made_by, version
+        self.stages, self.provenance = stages, provenance
 
     def said(self) -> list[tuple[str, str]]:
         """Names and values of the headers that tell a client how the answer came about."""
