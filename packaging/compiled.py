@@ -23,6 +23,7 @@ MODULES = (
     "mark/models/oip.py",
     "mark/models/sagemaker.py",
     "mark/models/tensors.py",
+    "mark/serving/answer.py",
     "mark/serving/worker/shared_memory.py",
     "mark/serving/backend/bouncer.py",
     "mark/serving/frontend/calls.py",
@@ -32,8 +33,10 @@ MODULES = (
     "mark/serving/backend/metrics.py",
     "mark/serving/backend/replica.py",
     "mark/serving/backend/request.py",
+    "mark/serving/frontend/routes.py",
     "mark/serving/frontend/server.py",
     "mark/serving/backend/tuning.py",
+    "mark/serving/backend/variants.py",
 )
 
 

@@ -89,7 +89,7 @@ def serving(folder: Path, driver: PipelineDriver | None, at: str | None) -> Serv
 async def asked(offer: Callable[[Request], None], call: Call) -> Reply:
     got: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     now_s = time.monotonic()
-    offer(Request(call, 1, now_s, now_s + RT_MAX_S - 1.0, lambda request, reply, made_by: got.set_result(reply)))
+    offer(Request(call, 1, now_s, now_s + RT_MAX_S - 1.0, lambda request, answer: got.set_result(answer.reply)))
     reply = await got
     assert reply.status == 200, bytes(reply.body)
     return reply

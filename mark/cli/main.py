@@ -15,66 +15,21 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from mark.cli.arguments import refuse_overwriting
+from mark.cli.commands import CliEntry, commands_for
 from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible, MarkError, did_you_mean
 from mark.domain.extras import missing
 from mark.domain.version import VERSION
 
-
-class _Command(NamedTuple):
-    """Its module declares its arguments (`add_to`), and is imported only when the command is given."""
-
-    module: str
-    help: str
-    extra: str = ""  # of the package, without which the module cannot be imported
-
-
 _UNKNOWN = "unrecognized arguments: "
 _MISSING = "the following arguments are required: "
 _CHOICE = re.compile(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)")
-
-# In the order of a first visit.
-_COMMANDS = {
-    "simulate": _Command("mark.cli.simulate", "bill and latency of one policy on a trace"),
-    "compare": _Command("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
-    "frontier": _Command("mark.cli.frontier", "dollars against the promise: the cost of other SLOs"),
-    "diff": _Command("mark.cli.diff", "the cost of a change, in dollars a month"),
-    "reconcile": _Command("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
-    "bound": _Command("mark.cli.bound", "the least that any policy could pay"),
-    "plan": _Command("mark.cli.plan", "one decision, explained in dollars"),
-    "forecast": _Command("mark.cli.forecast", "how good forecasts are; training predictors"),
-    "trace": _Command("mark.cli.trace", "summarise a trace"),
-    "catalog": _Command("mark.cli.catalog", "list the offers of a catalogue"),
-    "init": _Command("mark.cli.init", "write a commented service file"),
-    "check": _Command("mark.cli.check", "validate service, pipeline, catalogue, profile and trace files"),
-    "models": _Command("mark.cli.models", "a registry of models: versions, aliases, roll-back"),
-    "profile": _Command("mark.cli.profile", "measure a model's latency by batch size", "serve"),
-    "pipeline": _Command("mark.cli.pipeline", "several models behind one promise: the graph of a driver"),
-    "serve": _Command("mark.cli.serve", "a bouncer with its workers on this machine", "serve"),
-    "gateway": _Command(
-        "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
-    ),
-    "feedback": _Command("mark.cli.feedback", "join the feedback logs of several bouncers"),
-    "controller": _Command(
-        "mark_infra.commands.controller_command", "the service that decides, with its API and live page", "aws,serve"
-    ),
-    "testbed": _Command(
-        "mark_infra.commands.testbed_command", "the local cloud: real processes, no account", "testbed"
-    ),
-    "torture": _Command("mark_torture.command", "the control plane under simulated faults, by seeds, with invariants"),
-    "deploy": _Command("mark_infra.commands.deploy_command", "services on AWS, by Terraform", "aws"),
-    "keys": _Command(
-        "mark_infra.commands.keys_command", "the keys that a site on AWS accepts: add, rotate, revoke", "aws"
-    ),
-    "reproduce": _Command("mark_papers.command", "the paper's experiments beside ours"),
-    "completion": _Command("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
-}
 
 _EPILOG = """\
 start here:
@@ -135,10 +90,11 @@ def guarded(action: Callable[[], int]) -> int:
 
 def every_command() -> _Parser:
     """The command line with the arguments of all commands; those whose extra is not installed have none."""
-    top, commands = _top()
-    for name, command in _COMMANDS.items():
+    known = commands_for(None)
+    top, added = _top(known)
+    for name, command in known.items():
         with suppress(BadInput):
-            _declare(name, commands[name], command)
+            _declare(name, added[name], command)
     return top
 
 
@@ -147,13 +103,14 @@ def parser(given: str | None = None) -> _Parser:
 
     Raises BadInput where the command needs an extra that is not installed.
     """
-    top, commands = _top()
-    if given in commands:
-        _declare(given, commands[given], _COMMANDS[given])
+    known = commands_for(given)
+    top, added = _top(known)
+    if given in added:
+        _declare(given, added[given], known[given])
     return top
 
 
-def _top() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
+def _top(known: Mapping[str, CliEntry]) -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
     """The command line, and the commands by name, without their arguments."""
     top = _Parser(
         prog="mark",
@@ -166,11 +123,11 @@ def _top() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
     top.add_argument("--version", action="version", version=f"mark {VERSION}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     return top, {
-        name: commands.add_parser(name, help=command.help, allow_abbrev=False) for name, command in _COMMANDS.items()
+        name: commands.add_parser(name, help=command.help, allow_abbrev=False) for name, command in known.items()
     }
 
 
-def _declare(name: str, added: argparse.ArgumentParser, command: _Command) -> None:
+def _declare(name: str, added: argparse.ArgumentParser, command: CliEntry) -> None:
     try:
         import_module(command.module).add_to(added)
     except ModuleNotFoundError as error:

@@ -16,12 +16,13 @@ from typing import Any
 
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
-from mark.config.section import Section, check_sections, tables_of
+from mark.config.layers import layers_of
+from mark.config.section import Section, tables_of
 from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
-from mark.domain.service import FeedbackSettings, ServiceConfig
+from mark.domain.service import FeedbackSettings, LayerSection, ServiceConfig
 from mark.domain.slo import Slo
 
 PACKS = ("auto", "separate")
@@ -78,6 +79,7 @@ class PipelineConfig:
     lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
+    layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
     conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages, where it is deployed
@@ -229,7 +231,7 @@ def load_pipeline(file: str) -> PipelineConfig:
     said = tables.get("service")
     if isinstance(said, dict) and "model" in said:
         raise BadInput("a pipeline's models stand in [stage.NAME]", f"{path} [service] model", said["model"])
-    check_sections(path, tables, _KEYS)
+    layers = layers_of(path, tables, _KEYS)
     service, fleet, overflow, packs = (
         Section(path, name, tables.get(name, {})) for name in ("service", "fleet", "overflow", "packs")
     )
@@ -265,6 +267,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         source=file,
         files=tuple(service.texts("files", [])) if "files" in service.table else (),
         feedback=feedback_of(path, tables),
+        layers=layers,
         conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
     )
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, check_name, fleet_of, slo_of
-from mark.config.section import Section, check_sections, tables_of
+from mark.config.layers import layers_of
+from mark.config.section import Section, tables_of
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.service import (
@@ -67,8 +69,8 @@ def load_service(name_or_path: str) -> ServiceConfig:
         takers = "`mark check`, `pipeline trace`, `profile`, `plan`, `bound`, `simulate`, `compare`, `serve`, `testbed`"
         takers += ", `controller` and `deploy` do"
         raise BadInput(f"is a pipeline, which this command does not take yet: {takers}", str(path))
-    check_sections(path, tables, _KEYS)
-    return _service(path, tables)
+    layers = layers_of(path, tables, _KEYS)
+    return replace(_service(path, tables), layers=layers) if layers else _service(path, tables)
 
 
 def is_pipeline(tables: Mapping[str, Any]) -> bool:

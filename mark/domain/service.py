@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.domain.faults import NO_FAULTS, Faults
@@ -96,6 +97,15 @@ class FeedbackSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerSection:
+    """A section of a service file that an installed package reads (`mark.config.layers`), with the file's name."""
+
+    name: str
+    settings: Mapping[str, Any] = field(hash=False)
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The service file, read and checked; still by name, nothing looked up."""
 
@@ -126,6 +136,7 @@ class ServiceConfig:
     rollout: RolloutSettings = RolloutSettings()
     faults: Faults = NO_FAULTS  # that simulator and testbed play
     feedback: FeedbackSettings | None = None  # None: none is taken
+    layers: tuple[LayerSection, ...] = ()  # before the model
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that its models open
     source: str = ""  # the file it was read from

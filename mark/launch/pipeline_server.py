@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from mark.config.layers import opened
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
@@ -96,6 +97,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         drain_s=options.drain_s,
         linger_s=options.linger_s,
         pipeline=PipelineServing(stages, None if apart else config.pipeline, driver, keeps_parts=keeps_parts),
+        layers=() if apart else opened(config.layers),
         feedback=None if apart else config.feedback,
     )
 

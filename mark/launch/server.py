@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from mark.config.faults_section import load_faults
+from mark.config.layers import opened
 from mark.config.service_file import load_service
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
@@ -183,6 +184,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         drain_s=options.drain_s,
         linger_s=options.linger_s,
         worker_socket=options.worker_socket,
+        layers=() if options.to_measure else opened(service.layers),
         feedback=None if options.to_measure else service.feedback,
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
     )

@@ -30,16 +30,17 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import FeedbackSettings
-from mark.models.call import Reply
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
+from mark.serving.answer import Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.backend.tuning import Corrected, SelfTuned
+from mark.serving.backend.variants import Variants
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
@@ -52,6 +53,7 @@ from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
+from mark.serving.layers.port import Layer, LayerSite, layered
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
@@ -123,6 +125,7 @@ class Serving:
     loader: str = "mark.serving.worker.loaders:load"
     worker_socket: Path | None = None  # what listens there starts workers; None: they are children of this process
     pipeline: PipelineServing | None = None
+    layers: Sequence[Layer] = ()  # before the model, the first one outermost
     feedback: FeedbackSettings | None = None  # None: none is taken
 
 
@@ -196,16 +199,22 @@ class ModelServer:
         stage: bool = False,
         beside: Sequence[Server] = (),
     ) -> Server:
+        site = LayerSite(name, [one.version for one in versions], self._loop)
+        backend = versions[0].backend
+        if len(versions) > 1:
+            backend = Variants(serving.versions, {one.version: one.backend for one in versions})
+        backend = layered(backend, serving.layers, site)
+        feedback = () if self._feedback is None else (FeedbackDoor(self._feedback).route(),)
         return Server(
             name,
             versions,
-            serving.versions,
+            backend,
             serving.rt_max_s,
             self.metrics,
             self._observer,
             tracer=self._tracer,
             limits=self._listener.limits,
-            feedback=None if self._feedback is None else FeedbackDoor(self._feedback),
+            routes=(*feedback, *site.routes),
             stage=stage,
             beside=beside,
         )
@@ -426,7 +435,7 @@ class ModelServer:
         await self.http.let_in()
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
-        await asyncio.gather(*(one.backend.drain(until_s) for server in servers for one in server.served))
+        await asyncio.gather(*(server.backend.drain(until_s) for server in servers))
         # A client that sends just now on a connection that it kept must get a refusal, and not a reset.
         limits = self._listener.limits
         quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
@@ -497,9 +506,9 @@ def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: Feedbac
     if len(observers) < 2:
         return observers[0] if observers else None
 
-    def all_of_them(request: Request, reply: Reply, made_by: str) -> None:
+    def all_of_them(request: Request, answer: Answer) -> None:
         for observe in observers:
-            observe(request, reply, made_by)
+            observe(request, answer)
 
     return all_of_them
 

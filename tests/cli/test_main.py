@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +189,82 @@ def test_libraries_use_one_thread_unless_the_user_says_otherwise(
         monkeypatch.delenv("OMP_NUM_THREADS")
     assert main(["catalog", "show"]) == 0
     assert os.environ["OMP_NUM_THREADS"] == after
+
+
+@pytest.fixture
+def greeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that registers the commands `greet`, before `bound`, and `wave`; and one of a name that mark has."""
+    info = tmp_path / "greeting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[mark.commands]\ngreet = greeting_commands:GREET\nwave = greeting_commands:WAVE\nplan = nowhere:PLAN\n"
+    )
+    (tmp_path / "greeting_commands.py").write_text(
+        "from mark.cli.commands import CliEntry\n"
+        "GREET = CliEntry('greeting_greet', 'say hello', before='bound')\n"
+        "WAVE = CliEntry('greeting_wave', 'wave a hand', 'hands')\n"
+    )
+    (tmp_path / "greeting_greet.py").write_text(
+        "def add_to(parser):\n"
+        "    parser.add_argument('--name', required=True)\n"
+        "    parser.set_defaults(run=run)\n"
+        "def run(args):\n"
+        "    print(f'hello {args.name}')\n"
+        "    return 0\n"
+    )
+    (tmp_path / "greeting_wave.py").write_text("import no_hands\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("greeting_commands", "greeting_greet", "greeting_wave"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+def test_registered_commands_run_as_those_of_mark(greeting: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["greet", "--name", "you"]) == 0
+    assert capsys.readouterr().out == "hello you\n"
+    assert main(["greet", "--nam", "you"]) == 2
+    assert "unrecognized arguments: --nam, did you mean --name?" in one_line(capsys.readouterr().err)
+    assert main(["gret"]) == 2
+    assert "did you mean greet?" in one_line(capsys.readouterr().err)
+    assert main(["wave"]) == 2
+    assert "mark wave: needs no_hands: pip install 'mark-serving[hands]'" in one_line(capsys.readouterr().err)
+
+
+def test_help_lists_registered_commands_without_importing_theirs(
+    greeting: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    listed = re.findall(r"^    ([a-z]+)\s", text, re.M)
+    assert listed.index("greet") == listed.index("bound") - 1
+    assert listed[-1] == "wave"
+    assert listed.count("plan") == 1
+    assert "say hello" in text
+    assert not {"greeting_greet", "greeting_wave"} & sys.modules.keys()
+
+
+def test_commands_of_mark_run_without_a_look_at_registered_ones(
+    greeting: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--help"]) == 0
+    assert "greeting_commands" not in sys.modules
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("registered", "said"),
+    [
+        ("nowhere:COMMAND", "command greet: does not load (No module named 'nowhere'): nowhere:COMMAND"),
+        ("os:sep", "command greet: is no mark.cli.commands.CliEntry: str"),
+    ],
+)
+def test_a_command_that_cannot_be_loaded_is_named(
+    registered: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = tmp_path / "greeting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[mark.commands]\ngreet = {registered}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["greet"]) == 2
+    assert said in one_line(capsys.readouterr().err)

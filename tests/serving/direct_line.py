@@ -7,10 +7,11 @@ import time
 from functools import partial
 from typing import Any
 
-from mark.models.call import BY_VALUE, RESULTS, Call, Reply
-from mark.serving.backend.request import NOBODY, Request
+from mark.models.call import BY_VALUE, RESULTS, Call
+from mark.serving.answer import NOBODY, Answer
+from mark.serving.backend.request import Request
 from mark.serving.frontend.server import Server
-from mark.serving.overflow.http_client import Answer, Asker
+from mark.serving.overflow.http_client import Asker, HttpAnswer
 
 
 class DirectLine:
@@ -38,17 +39,18 @@ class DirectLine:
         headers = dict(line.split(b": ", 1) for line in lines)
         if first.startswith(b"GET "):
             assert first == b"GET /v2/models/%b/ready HTTP/1.1" % self._server.name.encode()
-            self._asker.answered(tag, Answer(200 if self._server.ready else 503, b"application/json", b"", b"{}"))
+            self._asker.answered(tag, HttpAnswer(200 if self._server.ready else 503, b"application/json", b"", b"{}"))
             return
         assert first == b"POST /v2/models/%b/infer HTTP/1.1" % self._server.name.encode()
         assert (headers[b"content-type"], int(headers[b"content-length"])) == (RESULTS.encode(), len(body))
         call = Call(BY_VALUE, RESULTS, body, int(headers[b"inference-header-content-length"]), RESULTS)
         self._server.infer(call, headers, time.monotonic(), None, partial(self._answered, tag))
 
-    def _answered(self, tag: Any, request: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, tag: Any, request: Request, answer: Answer) -> None:
         if tag in self._cancelled:
             return
-        lines = b"mark-answered-by: %b\r\n" % made_by.encode() if made_by != NOBODY else b""
+        lines = b"mark-answered-by: %b\r\n" % answer.made_by.encode() if answer.made_by != NOBODY else b""
+        reply = answer.reply
         if reply.json_bytes is not None:
             lines += b"inference-header-content-length: %d\r\n" % reply.json_bytes
-        self._asker.answered(tag, Answer(reply.status, reply.content_type.encode(), lines, bytes(reply.body)))
+        self._asker.answered(tag, HttpAnswer(reply.status, reply.content_type.encode(), lines, bytes(reply.body)))

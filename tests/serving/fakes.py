@@ -10,6 +10,7 @@ import pytest
 import mark
 from mark.models.answering import answer
 from mark.models.call import Call, Reply
+from mark.serving.answer import Answer
 from mark.serving.backend.replica import WorkerPool
 from mark.serving.backend.request import Request
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent
@@ -93,14 +94,14 @@ class Answers:
         self.by_id: dict[str, tuple[int, bytes, str]] = {}
 
     def request(self, identity: str, arrived_s: float, rt_max_s: float, deadline_s: float | None = None) -> Request:
-        def answer(request: Request, reply: Reply, made_by: str) -> None:
+        def answered(request: Request, answer: Answer) -> None:
             if identity in self.by_id:
                 pytest.fail(f"{identity} is answered twice")  # no Exception: those a replica survives
-            self.by_id[identity] = (reply.status, bytes(reply.body), made_by)
+            self.by_id[identity] = (answer.reply.status, bytes(answer.reply.body), answer.made_by)
 
         call = Call("oip", "application/json", identity.encode())
         latest_s = arrived_s + rt_max_s
-        return Request(call, 1, arrived_s, latest_s if deadline_s is None else deadline_s, answer, identity)
+        return Request(call, 1, arrived_s, latest_s if deadline_s is None else deadline_s, answered, identity)
 
 
 _workers: type[WorkerPool] = FakeWorkers

@@ -14,9 +14,9 @@ from tritonclient.grpc import service_pb2_grpc
 
 import mark
 from mark.models.answering import answer
-from mark.models.call import Call, Reply
+from mark.models.call import Call
 from mark.models.metadata import metadata
-from mark.models.versions import Versions
+from mark.serving.answer import Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import Backend
@@ -25,6 +25,7 @@ from mark.serving.backend.request import Request
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.grpc import GrpcListener
 from mark.serving.frontend.http import HttpLimits, HttpServer
+from mark.serving.frontend.routes import ModelRoute
 from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.observe.tracing import Tracer
 
@@ -70,6 +71,7 @@ class Place:
         auth: Auth | None = None,
         tracer: Tracer | None = None,
         wrap: Callable[[Backend], Backend] = lambda replica: replica,
+        routes: Sequence[ModelRoute] = (),
         **limits: Any,
     ) -> None:
         model = model or Twice()
@@ -81,15 +83,16 @@ class Place:
         self.pool = Pool(self.replica, model)
         self.replica.attach(self.pool)
         version = ServedVersion("1", wrap(self.replica), json.dumps(metadata(model)).encode())
-        self.told: list[tuple[Request, Reply, str]] = []
+        self.told: list[tuple[Request, Answer]] = []
         self.server = Server(
             model.name,
             [version],
-            Versions({"1": ("m:M", 1.0)}),
+            version.backend,
             RT_MAX_S,
             Metrics(),
             lambda *what: self.told.append(what),
             tracer=tracer,
+            routes=routes,
         )
         self.listener = GrpcListener(self.server, HttpLimits(**limits), auth)
         self.http = HttpServer(self.server.handle, HttpLimits(**limits))

@@ -18,7 +18,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.models.call import Call
-from mark.serving.overflow.http_client import Address, Answer, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, ClientConnection, HttpAnswer, Reach, Upstream
 
 # A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
 _EARLY_S = 2e-3
@@ -75,7 +75,7 @@ class _Client:
         self.open = 0
         self.all_back = asyncio.Event()
 
-    def answered(self, tag: Sent, answer: Answer) -> None:
+    def answered(self, tag: Sent, answer: HttpAnswer) -> None:
         tag.answered_s, tag.status = time.monotonic() - self._start_s, answer.status
         tag.answered_by = _said(answer.headers, _BY) or "nobody"
         tag.stages = _said(answer.headers, _STAGES)

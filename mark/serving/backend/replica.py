@@ -19,11 +19,12 @@ from mark.domain.rules.admission import FUNCTION as TO_FUNCTION
 from mark.domain.rules.admission import INSTANCE as HERE
 from mark.domain.rules.admission import NEVER_S, in_time
 from mark.models.call import Call, Reply
+from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Bouncer
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
-from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Batch, Request, is_left, own_deadline
+from mark.serving.backend.request import Batch, Request, is_left, own_deadline
 from mark.serving.overflow.breaker import Breaker
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
 
@@ -168,7 +169,7 @@ class Replica:
             by_status[INSTANCE, reply.status] += 1
             self._held_bytes -= len(request.call.body)
             try:
-                request.answer(request, reply, INSTANCE)
+                request.answer(request, Answer(reply, INSTANCE, request.version))
             except Exception:  # the others in the batch have answers, too
                 self._unanswered(request)
         metrics.deadline_misses += late
@@ -385,7 +386,7 @@ class Replica:
         self.metrics.requests[made_by, reply.status] += 1
         self._held_bytes -= len(request.call.body)
         try:
-            request.answer(request, reply, made_by)
+            request.answer(request, Answer(reply, made_by, request.version))
         except Exception:
             self._unanswered(request)
 
@@ -393,7 +394,7 @@ class Replica:
         """Its answer could not be said, or what observes answers failed: other requests must not suffer from that."""
         _LOG.exception("an answer failed", extra={"request_id": request.id})
         with suppress(Exception):  # most likely it has its answer
-            request.answer(request, error_reply(500, "internal error"), NOBODY)
+            request.answer(request, Answer(error_reply(500, "internal error"), NOBODY, request.version))
 
 
 _: type[Backend] = Replica

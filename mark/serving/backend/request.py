@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mark.domain.rules.admission import NEVER_S, TOLERANCE_S
-from mark.models.call import RESULTS, Call, Reply
+from mark.models.call import RESULTS, Call
 from mark.models.items import items_in
+from mark.serving.answer import Answer
 
 if TYPE_CHECKING:
     from mark.serving.observe.observed import RequestTrace
-
-# What answered, the values of `mark-answered-by`. Replicas answer by the first two, backends before them by the others.
-INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT = "instance", "function", "cache", "reconstruction", "default"
-# A refusal has no such header.
-NOBODY = "nobody"
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +20,7 @@ class Request:
     """An accepted request. Times are of the loop's monotonic clock, in seconds.
 
     `answer` is called exactly once, with the request itself (so that neither holds the other: cycles wait for the
-    garbage collector), the reply and what made it (`INSTANCE`, `FUNCTION`, ...).
+    garbage collector) and its answer.
     `items` is how many inputs of the model it holds: its share of a batch.
     """
 
@@ -32,26 +28,28 @@ class Request:
     items: int
     arrived_s: float
     deadline_s: float  # arrived_s + RT_max, or the client's own: after that the answer is of no use to it
-    answer: Callable[[Request, Reply, str], None]
+    answer: Callable[[Request, Answer], None]
     id: str = ""
     tries: int = 0  # workers that were lost with it
     trace: RequestTrace | None = None  # where requests are traced
     key: str = ""  # the client's word for what it belongs to, say a user
-    stages: str = ""  # of a pipeline's query that is answered: what became of its stages
     version: str = ""  # of the model, that it was given to
     gone: Callable[[], bool] | None = None  # has its client gone, so that its answer would not be read?
 
     def attempt(
         self,
-        answer: Callable[[Request, Reply, str], None],
+        answer: Callable[[Request, Answer], None],
         call: Call | None = None,
         *,
         number: int = 0,
+        version: str = "",
         decoded: bool = False,
     ) -> Attempt:
-        """An attempt at answering this request, with its own call or another one; its reply goes to `answer`.
+        """An attempt at answering this request, with its own call or another one; its answer goes to `answer`.
 
-        `decoded`: the reply of a model has its results as they are, for `mark.models.results.results_of`.
+        It asks for the request's version unless `version` names one. `decoded`: the reply of a model has its results as
+        they are, for `mark.models.results.results_of`. The caller keeps its attempts: a request that held them would be
+        in a cycle with them.
         """
         items = self.items if call is None else items_in(call)
         call = self.call if call is None else call
@@ -59,8 +57,19 @@ class Request:
             call = Call(call.protocol, call.content_type, call.body, call.json_bytes, RESULTS)
         attempt = Attempt(call, items, self.arrived_s, self.deadline_s, answer, self.id)
         attempt.trace, attempt.key, attempt.of, attempt.number = self.trace, self.key, self, number
-        attempt.gone = self.gone
+        attempt.gone, attempt.version = self.gone, version or self.version
         return attempt
+
+    def part(
+        self, answer: Callable[[Request, Answer], None], call: Call, arrived_s: float, deadline_s: float
+    ) -> Attempt:
+        """A call with one item on the way to this request's answer, as of a stage.
+
+        It has times of its own and no trace, and goes on when the client leaves.
+        """
+        part = Attempt(call, 1, arrived_s, deadline_s, answer, self.id)
+        part.key, part.of = self.key, self
+        return part
 
 
 @dataclass(slots=True, eq=False)

@@ -27,11 +27,12 @@ from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
 from mark.models.model import Model
 from mark.models.results import call_with, results_of
+from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
-from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Attempt, Request
+from mark.serving.backend.request import Request
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.query import (
     ANSWERED,
@@ -233,7 +234,7 @@ class Conductor:
     def call(self, run: _Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told, probes: bool) -> None:
         """Offer a call that has begun to what answers the stage, which has until so long before the query's deadline
         that what comes behind it takes at least."""
-        backend, request = self._backends[stage], run.request
+        backend = self._backends[stage]
         if probes:  # by the stage's own promise: it serves what it thinks too slow now and then
             deadline_s = now_s + self.stages[stage].rt_max_s
         else:
@@ -244,18 +245,14 @@ class Conductor:
                 own_s, behind_s = self.stages[stage].rt_max_s, self._behind_s[stage]
                 deadline_s = now_s + stage_horizon_s(left_s, own_s, behind_s, least_behind_s)
         answer = partial(self._replied, run, stage, told, run.progress.answers == 0)
-        attempt = Attempt(call, 1, now_s, deadline_s, answer, request.id)
-        attempt.key, attempt.of = request.key, request
-        backend.offer(attempt)
+        backend.offer(run.request.part(answer, call, now_s, deadline_s))
 
     def too_late(self, stage: int) -> Reply:
         """What a query is told whose call of the stage was dropped."""
         return error_reply(504, f"stage {self._names[stage]}: less time is left than it takes")
 
-    def _replied(
-        self, run: _Run, stage: int, told: _Told, first: bool, attempt: Request, reply: Reply, made_by: str
-    ) -> None:
-        now_s = self._now()
+    def _replied(self, run: _Run, stage: int, told: _Told, first: bool, attempt: Request, answer: Answer) -> None:
+        now_s, reply = self._now(), answer.reply
         if reply.status == 200:
             try:
                 (result,) = results_of(reply)
@@ -263,7 +260,7 @@ class Conductor:
                 _LOG.error("stage %s: %s", self._names[stage], error, extra={"request_id": attempt.id})
                 reply = error_reply(500, "its answer cannot be read")
             else:
-                if run.progress.settle(stage, now_s, BY_FUNCTION if made_by == FUNCTION else ANSWERED):
+                if run.progress.settle(stage, now_s, BY_FUNCTION if answer.made_by == FUNCTION else ANSWERED):
                     told(stage, result, None)
                 return
         state = _STATES.get(reply.status, FAILED)
@@ -322,20 +319,19 @@ class Conductor:
         run.forget()
         if made_by == NOBODY:
             self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
-        run.request.stages = run.progress.said()
-        self._answer(run.request, reply, made_by)
+        self._answer(run.request, reply, made_by, run.progress.said())
         if self._settled is not None and not self._runs and not self._settled.done():
             self._settled.set_result(None)
 
-    def _answer(self, request: Request, reply: Reply, made_by: str) -> None:
+    def _answer(self, request: Request, reply: Reply, made_by: str, stages: str = "") -> None:
         latency_s, allowed_s = self._now() - request.arrived_s, request.deadline_s - request.arrived_s
         self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
-            request.answer(request, reply, made_by)
+            request.answer(request, Answer(reply, made_by, request.version, stages))
         except Exception:  # its answer could not be said, or what observes answers failed
             _LOG.exception("an answer failed", extra={"request_id": request.id})
             with suppress(Exception):  # most likely it has its answer
-                request.answer(request, error_reply(500, "internal error"), NOBODY)
+                request.answer(request, Answer(error_reply(500, "internal error"), NOBODY, request.version))
 
     def _wait(self, run: _Run, now_s: float) -> None:
         run.timer = self._loop.call_later(max(0.0, run.progress.deadline_s - now_s), self._deadline, run)

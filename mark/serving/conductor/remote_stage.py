@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mark.models.call import RESULTS, Reply
+from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
-from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Request, own_deadline
+from mark.serving.backend.request import Request, own_deadline
 from mark.serving.conductor.conductor import StageBackend
 from mark.serving.conductor.least import LeastSeen
-from mark.serving.overflow.http_client import CLOSED, Address, Answer, Asker, Reach, Upstream
+from mark.serving.overflow.http_client import CLOSED, Address, Asker, HttpAnswer, Reach, Upstream
 
 _LOG = logging.getLogger("mark.serving")
 _OF_THE_MODEL = frozenset((200, 400, 500))
@@ -268,7 +269,7 @@ class RemoteStage:
             else:
                 self._refuse(sent, "expired")
 
-    def answered(self, tag: _Sent, answer: Answer) -> None:
+    def answered(self, tag: _Sent, answer: HttpAnswer) -> None:
         """A whole answer is there."""
         now_s, status = self._now(), answer.status
         by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE
@@ -324,7 +325,7 @@ class RemoteStage:
         latency_s, allowed_s = self._now() - request.arrived_s, request.deadline_s - request.arrived_s
         self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
-            request.answer(request, reply, made_by)
+            request.answer(request, Answer(reply, made_by, request.version))
         except Exception:  # other calls must not suffer from that
             _LOG.exception("an answer failed", extra={"request_id": request.id})
         if self._settled is not None and not self._under_way and not self._queue and not self._settled.done():

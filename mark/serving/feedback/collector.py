@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from mark.models.call import Reply
+from mark.serving.answer import Answer
 from mark.serving.feedback.joining import FeedbackJoin, size_of
 from mark.serving.feedback.port import (
     APPLIED,
@@ -66,26 +66,27 @@ class FeedbackCollector:
         self._post_bytes = 0
         self._writing: asyncio.Task[None] | None = None
 
-    def answered(self, request: ObservedRequest, reply: Reply, made_by: str) -> None:
+    def answered(self, request: ObservedRequest, answer: Answer) -> None:
         """Note an answer; refusals and errors are none."""
+        reply, call = answer.reply, request.call
         if reply.status != 200:
             return
-        call = request.call
-        answer = ServedAnswer(
+        served = ServedAnswer(
             request.id,
             self.model,
-            request.version,
+            answer.version,
             self._now(),
-            made_by,
+            answer.made_by,
             self._recorded(call.content_type, call.body, call.json_bytes),
             self._recorded(reply.content_type, reply.body, reply.json_bytes),
+            answer.provenance,
         )
-        self.join.answered(answer)
-        size = size_of(answer)
+        self.join.answered(served)
+        size = size_of(served)
         if self._answer_bytes + size > _MOST_UNWRITTEN_BYTES:
             self.unlogged += 1
             return
-        self._answers.append(answer)
+        self._answers.append(served)
         self._answer_bytes += size
         if self._flush is None and self._flushing is None:
             self._flush = self._loop.call_later(_FLUSH_S, self._begin_flush)

@@ -102,4 +102,5 @@ class FeedbackJoin:
 
 def size_of(answer: ServedAnswer) -> int:
     """Bytes that a remembered answer takes."""
-    return ANSWER_BYTES + sum(len(one.data) for one in (answer.input, answer.output) if one.data is not None)
+    size = ANSWER_BYTES + sum(len(one.data) for one in (answer.input, answer.output) if one.data is not None)
+    return size if answer.provenance is None else size + answer.provenance.memory_bytes()

@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from mark.domain.errors import BadInput
+from mark.serving.answer import Provenance
 from mark.serving.feedback.port import Feedback, FeedbackSink, Observation, RecordedBody, ServedAnswer
 
 OBSERVATIONS, FEEDBACK, ANSWERS = "observations", "feedback", "answers"
@@ -65,7 +66,7 @@ _: type[FeedbackSink] = FeedbackLog
 
 def answer_json(answer: ServedAnswer) -> dict[str, Any]:
     """An answer, as the log has it."""
-    return {
+    found: dict[str, Any] = {
         "id": answer.id,
         "model": answer.model,
         "version": answer.version,
@@ -74,6 +75,7 @@ def answer_json(answer: ServedAnswer) -> dict[str, Any]:
         "input": _body_json(answer.input),
         "output": _body_json(answer.output),
     }
+    return found if answer.provenance is None else found | {"provenance": _provenance_json(answer.provenance)}
 
 
 def feedback_json(feedback: Feedback, received_at_s: float) -> dict[str, Any]:
@@ -88,6 +90,13 @@ def observation_json(observation: Observation) -> dict[str, Any]:
         "received_at_s": observation.received_at_s,
         "feedback": observation.feedback.said,
     }
+
+
+def _provenance_json(how: Provenance) -> dict[str, Any]:
+    # Field by field, because orjson crashes on a dataclass in compiled form.
+    asked = [{"model": one.model, "propensity": one.propensity, "usd": one.usd} for one in how.asked]
+    found = {"asked": asked, "selected": how.selected, "confidence": how.confidence, "degraded": how.degraded}
+    return found | {"note": orjson.loads(how.note)} if how.note else found
 
 
 def _body_json(body: RecordedBody) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mark.serving.answer import Provenance
+
 # What became of one piece of feedback.
 APPLIED = "applied"  # joined with its answer, and kept
 DUPLICATE = "duplicate"  # there was feedback for this answer already
@@ -46,6 +48,7 @@ class ServedAnswer:
     answered_by: str
     input: RecordedBody
     output: RecordedBody
+    provenance: Provenance | None = None  # where a layer chose or combined models
 
 
 @dataclass(frozen=True, slots=True)

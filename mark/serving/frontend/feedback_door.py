@@ -15,6 +15,8 @@ from mark.serving.feedback.port import Feedback
 from mark.serving.frontend.calls import body_of
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import JSON
+from mark.serving.frontend.openapi import FEEDBACK_SCHEMAS, feedback_operation
+from mark.serving.frontend.routes import ModelRoute
 
 MOST_BYTES = 1024 * 1024  # of one request
 MOST_ITEMS = 1000
@@ -28,6 +30,10 @@ class FeedbackDoor:
 
     def __init__(self, collector: FeedbackCollector) -> None:
         self.collector = collector
+
+    def route(self) -> ModelRoute:
+        """The route of the model that takes feedback."""
+        return ModelRoute(b"POST", b"/feedback", self.post, True, feedback_operation, FEEDBACK_SCHEMAS)
 
     def post(self, version: str | None, exchange: Exchange) -> None:
         """Answer the exchange, later; feedback is on answers of `version`, None: of any."""

@@ -22,8 +22,9 @@ from google.protobuf.message import DecodeError
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
 from mark.models.metadata import server_metadata
+from mark.serving.answer import NOBODY, Answer
 from mark.serving.backend.refusals import RETRIED, retry_after_s
-from mark.serving.backend.request import NOBODY, Request
+from mark.serving.backend.request import Request
 from mark.serving.frontend.auth import INFER, Auth
 from mark.serving.frontend.grpc_messages import CLASSES, SERVICE, BadMessage, call_of, metadata_of, response_of
 from mark.serving.frontend.limits import HttpLimits
@@ -55,7 +56,7 @@ _OPEN = frozenset(("ServerLive", "ServerReady"))
 # A response, or the status and text of an error; and metadata that goes with either.
 Outcome = tuple[Any, tuple[int, str] | None, list[tuple[str, str]]]
 # Of a message, its call's context, and its metadata as headers.
-Answer = Callable[[Any, Any, dict[bytes, bytes]], Awaitable[Any]]
+Handler = Callable[[Any, Any, dict[bytes, bytes]], Awaitable[Any]]
 
 
 class GrpcListener:
@@ -84,7 +85,7 @@ class GrpcListener:
             ],
             maximum_concurrent_rpcs=limits.connections * limits.pipelined,
         )
-        answers: dict[str, Answer] = {
+        handlers: dict[str, Handler] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
             "ServerMetadata": self._metadata,
@@ -93,14 +94,14 @@ class GrpcListener:
             "ModelInfer": self._infer,
             "RepositoryIndex": self._repository_index,
         }
-        handlers = {
+        methods = {
             # As if there were many messages, so that it is ours to wait for the one.
             name: grpc.stream_unary_rpc_method_handler(
-                self._read(name, answer), None, CLASSES[f"{name}Response"].SerializeToString
+                self._read(name, handler), None, CLASSES[f"{name}Response"].SerializeToString
             )
-            for name, answer in answers.items()
+            for name, handler in handlers.items()
         }
-        self._listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
 
     async def start(self, host: str, port: int, tls: TlsFiles | None) -> int:
         """Listen; returns the port bound, which `port` 0 leaves to the system. Raises BadInput where it cannot be."""
@@ -125,8 +126,8 @@ class GrpcListener:
 
     # Answers
 
-    def _read(self, name: str, answer: Answer) -> Callable[[bytes, Any], Awaitable[Any]]:
-        """What is done before `answer` has the message."""
+    def _read(self, name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[Any]]:
+        """What is done before `handler` has the message."""
         parse = CLASSES[f"{name}Request"].FromString
 
         async def read(_: Any, context: Any) -> Any:
@@ -143,7 +144,7 @@ class GrpcListener:
                 request = parse(message)
             except DecodeError:
                 await _fail(context, 400, f"the message is no {name}Request")
-            return await answer(request, context, headers)
+            return await handler(request, context, headers)
 
         return read
 
@@ -212,28 +213,28 @@ class GrpcListener:
             headers[b"mark-deadline-ms"] = min(headers.get(b"mark-deadline-ms", left_ms), left_ms, key=_number)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-        def answer(request: Request, reply: Reply, made_by: str) -> None:
+        def answered(request: Request, answer: Answer) -> None:
             if not outcome.done():  # else the client has gone
                 # Here and now: the reply's body need not outlive this call.
-                outcome.set_result(self._outcome(request, reply, made_by))
+                outcome.set_result(self._outcome(request, answer))
             if self._server.answered is not None:
-                self._server.answered(request, reply, made_by)
+                self._server.answered(request, answer)
 
-        self._server.infer(call, headers, arrived_s, version, answer, outcome.done)
+        self._server.infer(call, headers, arrived_s, version, answered, outcome.done)
         response, error_, metadata = await outcome
         context.set_trailing_metadata(metadata)
         if error_ is not None:
             await _fail(context, *error_)
         return response
 
-    def _outcome(self, request: Request, reply: Reply, made_by: str) -> Outcome:
+    def _outcome(self, request: Request, answer: Answer) -> Outcome:
+        reply = answer.reply
         metadata = [("x-request-id", request.id)]
-        if made_by != NOBODY:
-            metadata.append(("mark-answered-by", made_by))
+        if answer.made_by != NOBODY:
+            metadata.append(("mark-answered-by", answer.made_by))
         elif reply.status in RETRIED:
             metadata.append(("retry-after", str(retry_after_s(self._server.retry_after_s()))))
-        if request.stages:
-            metadata.append(("mark-stages", request.stages))
+        metadata += answer.said()
         if reply.status != 200:
             return None, (reply.status, _error_in(reply)), metadata
         try:

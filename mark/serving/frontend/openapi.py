@@ -9,6 +9,7 @@ from typing import Any
 from mark.domain.version import VERSION
 from mark.models.model import DATATYPES
 from mark.serving.feedback.port import RESULTS
+from mark.serving.frontend.routes import ModelRoute
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
 # What the listener says of any request, before or while it reads it.
@@ -35,11 +36,11 @@ _NOT_FOUND = {404: "no such version"}
 
 
 def openapi(
-    name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]], *, feedback: bool = False
+    name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]], more_routes: Sequence[ModelRoute] = ()
 ) -> dict[str, Any]:
     """The description, version 3.1, of the routes of a model `name` in these versions.
 
-    `inputs` are those of its metadata, for an example. With `feedback` there is a route for it.
+    `inputs` are those of its metadata, for an example. The `more_routes` of the model describe themselves.
     """
     model, version = f"/v2/models/{name}", "/versions/{version}"
     paths: dict[str, Any] = {
@@ -61,8 +62,10 @@ def openapi(
             "/ready": {"get": _get(f"modelReady{more}", "Would a request for it be served?", ready, ready)},
             "/infer": {"post": _infer(f"infer{more}", [] if more else inputs)},
         }
-        if feedback:
-            routes["/feedback"] = {"post": _feedback(f"feedback{more}")}
+        for route in more_routes:
+            if route.described is not None and (route.by_version or not more):
+                path = route.path.decode().replace("*", "{id}")
+                routes.setdefault(path, {})[route.method.decode().lower()] = route.described(more)
         for rest, methods in routes.items():
             paths[prefix + rest] = methods
             if more:
@@ -74,7 +77,7 @@ def openapi(
         "info": {"title": f"mark: {name}", "version": VERSION},
         "paths": paths,
         "components": {
-            "schemas": _SCHEMAS | (_FEEDBACK_SCHEMAS if feedback else {}),
+            "schemas": _SCHEMAS | {name: schema for route in more_routes for name, schema in route.schemas.items()},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -162,7 +165,7 @@ _SCHEMAS: dict[str, Any] = {
         ["model_name", "outputs"],
     ),
 }
-_FEEDBACK_SCHEMAS: dict[str, Any] = {
+FEEDBACK_SCHEMAS: dict[str, Any] = {
     "Feedback": {
         "type": "object",
         "properties": {
@@ -255,8 +258,9 @@ def _repository_index() -> dict[str, Any]:
     return made | {"requestBody": {"required": False, "content": content}}
 
 
-def _feedback(identity: str) -> dict[str, Any]:
-    made = _operation(identity, "Say how good answers were", {200: {_JSON: _ref("FeedbackResults")}})
+def feedback_operation(suffix: str) -> dict[str, Any]:
+    """`POST .../feedback`."""
+    made = _operation(f"feedback{suffix}", "Say how good answers were", {200: {_JSON: _ref("FeedbackResults")}})
     made["responses"] |= _errors({415: _INFER[415]})
     several = {"type": "array", "items": _ref("Feedback"), "minItems": 1, "maxItems": 1000}
     content = _content({_JSON: {"anyOf": [_ref("Feedback"), several]}, "application/x-ndjson": {}})

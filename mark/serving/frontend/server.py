@@ -14,22 +14,22 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from mark.models.call import Call, Reply
+from mark.models.call import Call
 from mark.models.compression import Refused
 from mark.models.items import items_in
 from mark.models.metadata import server_metadata
-from mark.models.versions import Versions
+from mark.serving.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer
 from mark.serving.backend import metrics as numbers
 from mark.serving.backend.port import Backend
 from mark.serving.backend.price_header import ToldPrices
 from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
-from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
+from mark.serving.backend.request import Request
 from mark.serving.frontend import pages
 from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call, stage_call
 from mark.serving.frontend.connection import Exchange
-from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.limits import HttpLimits
 from mark.serving.frontend.openapi import openapi
+from mark.serving.frontend.routes import Handler, ModelRoute, Routes
 
 if TYPE_CHECKING:
     from mark.serving.observe.tracing import Tracer
@@ -46,44 +46,44 @@ _LONGEST_DEADLINE_S = 3600.0
 
 @dataclass(slots=True)
 class ServedVersion:
-    """A version of the model, and what serves it. `metadata` is what its workers say of the model, in JSON."""
+    """A version of the model, and the backend of it alone. `metadata` is the model's, from its workers, in JSON."""
 
     version: str
     backend: Backend
     metadata: bytes = b"{}"
 
 
-Answered = Callable[[Request, Reply, str], None]
+Answered = Callable[[Request, Answer], None]
 
 
 class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
-    `ready` is a condition beside the workers' (false while draining). `answered` is called with every answer (logs,
-    traces), `tracer` begins what traces say. `feedback` is where clients say how good answers were, None: nowhere. The
-    model of a `stage` takes calls of a conductor, too. Other models may be `beside` it, each with a server of its own.
-    `may_tell_prices` says by a request's headers whether its reader of metrics is believed what it says of prices.
+    `backend` takes all requests, for whichever version. `answered` is called with every answer (logs, traces), `tracer`
+    begins what traces say. `routes` are more routes of the model, as for feedback. The model of a `stage` takes calls
+    of a conductor, too. Other models may be `beside` it, each with a server of its own. `may_tell_prices` says by a
+    request's headers whether its reader of metrics is believed what it says of prices.
     """
 
     def __init__(
         self,
         name: str,
         served: Sequence[ServedVersion],
-        versions: Versions,
+        backend: Backend,
         rt_max_s: float,
         metrics: numbers.Metrics,
         answered: Answered | None = None,
         *,
         tracer: Tracer | None = None,
         limits: HttpLimits | None = None,
-        feedback: FeedbackDoor | None = None,
+        routes: Sequence[ModelRoute] = (),
         stage: bool = False,
         beside: Sequence[Server] = (),
         may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True,
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
-        self._versions, self._tracer, self._feedback = versions, tracer, feedback
+        self.backend, self._tracer, self._more = backend, tracer, routes
         self._most_bytes = (limits or HttpLimits()).body_bytes
         self._read: Callable[[Exchange, int], Call] = stage_call if stage else oip_call
         self.beside = beside
@@ -91,26 +91,30 @@ class Server:
         self.told_prices = ToldPrices()
         self.may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = may_tell_prices
         self._by_version = {one.version: one for one in served}
-        self._only = served[0] if len(served) == 1 else None
+        self._only = served[0].version if len(served) == 1 else ""
         # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
         self._described: tuple[bytes, dict[str, bytes]] = b"", {}
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
-        self.routes: dict[bytes, Callable[[Exchange], None]] = {}
+        self.routes = Routes()
         self._add_routes()
 
     def handle(self, exchange: Exchange) -> None:
         """Answer the exchange, now or later."""
-        route = self.routes.get(exchange.path)
-        if route is None:
-            path = exchange.path
+        path = exchange.path
+        handlers = self.routes.exact.get(path)
+        if handlers is None:
             # An encoded slash is part of a name, as proxies with rules by path see it.
             if path != b"/" and b"%2f" not in path.lower():
                 path = unquote_to_bytes(path).rstrip(b"/")
-            route = self.routes.get(path)
-            if route is None:
+            handlers = self.routes.find(path)
+            if handlers is None:
                 self._not_found(exchange)
                 return
-        route(exchange)
+        handler = handlers.get(exchange.method)
+        if handler is None:
+            self._not_allowed(exchange, handlers)
+            return
+        handler(exchange)
 
     @property
     def ready(self) -> bool:
@@ -124,8 +128,8 @@ class Server:
 
     def model_ready(self, version: str | None) -> bool:
         """Would a request for this version of the model be served? None: for any of them."""
-        those = self._by_version.values() if version is None else (self._by_version[version],)
-        return not self.draining and all(one.backend.ready for one in those)
+        backend = self.backend if version is None else self._by_version[version].backend
+        return not self.draining and backend.ready
 
     def repository_index(self, only_ready: bool) -> list[dict[str, str]]:
         """Each version with its state, as the protocol's model repository extension says it."""
@@ -153,7 +157,7 @@ class Server:
         headers: Mapping[bytes, bytes],
         arrived_s: float,
         version: str | None,
-        answer: Callable[[Request, Reply, str], None],
+        answer: Answered,
         gone: Callable[[], bool] | None = None,
     ) -> None:
         """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once.
@@ -170,68 +174,55 @@ class Server:
         left_ms = headers.get(b"mark-deadline-ms")
         request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
         request.gone = gone
-        one = self._only
-        if one is None or version is not None:
-            one = self._by_version[version if version is not None else self._versions.choose(identity)]
-        request.version = one.version
+        request.version = self._only if version is None else version
         if self._tracer is not None:
-            request.trace = self._tracer.begin(headers, one.version)
+            request.trace = self._tracer.begin(headers)
         if left_ms is not None:
             try:
                 left_s = float(left_ms) / 1e3
             except ValueError:
                 left_s = -1.0
             if not left_s >= 0.0:
-                answer(request, error_reply(400, "mark-deadline-ms must be a number of milliseconds"), NOBODY)
+                refused = error_reply(400, "mark-deadline-ms must be a number of milliseconds")
+                answer(request, Answer(refused, NOBODY, request.version))
                 return
             request.deadline_s = arrived_s + min(left_s, _LONGEST_DEADLINE_S)
         key = headers.get(b"mark-key")
         if key is not None:
             if len(key) > _LONGEST_KEY:
-                answer(request, error_reply(400, f"mark-key must have {_LONGEST_KEY} bytes at most"), NOBODY)
+                refused = error_reply(400, f"mark-key must have {_LONGEST_KEY} bytes at most")
+                answer(request, Answer(refused, NOBODY, request.version))
                 return
             request.key = key.decode("latin-1")
-        one.backend.offer(request)
+        self.backend.offer(request)
 
     # Routes
 
     def _add_routes(self) -> None:
-        routes, model = self.routes, f"/v2/models/{self.name}"
-        get = self._only_by
-        routes[b"/v2"] = get(b"GET", self._server_metadata)
-        routes[b"/v2/health/live"] = get(b"GET", self._live)
-        routes[b"/v2/health/ready"] = get(b"GET", self._is_ready)
-        routes[b"/ping"] = get(b"GET", self._ping)
-        routes[b"/"] = get(b"GET", self._index)
-        routes[b"/docs"] = get(b"GET", self._docs)
-        routes[b"/openapi.json"] = get(b"GET", self._openapi)
-        routes[b"/metrics"] = get(b"GET", self._metrics_page)
-        routes[b"/v2/repository/index"] = get(b"POST", self._repository_index)
-        routes[b"/invocations"] = get(b"POST", partial(self._called, sagemaker_call, None))
-        for version in (None, *self._by_version):
-            base = (model if version is None else f"{model}/versions/{version}").encode()
-            routes[base] = get(b"GET", partial(self._model_metadata, version))
-            routes[base + b"/ready"] = get(b"GET", partial(self._model_ready, version))
-            routes[base + b"/infer"] = get(b"POST", partial(self._called, self._read, version))
-            if self._feedback is not None:
-                routes[base + b"/feedback"] = get(b"POST", partial(self._feedback.post, version))
+        add, model = self.routes.add, f"/v2/models/{self.name}"
+        add(b"GET", b"/v2", self._server_metadata)
+        add(b"GET", b"/v2/health/live", self._live)
+        add(b"GET", b"/v2/health/ready", self._is_ready)
+        add(b"GET", b"/ping", self._ping)
+        add(b"GET", b"/metrics", self._metrics_page)
+        add(b"POST", b"/v2/repository/index", self._repository_index)
+        if not self.beside:  # these are of one model, and name none
+            add(b"GET", b"/", self._index)
+            add(b"GET", b"/docs", self._docs)
+            add(b"GET", b"/openapi.json", self._openapi)
+            add(b"POST", b"/invocations", partial(self._called, sagemaker_call, None))
+        own = [
+            ModelRoute(b"GET", b"", self._model_metadata, by_version=True),
+            ModelRoute(b"GET", b"/ready", self._model_ready, by_version=True),
+            ModelRoute(b"POST", b"/infer", partial(self._called, self._read), by_version=True),
+        ]
+        for route in (*own, *self._more):
+            add(route.method, model.encode() + route.path, partial(route.answer, None))
+            for version in self._by_version if route.by_version else ():
+                path = f"{model}/versions/{version}".encode() + route.path
+                add(route.method, path, partial(route.answer, version))
         for other in self.beside:
-            routes.update({path: route for path, route in other.routes.items() if path.startswith(b"/v2/models/")})
-        if self.beside:  # these are of one model, and name none
-            for path in (b"/", b"/docs", b"/openapi.json", b"/invocations"):
-                del routes[path]
-
-    def _only_by(self, method: bytes, route: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-        also = b"HEAD" if method == b"GET" else method
-
-        def checked(exchange: Exchange) -> None:
-            if exchange.method == method or exchange.method == also:
-                route(exchange)
-            else:
-                reply = error_reply(405, f"only {method.decode()} here")
-                exchange.answer(405, reply.body, JSON, b"allow: %b\r\n" % method)
-
-        return checked
+            self.routes.take(other.routes, b"/v2/models/")
 
     def _called(self, read: Callable[[Exchange, int], Call], version: str | None, exchange: Exchange) -> None:
         try:
@@ -242,21 +233,23 @@ class Server:
             answer = partial(self._answer, exchange)
             self.infer(call, exchange.headers, exchange.arrived_s, version, answer, exchange.has_gone)
 
-    def _answer(self, exchange: Exchange, request: Request, reply: Reply, made_by: str) -> None:
+    def _answer(self, exchange: Exchange, request: Request, answer: Answer) -> None:
+        reply, made_by = answer.reply, answer.made_by
         headers = b"%bx-request-id: %b\r\n" % (_BY[made_by], request.id.encode("latin-1"))
         if reply.json_bytes is not None:
             headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
         elif made_by == NOBODY and reply.status in RETRIED:
             headers += retry_after(self.retry_after_s())
-        if request.stages:
-            headers += b"mark-stages: %b\r\n" % request.stages.encode()
+        if answer.stages or answer.provenance is not None:
+            for name, value in answer.said():
+                headers += b"%b: %b\r\n" % (name.encode(), value.encode())
         exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
         if self.answered is not None:
-            self.answered(request, reply, made_by)
+            self.answered(request, answer)
 
     def retry_after_s(self) -> float:
         """When a request that is refused now should be sent again."""
-        return min(one.backend.retry_after_s() for one in self._by_version.values())
+        return self.backend.retry_after_s()
 
     def _server_metadata(self, exchange: Exchange) -> None:
         exchange.answer(200, orjson.dumps(server_metadata()), JSON)
@@ -295,7 +288,7 @@ class Server:
         metadata, found = self._described
         if metadata != self.served[0].metadata or not found:
             inputs = self.model_metadata(None).get("inputs", ())
-            said = openapi(self.name, self.versions, inputs, feedback=self._feedback is not None)
+            said = openapi(self.name, self.versions, inputs, self._more)
             found = {
                 "openapi": orjson.dumps(said),
                 "docs": pages.docs_page(said).encode(),
@@ -323,6 +316,10 @@ class Server:
         path, names = exchange.path[:200].decode("latin-1"), [self.name, *(other.name for other in self.beside)]
         here = f"the model here is {self.name}" if len(names) == 1 else "the models here are " + ", ".join(names)
         self._refuse(exchange, 404, f"nothing at {path}; {here}")
+
+    def _not_allowed(self, exchange: Exchange, handlers: Mapping[bytes, Handler]) -> None:
+        methods = ", ".join(method.decode() for method in handlers if method != b"HEAD")
+        self._refuse(exchange, 405, f"only {methods} here", f"allow: {methods}\r\n".encode())
 
     def _refuse(self, exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
         reply = error_reply(status, what)

@@ -36,10 +36,10 @@ from mark.serving.gateway.probing import Probing
 from mark.serving.overflow.http_client import (
     HOP_BY_HOP,
     Address,
-    Answer,
     Asker,
     ClientConnection,
     Gathered,
+    HttpAnswer,
     Reach,
     Upstream,
 )
@@ -86,10 +86,9 @@ class _Forward(InFlightRequest):
         "client_s",
         "exchange",
         "id",
-        "line",
         "lines",
-        "other_line",
         "refusal",
+        "sent",
         "timer",
         "until_s",
     )
@@ -99,9 +98,8 @@ class _Forward(InFlightRequest):
         self.exchange, self.id = exchange, identity
         self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
         self.lines = b""
-        self.line: ClientConnection[ReplicaAttempt[_Forward]] | None = None
-        self.other_line: ClientConnection[ReplicaAttempt[_Forward]] | None = None
-        self.refusal: Answer | None = None  # for the client, should there be no better answer
+        self.sent: list[ClientConnection[ReplicaAttempt[_Forward]]] = []  # where, for each attempt
+        self.refusal: HttpAnswer | None = None  # for the client, should there be no better answer
         self.timer: asyncio.TimerHandle | None = None
         self.by_function = False  # answered
 
@@ -186,7 +184,7 @@ class Forwarder:
     # Requests
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer the exchange, now or later."""
+        """HttpAnswer the exchange, now or later."""
         path, headers = exchange.path, exchange.headers
         # A server that resolves dots would be asked, with our key, for what the client may not ask.
         if scope_of(path) != INFER or b".." in path or b"%2e" in path.lower():
@@ -235,9 +233,10 @@ class Forwarder:
                 dropped = dropped.union(name.strip() for name in named.lower().split(b","))
             kept = [b"%b: %b\r\n" % line for line in headers.items() if line[0] not in dropped]
             kept.append(b"%bx-request-id: %b\r\n" % (self._key, forward.id))
-            if exchange.body or exchange.method == b"POST":
-                kept.append(b"content-length: %d\r\n" % len(exchange.body))
             forward.lines = lines = b"".join(kept)
+        body = exchange.body if attempt.payload is None else attempt.payload
+        if body or exchange.method == b"POST":
+            lines = b"%bcontent-length: %d\r\n" % (lines, len(body))
         if forward.client_s is not None:
             lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.deadline_s - now_s) * 1e3)
         target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
@@ -245,13 +244,9 @@ class Forwarder:
         # A body of HEAD's answer would come all the same, and the listener does not pass it on.
         method = b"GET" if exchange.method == b"HEAD" else exchange.method
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
-        line = upstream.ask(attempt, head + exchange.body, forward.id)
-        if forward.line is None:
-            forward.line = line
-        else:
-            forward.other_line = line
+        forward.sent.append(upstream.ask(attempt, head + body, forward.id))
 
-    def answered(self, tag: ReplicaAttempt[_Forward], answer: Answer) -> None:
+    def answered(self, tag: ReplicaAttempt[_Forward], answer: HttpAnswer) -> None:
         """A replica answered."""
         forward = tag.request
         now_s = self._now()
@@ -347,7 +342,7 @@ class Forwarder:
 
     # Answers
 
-    def _pass_on(self, forward: _Forward, answer: Answer) -> None:
+    def _pass_on(self, forward: _Forward, answer: HttpAnswer) -> None:
         headers = answer.headers + b"x-request-id: %b\r\n" % forward.id
         if answer.status in RETRIED and b"retry-after: " not in headers:
             headers += retry_after(1.0)
@@ -367,8 +362,8 @@ class Forwarder:
         if forward.timer is not None:
             forward.timer.cancel()
             forward.timer = None  # it holds the request: a cycle waits for the garbage collector
-        for line in (forward.line, forward.other_line):
-            if line is not None and line.tag is not None and line.tag.request is forward:
+        for line in forward.sent:
+            if line.tag is not None and line.tag.request is forward:
                 line.upstream.cancel(line, line.tag)
         self._under_way.discard(forward)
         if self._settled is not None and not self._under_way and not self._settled.done():
@@ -389,7 +384,6 @@ class Forwarder:
         if exchange.gone:
             metrics.clients_gone += 1
         if self._settings.log_requests:
-            lines = (forward.line, forward.other_line)
             _REQUESTS.info(
                 "answered",
                 extra={
@@ -397,7 +391,7 @@ class Forwarder:
                     "status": status,
                     "latency_ms": round(latency_s * 1e3, 3),
                     "answered_by": "nobody" if reason else "function" if forward.by_function else "replica",
-                    "sent_to": [line.upstream.address.url for line in lines if line is not None],
+                    "sent_to": [line.upstream.address.url for line in forward.sent],
                 },
             )
 
@@ -423,5 +417,5 @@ _: type[Asker[ReplicaAttempt[_Forward]]] = Forwarder
 
 
 def say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
-    """Answer by an error of the gateway's own."""
+    """HttpAnswer by an error of the gateway's own."""
     exchange.answer(status, error_reply(status, what).body, JSON, headers)

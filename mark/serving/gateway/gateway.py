@@ -12,8 +12,9 @@ come out. A replica is a server of the model behind one URL, mostly a bouncer. T
     on a client's leaving   abandoned(request)
     every now and then      tick(now): replicas whose readiness is to be asked, then probed(replica, ready, now)
 
-An `InFlightRequest` is one request on its way, a `ReplicaAttempt` one try of it at one replica. Each attempt is closed
-exactly once, with what became of it or with the end of its request, and in-flight counts are changed by nothing else.
+An `InFlightRequest` is one request on its way, a `ReplicaAttempt` one try of it at one replica, with the request's body
+or another one. Each attempt is closed exactly once, with what became of it or with the end of its request, and
+in-flight counts are changed by nothing else.
 
 The rules:
 
@@ -23,7 +24,7 @@ The rules:
 - Or, where it stands for an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight,
   whether it is ready or not, and in it the replica with the fewest in flight gets the request, whatever it can do; ties
   in turn. There are no second attempts.
-- A request has two attempts at most, and the second never goes to the replica of the first. A second one is made when
+- A request has two attempts at most, and no two of them go to the same replica. A second one is made when
   nothing of an answer came, when a bouncer refused (429, 503) and another replica has not done so just now, or to
   hedge; only if there is time until the deadline, and only out of a budget, a share of all requests, so that replicas
   in trouble do not get twice the load.
@@ -34,7 +35,7 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from math import exp, isfinite
 from random import Random
@@ -54,6 +55,8 @@ GIVE_UP = "give up"  # no replica answered it
 
 # Which replica gets a request.
 LEAST_COMPLETION, ALB = ROUTINGS = ("least-completion", "alb")
+
+_MOST_ATTEMPTS = 2  # of one request
 
 # Of the first replicas, before any answer. Less than any real one: a replica that is asked more then looks slower, so
 # that all are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.
@@ -121,25 +124,27 @@ class ReplicaState:
 class InFlightRequest:
     """A request on its way through the gateway. Times are of one monotonic clock; `size` is its body's, in bytes."""
 
-    __slots__ = ("deadline_s", "first", "second", "size", "under_way")
+    __slots__ = ("attempts", "deadline_s", "size", "under_way")
 
     def __init__(self, deadline_s: float, size: int) -> None:
         self.deadline_s, self.size = deadline_s, size
         self.under_way = False
-        self.first: ReplicaAttempt[Any] | None = None
-        self.second: ReplicaAttempt[Any] | None = None
+        self.attempts: list[ReplicaAttempt[Any]] = []  # in the order they were made, until it is over
 
 
 P = TypeVar("P", bound=InFlightRequest)
 
 
 class ReplicaAttempt(Generic[P]):
-    """An attempt of a request at a replica; `open` until it is known what became of it."""
+    """An attempt of a request at a replica; `open` until it is known what became of it.
 
-    __slots__ = ("open", "replica", "request", "sent_s")
+    `payload` is the body that it sends, None: that of the request.
+    """
 
-    def __init__(self, request: P, replica: ReplicaState, sent_s: float) -> None:
-        self.request, self.replica, self.sent_s = request, replica, sent_s
+    __slots__ = ("open", "payload", "replica", "request", "sent_s")
+
+    def __init__(self, request: P, replica: ReplicaState, sent_s: float, payload: bytes | None = None) -> None:
+        self.request, self.replica, self.sent_s, self.payload = request, replica, sent_s, payload
         self.open = True
 
 
@@ -214,16 +219,14 @@ class Gateway(Generic[P]):
             return NOBODY_READY
         if self.in_flight >= policy.most_in_flight or self.bytes + request.size > policy.most_bytes:
             return FULL
-        replica = self._best(now_s, None) if policy.routing == LEAST_COMPLETION else self._fewest(among)
+        replica = self._best(now_s) if policy.routing == LEAST_COMPLETION else self._fewest(among)
         if replica is None:
             return FULL
         self._budget = min(policy.retry_burst, self._budget + policy.retry_share)
         self.in_flight += 1
         self.bytes += request.size
         request.under_way = True
-        request.second = None
-        request.first = attempt = self._attempt(request, replica, now_s)
-        return attempt
+        return self._attempt(request, replica, now_s, None)
 
     def answered(self, attempt: ReplicaAttempt[P], status: int, now_s: float) -> ReplicaAttempt[P] | str:
         """The whole answer of a replica is there."""
@@ -236,17 +239,17 @@ class Gateway(Generic[P]):
             replica.avoid_until_s = now_s + self.policy.avoid_s
             if self._waits(request):
                 return WAIT
-            second = self._second(request, replica, now_s, after_refusal=True)
-            if second is not None:
+            other = self._another(request, now_s, attempt.payload, after_refusal=True)
+            if other is not None:
                 self.retries += 1
-                return second
+                return other
         elif status == 500 or status == 502:
             self._fault(replica, now_s, answered=True)
         else:
             replica.failures = 0
             if status < 300:
                 self._learn(replica, now_s - attempt.sent_s, now_s)
-            if request.second is not None:
+            if len(request.attempts) > 1:
                 self._outrun(request, now_s)
         self._end(request)
         return PASS_ON
@@ -259,29 +262,30 @@ class Gateway(Generic[P]):
         if self._waits(request):
             return WAIT
         if not began:
-            second = self._second(request, attempt.replica, now_s)
-            if second is not None:
+            other = self._another(request, now_s, attempt.payload)
+            if other is not None:
                 self.retries += 1
-                return second
+                return other
         self._end(request)
         return GIVE_UP
 
-    def hedge(self, request: P, now_s: float) -> ReplicaAttempt[P] | None:
-        """A second attempt of a request that takes long. None: it has one, or no replica can take it."""
+    def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
+        """A second attempt of a request that takes long, with the same body unless `payload` is another one.
+
+        None: it has one, or no replica can take it.
+        """
         self._check(request)
-        first = request.first
-        assert first is not None, "a request under way has its first attempt"
-        second = self._second(request, first.replica, now_s)
-        if second is not None:
+        other = self._another(request, now_s, payload)
+        if other is not None:
             self.hedges += 1
-        return second
+        return other
 
     def expired(self, request: P, now_s: float, *, hung: bool) -> None:
         """Its time is over. `hung`: by our own measure, so a replica that has an attempt has failed."""
         self._check(request)
         if hung:
-            for attempt in (request.first, request.second):
-                if attempt is not None and attempt.open:
+            for attempt in request.attempts:
+                if attempt.open:
                     self._fault(attempt.replica, now_s)
         self._end(request)
 
@@ -328,7 +332,7 @@ class Gateway(Generic[P]):
 
     # Inside
 
-    def _best(self, now_s: float, besides: ReplicaState | None) -> ReplicaState | None:
+    def _best(self, now_s: float, besides: Collection[ReplicaState] | None = None) -> ReplicaState | None:
         most, best, best_s = self.policy.most_per_replica, None, NEVER_S
         for one in self._open:
             finish_s = one.each_s * (one.in_flight + 1)
@@ -337,7 +341,7 @@ class Gateway(Generic[P]):
             # Most are not better, which takes no call to find out.
             if (
                 finish_s <= best_s
-                and one is not besides
+                and (besides is None or one not in besides)
                 and one.in_flight < most
                 and (best is None or better(finish_s, False, one.number, best_s, False, best.number))
             ):
@@ -359,23 +363,25 @@ class Gateway(Generic[P]):
         best.turn = self._turns
         return best
 
-    def _second(
-        self, request: P, besides: ReplicaState, now_s: float, *, after_refusal: bool = False
+    def _another(
+        self, request: P, now_s: float, payload: bytes | None, *, after_refusal: bool = False
     ) -> ReplicaAttempt[P] | None:
-        if request.second is not None or self._budget < 1.0 or self.policy.routing == ALB:
+        attempts = request.attempts
+        if len(attempts) == _MOST_ATTEMPTS or self._budget < 1.0 or self.policy.routing == ALB:
             return None
-        replica = self._best(now_s, besides)
+        replica = self._best(now_s, [attempt.replica for attempt in attempts])
         if replica is None or now_s + replica.response_s > request.deadline_s:
             return None
         if after_refusal and replica.avoid_until_s > now_s:
             return None
         self._budget -= 1.0
-        request.second = attempt = self._attempt(request, replica, now_s)
-        return attempt
+        return self._attempt(request, replica, now_s, payload)
 
-    def _attempt(self, request: P, replica: ReplicaState, now_s: float) -> ReplicaAttempt[P]:
+    def _attempt(self, request: P, replica: ReplicaState, now_s: float, payload: bytes | None) -> ReplicaAttempt[P]:
         replica.in_flight += 1
-        return ReplicaAttempt(request, replica, now_s)
+        attempt = ReplicaAttempt(request, replica, now_s, payload)
+        request.attempts.append(attempt)
+        return attempt
 
     def _close(self, attempt: ReplicaAttempt[P]) -> None:
         if not attempt.open:
@@ -388,8 +394,7 @@ class Gateway(Generic[P]):
 
     def _waits(self, request: P) -> bool:
         """Is another attempt in flight?"""
-        first, second = request.first, request.second
-        return (first is not None and first.open) or (second is not None and second.open)
+        return any(attempt.open for attempt in request.attempts)
 
     def _check(self, request: P) -> None:
         if not request.under_way:
@@ -399,10 +404,10 @@ class Gateway(Generic[P]):
         request.under_way = False
         self.in_flight -= 1
         self.bytes -= request.size
-        for attempt in (request.first, request.second):
-            if attempt is not None and attempt.open:
+        for attempt in request.attempts:
+            if attempt.open:
                 self._close(attempt)
-        request.first = request.second = None  # a cycle would wait for the garbage collector
+        request.attempts.clear()  # a cycle would wait for the garbage collector
 
     def _learn(self, replica: ReplicaState, response_s: float, now_s: float) -> None:
         replica.response_s += _LEARNED * (response_s - replica.response_s)
@@ -412,8 +417,8 @@ class Gateway(Generic[P]):
 
     def _outrun(self, request: P, now_s: float) -> None:
         """A replica that still has an attempt takes at least this long; cancelled, it would look idle and fast."""
-        for attempt in (request.first, request.second):
-            if attempt is not None and attempt.open:
+        for attempt in request.attempts:
+            if attempt.open:
                 slow, took_s = attempt.replica, now_s - attempt.sent_s
                 if took_s > slow.response_s:
                     slow.avoid_until_s = now_s + self.policy.avoid_s

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mark.serving.gateway.gateway import Gateway, ReplicaState
-from mark.serving.overflow.http_client import Address, Answer, Asker, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, ClientConnection, HttpAnswer, Reach, Upstream
 
 log = logging.getLogger("mark.serving")
 _READY, _PING = b"/v2/health/ready", b"/ping"
@@ -81,7 +81,7 @@ class Probing:
         data = b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (probe.path, upstream.authority, self._header)
         probe.line = upstream.ask(probe, data)
 
-    def answered(self, tag: _Probe, answer: Answer) -> None:
+    def answered(self, tag: _Probe, answer: HttpAnswer) -> None:
         """A replica answered."""
         if answer.status == 404 and tag.path is _READY and tag.replica.url in self._upstreams:
             tag.path = _PING

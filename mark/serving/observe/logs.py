@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
-from mark.models.call import Reply
+from mark.serving.answer import Answer
 from mark.serving.observe.observed import ObservedRequest
 
 _REQUESTS = logging.getLogger("mark.requests")
@@ -96,16 +96,16 @@ def say(line: str) -> None:
         print(f"mark: {line}", file=sys.stderr, flush=True)
 
 
-def answered(now: Callable[[], float]) -> Callable[[ObservedRequest, Reply, str], None]:
+def answered(now: Callable[[], float]) -> Callable[[ObservedRequest, Answer], None]:
     """Logs each answer: which request, what made it, how long it took. Bodies and headers are not logged."""
 
-    def log(request: ObservedRequest, reply: Reply, made_by: str) -> None:
+    def log(request: ObservedRequest, answer: Answer) -> None:
         _REQUESTS.info(
             "answered",
             extra={
                 "request_id": request.id,
-                "status": reply.status,
-                "answered_by": made_by,
+                "status": answer.reply.status,
+                "answered_by": answer.made_by,
                 "items": request.items,
                 "latency_ms": round((now() - request.arrived_s) * 1e3, 3),
             },

@@ -13,7 +13,6 @@ from mark.models.call import Call
 class RequestTrace:
     """What is known of a request for its span. `parent` are the headers of the client's own trace."""
 
-    version: str
     parent: dict[str, str]
     served: dict[str, float] = field(default_factory=dict)  # how a worker did
 
@@ -31,8 +30,6 @@ class ObservedRequest(Protocol):
     def arrived_s(self) -> float: ...
     @property
     def trace(self) -> RequestTrace | None: ...
-    @property
-    def version(self) -> str: ...
 
 
 class ServedBatch(Protocol):

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mark.domain.errors import BadInput
-from mark.models.call import Reply
+from mark.serving.answer import Answer
 from mark.serving.observe.observed import ObservedRequest, RequestTrace, ServedBatch
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class Tracer:
         self._extract = TraceContextTextMapPropagator().extract
         self._kind, self._error, self._Status = SpanKind.SERVER, StatusCode.ERROR, Status
 
-    def begin(self, headers: Mapping[bytes, bytes], version: str) -> RequestTrace:
+    def begin(self, headers: Mapping[bytes, bytes]) -> RequestTrace:
         """Of a request that came with these headers."""
         parent = {name.decode(): headers[name].decode("latin-1") for name in _PARENT if name in headers}
-        return RequestTrace(version, parent)
+        return RequestTrace(parent)
 
     def served(self, batch: ServedBatch, service_s: float) -> None:
         """A worker took `service_s` for this batch; its requests are answered next."""
@@ -55,7 +55,7 @@ class Tracer:
                     "mark.batch.requests": len(requests),
                 }
 
-    def answered(self, request: ObservedRequest, reply: Reply, made_by: str) -> None:
+    def answered(self, request: ObservedRequest, answer: Answer) -> None:
         """Make the span, from the arrival until now."""
         trace = request.trace
         if trace is None:
@@ -63,12 +63,12 @@ class Tracer:
         end_ns, end_s = time.time_ns(), time.monotonic()
         attributes: dict[str, str | int | float] = {
             "mark.model": self._name,
-            "mark.version": trace.version,
-            "mark.answered_by": made_by,
+            "mark.version": answer.version,
+            "mark.answered_by": answer.made_by,
             "mark.request_id": request.id,
             "mark.items": request.items,
             "mark.protocol": request.call.protocol,
-            "http.response.status_code": reply.status,
+            "http.response.status_code": answer.reply.status,
         }
         attributes |= trace.served
         span = self._tracer.start_span(
@@ -78,7 +78,7 @@ class Tracer:
             attributes,
             start_time=end_ns - int((end_s - request.arrived_s) * 1e9),
         )
-        if reply.status >= 500:
+        if answer.reply.status >= 500:
             span.set_status(self._Status(self._error))
         span.end(end_ns)
 

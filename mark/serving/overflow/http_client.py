@@ -86,7 +86,7 @@ class Reach:
     tls: ssl.SSLContext | None = None  # for https; None: the system's authorities
 
 
-class Answer:
+class HttpAnswer:
     """What a server answered. `headers` are ready lines without those of `HOP_BY_HOP` and the listener's own."""
 
     __slots__ = ("body", "content_type", "headers", "status")
@@ -113,7 +113,7 @@ class Gathered:
 class Asker(Protocol[T_contra]):
     """What asks. For each `ask` that is not cancelled exactly one of these is called, with the ask's tag."""
 
-    def answered(self, tag: T_contra, answer: Answer) -> None:
+    def answered(self, tag: T_contra, answer: HttpAnswer) -> None:
         """The whole answer is there."""
 
     def failed(self, tag: T_contra, began: bool, why: str) -> None:
@@ -371,7 +371,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             named = {name.strip() for name in self._named.split(b",")}
             lines = [line for line in lines if line[0] not in named]
         headers = b"".join([b"%b: %b\r\n" % line for line in lines])
-        answer = Answer(self._status, self._content_type, headers, bytes(self._body))
+        answer = HttpAnswer(self._status, self._content_type, headers, bytes(self._body))
         self.tag = None
         keep, transport = self._keep, self.transport
         self._forget()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from mark.domain.errors import BadInput
 from mark.models.call import BY_VALUE, Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
-from mark.serving.overflow.http_client import CLOSED, TOO_LARGE, Address, Answer, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import CLOSED, TOO_LARGE, Address, ClientConnection, HttpAnswer, Reach, Upstream
 
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
@@ -23,7 +23,7 @@ _OF_THE_CALL = {406, 411, 413, 414, 417, 431}
 _AFTER = re.compile(rb"(?:^|\n)retry-after: ([0-9]{1,9})\r\n")
 MOST_ANSWER_BYTES = 16 * 1024 * 1024  # as much as a request may have here; Lambda itself allows 6 MB
 
-Waiting = asyncio.Future[Answer]
+Waiting = asyncio.Future[HttpAnswer]
 
 
 class _Closed(FunctionsFailed):
@@ -95,7 +95,7 @@ class HttpFunctions:
             raise FunctionsFailed(f"{self._url}: status {status}")
         return Reply(status, answer.content_type.decode("latin-1"), answer.body, answer.json_bytes)
 
-    async def _asked(self, data: bytes, identity: bytes) -> Answer:
+    async def _asked(self, data: bytes, identity: bytes) -> HttpAnswer:
         loop = asyncio.get_running_loop()
         if self._upstream is None:
             self._upstream = Upstream(self._address, self, self._reach, loop)
@@ -115,7 +115,7 @@ class HttpFunctions:
 
     # Callbacks of the upstream
 
-    def answered(self, tag: Waiting, answer: Answer) -> None:
+    def answered(self, tag: Waiting, answer: HttpAnswer) -> None:
         """The whole answer is there."""
         if not tag.done():
             tag.set_result(answer)

@@ -14,16 +14,19 @@ import uvloop
 from mark.models.answering import reply_with
 from mark.models.call import Call, Reply
 from mark.models.results import results_of
+from mark.serving.answer import CACHE, INSTANCE, RECONSTRUCTION, Answer, AskedModel, Provenance
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.replica import Replica
-from mark.serving.backend.request import CACHE, INSTANCE, RECONSTRUCTION, Attempt, Request
+from mark.serving.backend.request import Attempt, Request
 from mark.serving.worker.workers import Workers
 from tests.serving.frontend.test_grpc import infer_request
 from tests.serving.place import RT_MAX_S, Place, Twice
 
 INFER = "/v2/models/twice/infer"
+HOW = Provenance((AskedModel("1", 0.9), AskedModel("2", 0.1)), "thompson;1", 0.875, "agreement=0.93")
+SAID = {"mark-selected": "thompson;1", "mark-confidence": "0.875", "mark-degraded": "agreement=0.93"}
 BODY = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.0]}]}
 
 
@@ -54,22 +57,22 @@ class Cache(Behind):
 
     def __init__(self, behind: Backend) -> None:
         super().__init__(behind)
-        self.replies: dict[bytes, Reply] = {}
+        self.answers: dict[bytes, Answer] = {}
 
     def offer(self, request: Request) -> None:
         body = bytes(request.call.body)
-        if body in self.replies:
-            request.answer(request, self.replies[body], CACHE)
+        if (kept := self.answers.get(body)) is not None:
+            request.answer(request, Answer(kept.reply, CACHE, kept.version))
         else:
             self.behind.offer(request.attempt(self._answered))
 
-    def _answered(self, attempt: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, attempt: Request, answer: Answer) -> None:
         assert isinstance(attempt, Attempt)
         request = attempt.of
         assert request is not None
-        if reply.status == 200:
-            self.replies[bytes(request.call.body)] = reply
-        request.answer(request, reply, made_by)
+        if answer.reply.status == 200:
+            self.answers[bytes(request.call.body)] = answer
+        request.answer(request, answer)
 
 
 class Sum(Behind):
@@ -84,13 +87,26 @@ class Sum(Behind):
         for number, call in enumerate((request.call, self.second)):
             self.behind.offer(request.attempt(self._answered, call, number=number, decoded=True))
 
-    def _answered(self, attempt: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, attempt: Request, answer: Answer) -> None:
         assert isinstance(attempt, Attempt)
         assert attempt.of is not None
-        self.parts[attempt.number] = results_of(reply)
+        self.parts[attempt.number] = results_of(answer.reply)
         if len(self.parts) == 2:
             sums = [first + second for first, second in zip(self.parts.pop(0), self.parts.pop(1), strict=True)]
-            attempt.of.answer(attempt.of, reply_with(Twice(), attempt.of.call, sums), RECONSTRUCTION)
+            reply = reply_with(Twice(), attempt.of.call, sums)
+            attempt.of.answer(attempt.of, Answer(reply, RECONSTRUCTION, answer.version))
+
+
+class Choosing(Behind):
+    """Says how each answer came about."""
+
+    def offer(self, request: Request) -> None:
+        self.behind.offer(request.attempt(self._answered))
+
+    def _answered(self, attempt: Request, answer: Answer) -> None:
+        assert isinstance(attempt, Attempt)
+        assert attempt.of is not None
+        attempt.of.answer(attempt.of, Answer(answer.reply, answer.made_by, answer.version, provenance=HOW))
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -123,6 +139,20 @@ def test_two_attempts_with_own_payloads_become_one_answer() -> None:
             call = place.stub.ModelInfer(infer_request())
             np.testing.assert_array_equal(np.frombuffer((await call).raw_output_contents[0], "<f4"), [22.0, 44.0])
             assert dict(await call.trailing_metadata())["mark-answered-by"] == RECONSTRUCTION
+
+    run(main)
+
+
+def test_both_protocols_say_how_an_answer_came_about() -> None:
+    async def main() -> None:
+        async with Place(wrap=Choosing) as place:
+            answer = await place.client.post(INFER, json=BODY)
+            assert SAID.items() <= dict(answer.headers).items()
+            call = place.stub.ModelInfer(infer_request())
+            await call
+            assert SAID.items() <= dict(await call.trailing_metadata()).items()
+            assert [told.provenance for _, told in place.told] == [HOW] * 2
+            assert [told.version for _, told in place.told] == ["1"] * 2
 
     run(main)
 
@@ -191,17 +221,17 @@ def test_a_worker_process_gives_decoded_results(tmp_path: Path) -> None:
         await ready.wait()
         replies: asyncio.Queue[Reply] = asyncio.Queue()
 
-        def answer(request: Request, reply: Reply, made_by: str) -> None:
-            replies.put_nowait(reply)
+        def answered(request: Request, answer: Answer) -> None:
+            replies.put_nowait(answer.reply)
 
         call = Call("sagemaker", "application/json", b'{"instances": [[1, 2], [3, 4]]}')
-        request = Request(call, 2, loop.time(), loop.time() + 20.0, answer)
-        replica.offer(request.attempt(answer, decoded=True))
+        request = Request(call, 2, loop.time(), loop.time() + 20.0, answered)
+        replica.offer(request.attempt(answered, decoded=True))
         first, second = results_of(await replies.get())
         np.testing.assert_array_equal(first["twice"], [2, 4])
         np.testing.assert_array_equal(second["twice"], [6, 8])
         assert first["text"] == b"\xff"
-        replica.offer(request.attempt(answer, Call("sagemaker", "application/json", b"[1")))
+        replica.offer(request.attempt(answered, Call("sagemaker", "application/json", b"[1")))
         refused = await replies.get()
         assert refused.status == 400
         with pytest.raises(ValueError, match="no decoded results: status 400"):

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from mark.domain.rules.admission import NEVER_S
-from mark.models.call import Reply
+from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import REASONS, error_reply, refusal, retry_after
 from mark.serving.backend.replica import Replica
-from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Request
+from mark.serving.backend.request import Request
 from mark.serving.overflow.breaker import FIRST_S, MOST_FAILURES
 from mark.serving.overflow.functions import FunctionsFailed, Throttled, Unsuitable
 from tests.serving.fakes import Answers, FakeFunctions, FakeWorkers
@@ -676,8 +676,8 @@ async def test_one_answer_that_fails_costs_only_itself() -> None:
     broken = bench.answers.request("a", 0.0, RT_MAX_S)
     heard: list[int] = []
 
-    def unsayable(request: Request, reply: Reply, made_by: str) -> None:
-        heard.append(reply.status)
+    def unsayable(request: Request, answer: Answer) -> None:
+        heard.append(answer.reply.status)
         if len(heard) == 1:
             raise UnicodeEncodeError("utf-8", "", 0, 1, "surrogates")
 

@@ -21,14 +21,14 @@ import uvloop
 import mark
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
 from mark.domain.rules.admission import NEVER_S, REJECT
-from mark.models.call import Call, Reply
+from mark.models.call import Call
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.models.items import items_in
-from mark.models.versions import Versions
+from mark.serving.answer import INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
-from mark.serving.backend.request import INSTANCE, NOBODY, Request
+from mark.serving.backend.request import Request
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
@@ -98,11 +98,11 @@ class Cast:
         self.conductor.offer(request)
         return request.id
 
-    def _answered(self, request: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, request: Request, answer: Answer) -> None:
         if request.id in self.answers:
             pytest.fail(f"{request.id} is answered twice")
-        self.answers[request.id] = reply.status, json.loads(bytes(reply.body)), made_by
-        self.stages[request.id] = request.stages
+        self.answers[request.id] = answer.reply.status, json.loads(bytes(answer.reply.body)), answer.made_by
+        self.stages[request.id] = answer.stages
         self._came.set()
 
     async def ask(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker") -> tuple[int, Any, str]:
@@ -131,7 +131,7 @@ class Cast:
 
 def _far(name: str, replica: Replica) -> RemoteStage:
     """The replica behind a server of its own, and an address."""
-    server = Server(name, [ServedVersion("1", replica)], Versions({"1": ("m:M", 1.0)}), RT_MAX_S, Metrics(), stage=True)
+    server = Server(name, [ServedVersion("1", replica)], replica, RT_MAX_S, Metrics(), stage=True)
     at = StageAddress(Address.of("http://stage:1"), RT_MAX_S)
     loop = asyncio.get_running_loop()
     stage = RemoteStage(name, at, ModelMetrics("p", "1", name), loop, line=partial(DirectLine, server))
@@ -596,7 +596,7 @@ def test_a_stage_gets_the_time_left_less_what_follows_needs(
             keeps_parts=keeps_parts,
         )
         call = Call("sagemaker", "application/json", b"0")
-        conductor.offer(Request(call, 1, 1000.0, 1002.0, lambda request, reply, made_by: None, "q", key="user"))
+        conductor.offer(Request(call, 1, 1000.0, 1002.0, lambda request, answer: None, "q", key="user"))
         while not offered:
             await asyncio.sleep(0)
         (first,) = offered

@@ -18,10 +18,11 @@ import mark
 from mark.models.answering import answer
 from mark.models.call import RESULTS, Call, Reply
 from mark.models.results import call_with, results_of
+from mark.serving.answer import INSTANCE, NOBODY, Answer
 from mark.serving.backend.metrics import Metrics, ModelMetrics
-from mark.serving.backend.request import INSTANCE, NOBODY, Request
+from mark.serving.backend.request import Request
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
-from mark.serving.overflow.http_client import CLOSED, Address, Answer
+from mark.serving.overflow.http_client import CLOSED, Address, HttpAnswer
 
 RT_MAX_S = 1.0
 AT = StageAddress(Address.of("http://stages:8080"), RT_MAX_S)
@@ -73,9 +74,9 @@ class Setup:
         until_s = self.now_s + allowed_s
         self.stage.offer(Request(call_with(7), 1, self.now_s, until_s, self._answered, identity, key=key))
 
-    def _answered(self, request: Request, reply: Reply, made_by: str) -> None:
+    def _answered(self, request: Request, answer: Answer) -> None:
         assert request.id not in self.answers, f"{request.id} is answered twice"
-        self.answers[request.id] = reply, made_by
+        self.answers[request.id] = answer.reply, answer.made_by
 
     def calls(self) -> list[tuple[Any, bytes]]:
         return [(tag, data) for tag, data in self.line.asked if data.startswith(b"POST ")]
@@ -83,14 +84,14 @@ class Setup:
     def says(self, status: int, body: bytes = b"{}", content_type: bytes = JSON, headers: bytes = b"") -> None:
         """To the oldest of what was asked."""
         tag, _ = self.line.asked.pop(0)
-        self.stage.answered(tag, Answer(status, content_type, headers, body))
+        self.stage.answered(tag, HttpAnswer(status, content_type, headers, body))
 
     def predicts(self) -> None:
         """As the server of a model that echoes."""
         tag, data = self.line.asked.pop(0)
         reply = answer(mark.model(lambda batch: batch), [call_in(data)])[0]
         length = b"inference-header-content-length: %d\r\n" % (reply.json_bytes or 0)
-        self.stage.answered(tag, Answer(reply.status, reply.content_type.encode(), length, bytes(reply.body)))
+        self.stage.answered(tag, HttpAnswer(reply.status, reply.content_type.encode(), length, bytes(reply.body)))
 
     def fails(self, why: str = REFUSED, began: bool = False) -> None:
         tag, _ = self.line.asked.pop(0)
@@ -453,7 +454,7 @@ def test_every_call_is_answered_once_and_made_twice_at_most(
         tag, data = chosen
         made[headers_in(data).get(b"x-request-id", b"")] += 1
         if what in ("answer", "refuse"):
-            setup.stage.answered(tag, Answer(200 if what == "answer" else 503, JSON, b"", b"{}"))
+            setup.stage.answered(tag, HttpAnswer(200 if what == "answer" else 503, JSON, b"", b"{}"))
         else:
             setup.stage.failed(tag, what == "break", CLOSED)
 

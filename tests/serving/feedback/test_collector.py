@@ -11,6 +11,7 @@ from typing import Any
 import uvloop
 
 from mark.models.call import Call, Reply
+from mark.serving.answer import INSTANCE, Answer
 from mark.serving.backend.request import Request
 from mark.serving.feedback.collector import FAILED, FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
@@ -66,8 +67,8 @@ class Collected:
 
     def answer(self, identity: str, body: bytes = b"{}", status: int = 200) -> None:
         request = Request(Call("oip", "application/json", body), 1, 0.0, 1.0, lambda *_: None, identity)
-        request.version = "3"
-        self.collector.answered(request, Reply(status, "application/json", memoryview(b"out")), "instance")
+        reply = Reply(status, "application/json", memoryview(b"out"))
+        self.collector.answered(request, Answer(reply, INSTANCE, "3"))
 
     def post(self, *identities: str) -> asyncio.Future[Sequence[str] | None]:
         told: asyncio.Future[Sequence[str] | None] = asyncio.get_running_loop().create_future()

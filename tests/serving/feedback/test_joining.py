@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.serving.answer import AskedModel, Provenance
 from mark.serving.feedback.joining import ANSWER_BYTES, ID_BYTES, FeedbackJoin, size_of
 from mark.serving.feedback.port import APPLIED, DUPLICATE, EXPIRED, UNKNOWN, ServedAnswer
 from tests.serving.feedback.made import answer, feedback
@@ -86,6 +87,17 @@ def test_the_oldest_answers_make_room() -> None:
     for identity in "abcd":
         join.answered(answer(identity))
     assert [apply(join, identity, 1.0) for identity in "ad"] == [UNKNOWN, APPLIED]
+
+
+def test_provenance_counts_in_memory() -> None:
+    join = FeedbackJoin(100.0, 4 * size_of(answer("a")))
+    join.answered(answer("a"))
+    before = join.bytes
+    how = Provenance((AskedModel("1"),), note=b"{}")
+    join.answered(answer("b", provenance=how))
+    assert join.bytes == before + size_of(answer("b")) + how.memory_bytes()
+    join.answered(answer("c", provenance=Provenance(note=b"x" * 4 * size_of(answer("a")))))
+    assert join.waiting == 0
 
 
 def test_ids_leave_half_of_the_memory_to_answers() -> None:

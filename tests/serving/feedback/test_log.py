@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.serving.answer import AskedModel, Provenance
 from mark.serving.feedback.log import FeedbackLog
 from mark.serving.feedback.port import Observation, RecordedBody, ServedAnswer
 from tests.serving.feedback.made import answer, feedback
@@ -53,6 +54,27 @@ def test_bodies_come_back_to_the_byte(tmp_path: Path) -> None:
     assert first["input"]["json_bytes"] == 14
     assert first["output"] == {"content_type": "x", "bytes": 9000, "sha256": "ab" * 32}
     assert second["input"]["text"] == '{\n"x": 1}'
+
+
+def test_provenance_is_in_the_log(tmp_path: Path) -> None:
+    log = FeedbackLog(tmp_path, 16 * MB)
+    how = Provenance((AskedModel("a", 0.25, 1e-6),), "exp4;a", 0.5, "", b'{"labels": [1, 2]}')
+    bad = answer("bad", provenance=Provenance(note=b"{"))
+    log.answered([answer("a", provenance=how), answer("b", provenance=Provenance())])
+    with pytest.raises(ValueError, match="unexpected end of data"):
+        log.received([Observation(bad, feedback("bad"), 2.0)], [], 2.0)
+    log.close()
+    first, second = (line["provenance"] for line in lines(tmp_path, "answers"))
+    nothing: dict[str, Any] = {"asked": [], "selected": "", "confidence": None, "degraded": ""}
+    assert second == nothing
+    assert first == {
+        "asked": [{"model": "a", "propensity": 0.25, "usd": 1e-6}],
+        "selected": "exp4;a",
+        "confidence": 0.5,
+        "degraded": "",
+        "note": {"labels": [1, 2]},
+    }
+    assert lines(tmp_path, "observations") == []
 
 
 def test_the_oldest_files_go_beyond_the_size(tmp_path: Path) -> None:

@@ -190,8 +190,8 @@ def test_an_inference_names_its_answerer(run: Run) -> None:
             assert (output.name, output.datatype, list(output.shape)) == ("y", "FP32", [2, 2])
             assert np.frombuffer(got.raw_output_contents[0], "<f4").tolist() == [2.0, 4.0, 6.0, 8.0]
             assert dict(await call.trailing_metadata()) == {"x-request-id": "r-1", "mark-answered-by": "instance"}
-            ((request, reply, made_by),) = place.told
-            assert (request.id, request.items, reply.status, made_by) == ("r-1", 2, 200, "instance")
+            ((request, answer),) = place.told
+            assert (request.id, request.items, answer.reply.status, answer.made_by) == ("r-1", 2, 200, "instance")
 
     run(main())
 
@@ -341,7 +341,7 @@ def test_the_sooner_of_grpcs_deadline_and_the_header_counts(run: Run) -> None:
             await place.stub.ModelInfer(infer_request(), timeout=0.5)
             await place.stub.ModelInfer(infer_request(), timeout=0.5, metadata=[("mark-deadline-ms", "100")])
             await place.stub.ModelInfer(infer_request())
-            left_s = [request.deadline_s - request.arrived_s for request, _, _ in place.told]
+            left_s = [request.deadline_s - request.arrived_s for request, _ in place.told]
             assert 0.3 < left_s[0] <= 0.51, "gRPC rounds up what is left"
             assert left_s[1:] == pytest.approx([0.1, RT_MAX_S])
 
@@ -359,7 +359,7 @@ def test_a_cancelled_client_leaves_the_server_working(run: Run) -> None:
             await place.stub.ServerLive(service_pb2.ServerLiveRequest())  # behind the cancellation, so that has come
             place.pool.held = False
             place.pool.release()
-            assert [made_by for _, _, made_by in place.told] == ["instance"]
+            assert [answer.made_by for _, answer in place.told] == ["instance"]
             assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
 
     run(main())

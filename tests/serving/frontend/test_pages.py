@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mark.serving.frontend.auth import INFER, METRICS, Auth, Grant
-from mark.serving.frontend.openapi import openapi
+from mark.serving.frontend.openapi import FEEDBACK_SCHEMAS, feedback_operation, openapi
 from mark.serving.frontend.pages import docs_page, index, index_page
+from mark.serving.frontend.routes import ModelRoute
 from tests.serving.place import Place
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -81,7 +82,8 @@ def test_the_index_names_each_operation_once() -> None:
 
 def test_feedback_is_described_where_it_is_taken() -> None:
     """With what an item must have; the page shows an example."""
-    without, said = openapi("m", ["1"], []), openapi("m", ["1"], [], feedback=True)
+    route = ModelRoute(b"POST", b"/feedback", print, True, feedback_operation, FEEDBACK_SCHEMAS)
+    without, said = openapi("m", ["1"], []), openapi("m", ["1"], [], [route])
     door = "/v2/models/m/feedback"
     assert set(said["paths"]) - set(without["paths"]) == {door, "/v2/models/m/versions/{version}/feedback"}
     assert {"200", "400", "413", "503"} <= set(said["paths"][door]["post"]["responses"])

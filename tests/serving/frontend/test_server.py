@@ -14,7 +14,6 @@ import uvloop
 import mark
 from mark.models.call import RESULTS, Reply
 from mark.models.results import call_with, results_of
-from mark.models.versions import Versions
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
@@ -29,8 +28,8 @@ def server(name: str, add: int, *, stage: bool = True, **options: Any) -> tuple[
     bouncer = Bouncer(FixedTimes([0.0] + [0.001] * 8, 8), rt_max_s=RT_MAX_S, workers=0)
     replica = Replica(bouncer, None, metrics, loop, rt_max_s=RT_MAX_S)
     replica.attach(Pool(replica, mark.model(lambda batch: [item + add for item in batch])))
-    versions = Versions({"1": ("m:M", 1.0)})
-    return Server(name, [ServedVersion("1", replica)], versions, RT_MAX_S, Metrics(), stage=stage, **options), replica
+    served = [ServedVersion("1", replica)]
+    return Server(name, served, replica, RT_MAX_S, Metrics(), stage=stage, **options), replica
 
 
 def run(main: Callable[[httpx.AsyncClient, list[Replica]], Any], **options: Any) -> None:

@@ -22,7 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mark.domain.errors import BadInput
-from mark.models.call import Call, Reply
+from mark.models.call import Call
+from mark.serving.answer import Answer
 from mark.serving.backend.request import Request
 from mark.serving.observe.tracing import Tracer, exporters, from_environment
 from tests.serving.place import RT_MAX_S, Place
@@ -57,18 +58,18 @@ def spans_of(*asked: tuple[bytes, Mapping[bytes, bytes]], drained: bool = False)
         place.replica.worker_ready(0)
         if drained:
             place.replica.bouncer.drain(0.0, 0.0)
-        answers: list[Reply] = []
+        answers: list[Answer] = []
         done = asyncio.Event()
 
-        def answer(request: Request, reply: Reply, made_by: str) -> None:
-            answers.append(reply)
-            seen.tracer.answered(request, reply, made_by)
+        def answered(request: Request, answer: Answer) -> None:
+            answers.append(answer)
+            seen.tracer.answered(request, answer)
             if len(answers) == len(asked):
                 done.set()
 
         for content, headers in asked:
             call = Call("oip", "application/json", content)
-            place.server.infer(call, headers, time.monotonic() - 0.25, None, answer)
+            place.server.infer(call, headers, time.monotonic() - 0.25, None, answered)
         await asyncio.wait_for(done.wait(), 10)
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.tls import TlsFiles
-from mark.serving.overflow.http_client import Address, Answer, Asker, ClientConnection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Asker, ClientConnection, HttpAnswer, Reach, Upstream
 from tests.serving.conftest import Run
 from tests.serving.fake_replicas import CLOSE, RESET, FakeReplica, said
 
@@ -48,10 +48,10 @@ class Heard:
     """What was told, by tag; nothing is told twice."""
 
     def __init__(self) -> None:
-        self.by_tag: dict[str, Answer | tuple[bool, str]] = {}
+        self.by_tag: dict[str, HttpAnswer | tuple[bool, str]] = {}
         self.more = asyncio.Event()
 
-    def answered(self, tag: str, answer: Answer) -> None:
+    def answered(self, tag: str, answer: HttpAnswer) -> None:
         assert tag not in self.by_tag
         self.by_tag[tag] = answer
         self.more.set()
@@ -61,9 +61,9 @@ class Heard:
         self.by_tag[tag] = (began, why)
         self.more.set()
 
-    def answer(self, tag: str = "1") -> Answer:
+    def answer(self, tag: str = "1") -> HttpAnswer:
         heard = self.by_tag[tag]
-        assert isinstance(heard, Answer), heard
+        assert isinstance(heard, HttpAnswer), heard
         return heard
 
     def failure(self, tag: str = "1") -> tuple[bool, str]:

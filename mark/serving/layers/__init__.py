@@ -1,0 +1,1 @@
+"""Layers: backends before the model, which a service file adds."""
