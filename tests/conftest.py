@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -20,3 +21,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """Keep all that was imported out of garbage collections: a test that asks for one would pay for the whole suite."""
+    gc.collect()
+    gc.freeze()
