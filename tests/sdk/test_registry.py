@@ -124,6 +124,7 @@ def test_a_registry_is_found_beside_the_service_file(folder: Path, monkeypatch: 
         service(folder, "registry:anser@production").plan("synthetic:poisson?rate=2", duration_s=600.0)
 
 
+@pytest.mark.slow
 def test_two_versions_stand_side_by_side(folder: Path) -> None:
     """Of one module name, each in workers of its own; one is named by an alias, the other by its hash."""
     old, new = registered(1), registered(2)
@@ -206,6 +207,7 @@ def test_what_may_be_a_secret_and_the_registry_stay_out(
     assert "left out, as logs or possible secrets: tls.pem" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
     version = registered(1)
     command = [sys.executable, "-m", "mark.cli.main", "profile", f"registry:answer@{version.short}"]
