@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
 # SUITE=all is CI's: one session of all tests but acceptance and those that `make coverage` runs.
 SUITE ?= quick
-PREPARED_all := .venv-checkov/.done .venv-scanners/.done $(if $(shell command -v cc),.compiled/.done)
+PREPARED_all := .venv-checkov/.done .venv-scanners/.done $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
 
 test: lint  ## what you run before a commit
 	@$(MAKE) -j 3 types kernel .bytecode $(PREPARED_$(SUITE))
@@ -45,7 +45,7 @@ kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the 
 
 # Assertions are rewritten once in a checkout, before several workers would each do it for all files.
 .bytecode: | $(VENV)/.dev
-	@$(BIN)/python -m pytest -q --collect-only >/dev/null
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null || true  # an error is reported by the tests themselves
 	@touch $@
 
 unit unit-quick: $(VENV)/.dev

@@ -77,9 +77,9 @@ def test_second_copies_agree_with_the_reference(hedged_case: tuple[Case, float])
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(HEDGED)
-def test_thousands_of_cases_agree_with_the_reference(hedged_case: tuple[Case, float]) -> None:
+def test_hundreds_of_cases_agree_with_the_reference(hedged_case: tuple[Case, float]) -> None:
     check(*hedged_case)
 
 

@@ -403,7 +403,7 @@ def test_reference_with_functions(case: PipelineCase) -> None:
 
 @pytest.mark.slow
 @given(cases(with_functions=True))
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 def test_reference_with_functions_at_length(case: PipelineCase) -> None:
     simulated = simulation(case)
     simulated.advance()
