@@ -1,12 +1,29 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
-import torch
-from mark_predictors.lstm import Lstm
-from mark_predictors.network import UNITS, WINDOW, Shape
 
 from mark.domain.load import Load
+from tests.late_imports import bring
+
+if TYPE_CHECKING:
+    import torch
+    from mark_predictors.lstm import Lstm
+    from mark_predictors.network import UNITS, WINDOW, Shape
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    bring(
+        globals(),
+        "torch",
+        "mark_predictors.lstm:Lstm",
+        "mark_predictors.network:UNITS",
+        "mark_predictors.network:WINDOW",
+        "mark_predictors.network:Shape",
+    )
 
 
 def load(rates: list[float]) -> Load:
