@@ -162,6 +162,7 @@ def test_a_registry_that_cannot_be_read_is_not_empty(folder: Path, capsys: Captu
         assert str(folder / ".mark-registry" / "models") in told.err
 
 
+@pytest.mark.slow
 def test_a_damaged_version_leaves_the_others_to_be_shown(folder: Path, capsys: Captured) -> None:
     bad, good = register(capsys, 1), register(capsys, 2)
     file = next(Path(".mark-registry/models/ranker/versions").glob(f"{bad.removeprefix('sha256:')}*"))
@@ -175,6 +176,7 @@ def test_a_damaged_version_leaves_the_others_to_be_shown(folder: Path, capsys: C
     assert main(["models", "show", f"ranker@{bad}"]) == 2
 
 
+@pytest.mark.slow
 def test_files_are_named_with_commas_or_one_by_one(folder: Path, capsys: Captured) -> None:
     Path("ranker.joblib").write_text("x")
     once = said(capsys, "register", "ranker:Ranker", "--name", "r", "--files", "ranker.py,ranker.joblib")
@@ -183,6 +185,7 @@ def test_files_are_named_with_commas_or_one_by_one(folder: Path, capsys: Capture
     assert list(once["files"]) == ["ranker.joblib", "ranker.py"]
 
 
+@pytest.mark.slow
 def test_a_model_is_registered_with_what_it_opens_alone(folder: Path, capsys: Captured) -> None:
     """Said before anything is kept; logs, traces and settings beside it stay where they are."""
     Path("ranker.py").write_text(RANKER.format(1) + "open('weights.bin').close()\n")
