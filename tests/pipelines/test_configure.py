@@ -242,7 +242,7 @@ def shared(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], S
     return chain("a", "b", "c"), sample, options, Slo(float(rng.choice([0.12, 0.25])), 0.97)
 
 
-@pytest.mark.parametrize("seed", first(3, range(10)))
+@pytest.mark.parametrize("seed", first(2, range(10)))
 def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
     pipeline, sample, options, slo = shared(seed)
     found = configure(pipeline, sample, options, slo, resamples=0)

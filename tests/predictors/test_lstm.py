@@ -40,6 +40,7 @@ def test_it_is_the_network_of_the_paper() -> None:
     assert isinstance(net, torch.nn.Module)
 
 
+@pytest.mark.slow
 def test_quantiles_come_from_errors_on_held_out_load() -> None:
     """Nothing to be learned but a level: the 90 % interval holds nine tenths of new values, and not nearly all."""
     noise = np.random.default_rng(1).gamma(25.0, 4.0, 3000)
