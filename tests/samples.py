@@ -1,7 +1,4 @@
-"""Samples: `make test` runs a part of a dear test, `make test-slow` all of it.
-
-Examples are drawn in the same order every time, so that those of `make test` are the first of `make test-slow`.
-"""
+"""Samples of expensive tests: `make test` runs a part of their cases, `make test-slow` and CI run all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,10 @@ ALL = "MARK_ALL_EXAMPLES" in os.environ
 
 
 def sampled(examples: int) -> Callable[[Test], Test]:
-    """So many examples in `make test-slow`; a third of them in `make test`. Stands above `@given`."""
+    """Draw this many random examples in `make test-slow`, and the first third of them in `make test`.
+
+    Write it above `@given`.
+    """
 
     def decorate(test: Test) -> Test:
         marked: Test = pytest.mark.sampled(settings(max_examples=examples if ALL else examples // 3)(test))
@@ -27,7 +27,10 @@ def sampled(examples: int) -> Callable[[Test], Test]:
 
 
 def first(quick: int, values: Iterable[Any]) -> list[Any]:
-    """Parameters of a test, tuples for several names: the first few for `make test`, the others marked `slow`."""
+    """Return parameters of a test of which all but the first `quick` are marked `slow`.
+
+    A tuple is one value for each of several names.
+    """
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.slow] * (position >= quick))
         for position, value in enumerate(values)
