@@ -14,4 +14,6 @@ def bring(into: dict[str, Any], *names: str) -> None:
     for name in names:
         module, _, attribute = name.partition(":")
         found = import_module(module)
+        if attribute and not hasattr(found, attribute):  # a module of the package
+            import_module(f"{module}.{attribute}")
         into[attribute or module] = getattr(found, attribute) if attribute else found

