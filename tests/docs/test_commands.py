@@ -13,8 +13,8 @@ from tests.docs.not_run import NOT_RUN
 from tests.docs.pages import PAGES, Block, Reader, blocks, commands
 
 TESTBED = {"testbed", "controller"}
-# Several runs of the simulator each; pipelines: also servers of stages, and profiles of their models
-LONG = {"quick-start", "simulate-your-alb-logs", "traces", "pipelines"}
+# Several runs of the simulator each, servers, or profiles of models.
+LONG = {"quick-start", "simulate-your-alb-logs", "traces", "pipelines", "registry", "bouncer-before-your-server"}
 RUN = [page for page in PAGES if page.stem not in TESTBED and any(block.not_run is None for block in blocks(page))]
 
 
