@@ -22,7 +22,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # AGAIN=--last-failed runs only what failed the last time.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
-# SUITE=all is CI's: one session of all tests but acceptance and those that `make coverage` runs.
+# CI runs SUITE=all: one session of all tests except acceptance and those that `make coverage` runs.
 SUITE ?= quick
 PREPARED_all := .venv-checkov/.done .venv-scanners/.done $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
 
@@ -43,7 +43,7 @@ kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the 
 	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/testbed/words-slow.toml --hedge-after-ms 300 --duration 60 --json - >/dev/null
 	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/pipeline/social_functions.toml --duration 60 --json - >/dev/null
 
-# Assertions are rewritten once in a checkout, before several workers would each do it for all files.
+# pytest rewrites assertions once in a checkout; otherwise each worker would do it for all files at the same time.
 .bytecode: | $(VENV)/.dev
 	@$(BIN)/python -m pytest -q --collect-only >/dev/null || true  # an error is reported by the tests themselves
 	@touch $@
@@ -51,7 +51,7 @@ kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the 
 unit unit-quick: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
 
-# Slow tests wait for Terraform, servers and sites: in one session with the others the processors are busy meanwhile.
+# One session for quick and slow tests: slow ones wait for Terraform and servers, and the quick ones fill these waits.
 unit-all: $(VENV)/.dev
 	MARK_ALL_EXAMPLES=1 MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) --dist worksteal -m 'not acceptance'
 
