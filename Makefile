@@ -22,9 +22,13 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # AGAIN=--last-failed runs only what failed the last time.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
-test: lint  ## what CI runs first
-	@$(MAKE) -j 2 types kernel
-	@$(MAKE) unit
+# CI runs SUITE=all: one session of all tests except acceptance and those that `make coverage` runs.
+SUITE ?= quick
+PREPARED_all := .venv-checkov/.done .venv-scanners/.done $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
+
+test: lint  ## what you run before a commit
+	@$(MAKE) -j 3 types kernel .bytecode $(PREPARED_$(SUITE))
+	@$(MAKE) unit-$(SUITE)
 
 lint: $(VENV)/.dev
 	$(BIN)/python -m ruff check .
@@ -37,9 +41,19 @@ types: $(VENV)/.dev
 kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
 	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
 	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/testbed/words-slow.toml --hedge-after-ms 300 --duration 60 --json - >/dev/null
+	@$(BIN)/python -m mark.cli.main simulate 'synthetic:poisson?rate=9' --service examples/pipeline/social_functions.toml --duration 60 --json - >/dev/null
 
-unit: $(VENV)/.dev
+# pytest rewrites assertions once in a checkout; otherwise each worker would do it for all files at the same time.
+.bytecode: | $(VENV)/.dev
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null || true  # an error is reported by the tests themselves
+	@touch $@
+
+unit unit-quick: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
+
+# One session for quick and slow tests: slow ones wait for Terraform and servers, and the quick ones fill these waits.
+unit-all: $(VENV)/.dev
+	MARK_ALL_EXAMPLES=1 MARK_LEFT_OUT='$(addprefix tests/,$(COVERED))' $(PYTEST) --dist worksteal -m 'not acceptance'
 
 explore: $(VENV)/.dev  ## the same tests on new random examples: what fails goes into the test as an example, and is mended
 	$(PYTEST) --dist worksteal -m 'not slow' --hypothesis-profile=explore
@@ -51,11 +65,11 @@ GATED := domain planning control cloud serving
 COVERED := domain planning control cloud testing serving/backend serving/conductor serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
 coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
-	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
+	$(PYTEST) --dist loadfile -m 'not slow and not untraced' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
 test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
-	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
+	MARK_ALL_EXAMPLES=1 $(PYTEST) --dist worksteal -m '(slow or sampled) and not acceptance'
 
 mutants: $(VENV)/.dev  ## two minutes on two cores: faults planted in the source, one at a time, are found by the tests named for them
 	$(PYTEST) --dist worksteal -m slow tests/mutants
@@ -175,4 +189,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-scanners .venv-ray .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .bytecode .compiled .kernel .venv-checkov .venv-scanners .venv-ray .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -8,25 +8,16 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import re
 import tokenize
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 PACKAGES = ("mark", "infra/mark_infra", "predictors/mark_predictors", "lambda_handlers/mark_lambda")
-# Machines are "it", and "so many" is a number with a name.
-PERSONS = re.compile(r"\b(who|whoever|nobody|somebody|so many)\b", re.IGNORECASE)
-# A person is a "who", and `answered_by` has the value "nobody".
-ALLOWED = re.compile(r"\b(anyone|people|engineers?|operators?|users?) who\b|([\"'`])nobody\2", re.IGNORECASE)
-EXAMPLES = "test_figures.py"  # holds such words to be counted
-MOST_WORDS = 10  # of a test's name
-TEST = re.compile(r"^ *(?:async )?def test_(\w+)", re.MULTILINE)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Graph = dict[str, set[str]]
-Line = tuple[Path, int, str]
 
 
 @dataclass(frozen=True)
@@ -60,12 +51,6 @@ class Source:
         return [token for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING)]
 
     @property
-    def prose(self) -> Iterator[tuple[int, str]]:
-        """Lines of comments and strings, with their numbers."""
-        for token in self.tokens:
-            yield from enumerate(token.string.split("\n"), token.start[0])
-
-    @property
     def comments(self) -> int:
         """Lines that hold a comment."""
         return sum(token.type == tokenize.COMMENT for token in self.tokens)
@@ -73,7 +58,7 @@ class Source:
     def imports(self, modules: set[str]) -> set[str]:
         """What it imports of `modules`, late and type-only imports included."""
         found = set()
-        for node in self.nodes:
+        for node in _statements(self.tree):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -84,14 +69,12 @@ class Source:
 
 
 class Checkout:
-    """The sources, tests and documents of one checkout."""
+    """The sources and tests of one checkout."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sources = [source for package in PACKAGES for source in _read(root / package, (root / package).parent)]
         self.tests = list(_read(root / "tests", root))
-        pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
-        self.documents = {page: page.read_text(encoding="utf-8") for page in pages}
 
     def rooms(self) -> dict[str, tuple[int, int]]:
         """Files and lines by package: `mark.serving`, `mark_infra`."""
@@ -118,9 +101,6 @@ class Checkout:
         functions = [function for source in sources for function in source.functions]
         public = list(_public(sources))
         lines = sum(source.text.count("\n") for source in sources)
-        classes = Counter(
-            node.name for s in sources for node in s.tree.body if isinstance(node, ast.ClassDef) if node.name[0] != "_"
-        )
         documented = sum(ast.get_docstring(node, clean=False) is not None for node in public)
         return {
             "source: files / lines": f"{len(sources)} / {lines:,}",
@@ -129,8 +109,7 @@ class Checkout:
             "lines a function, p50 / p90 / max": _spread([_length(function) for function in functions]),
             **self.cycles(),
             "imports inside functions": str(len({id(n) for f in functions for n in ast.walk(f) if _is_import(n)})),
-            "public classes' names used twice": str(sum(count > 1 for count in classes.values())),
-            **{f"lines with who, nobody, so many ...: {where}": str(len(of)) for where, of in self.persons().items()},
+            "public classes' names used twice": str(len(self.names_used_twice())),
             "public functions and classes with a docstring": f"{100.0 * documented / len(public):.0f} %",
             "lines with a comment": f"{100.0 * sum(s.comments for s in sources) / lines:.1f} %",
             "calls with an unpacked sequence among arguments": str(sum(map(_unpacks, every))),
@@ -139,44 +118,16 @@ class Checkout:
             ),
             "lines that assign several attributes": str(sum(map(_assigns_several, every))),
             "`# fmt: skip`": str(sum(source.text.count("# fmt: skip") for source in sources)),
-            f"tests with a name longer than {MOST_WORDS} words": str(len(self.long_test_names())),
         }
 
-    def persons(self) -> dict[str, list[str]]:
-        """By kind of file the lines, and names of tests, with a word for a person: `file:line: what stands there`."""
-        tests = [source for source in self.tests if source.path.name != EXAMPLES]
-        found = {
-            "source": self._prose(self.sources),
-            "tests": [*self._prose(tests), *self._test_names(tests)],
-            "documents": [
-                (page, *line) for page, text in self.documents.items() for line in enumerate(text.splitlines(), 1)
-            ],
-        }
-        return {
-            where: [self._at(*line) for line in lines if PERSONS.search(ALLOWED.sub("", line[2]))]
-            for where, lines in found.items()
-        }
-
-    def long_test_names(self) -> list[str]:
-        """Of more than MOST_WORDS words: `file:line: name`."""
-        return [self._at(*test) for test in self._test_names(self.tests) if test[2].count(" ") >= MOST_WORDS]
-
-    def _at(self, path: Path, line: int, text: str) -> str:
-        return f"{path.relative_to(self.root).as_posix()}:{line}: {text.strip()[:100]}"
-
-    @staticmethod
-    def _prose(sources: list[Source]) -> list[Line]:
-        """Of the files that have such a word anywhere: the others need not be read token by token."""
-        return [(one.path, *line) for one in sources if PERSONS.search(one.text) for line in one.prose]
-
-    @staticmethod
-    def _test_names(sources: list[Source]) -> list[Line]:
-        """With spaces between their words."""
-        return [
-            (one.path, one.text.count("\n", 0, test.start(1)) + 1, test[1].replace("_", " "))
-            for one in sources
-            for test in TEST.finditer(one.text)
-        ]
+    def names_used_twice(self) -> dict[str, list[str]]:
+        """Names of several public classes, with the modules that define them."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for source in self.sources:
+            for node in source.tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(source.module)
+        return {name: modules for name, modules in found.items() if len(modules) > 1}
 
     def _import_graphs(self) -> tuple[Graph, Graph]:
         known = {source.module for source in self.sources}
@@ -211,6 +162,16 @@ def _length(function: FunctionNode) -> int:
 def _spread(lengths: list[int]) -> str:
     ordered = sorted(lengths)
     return f"{ordered[len(ordered) // 2]} / {ordered[len(ordered) * 9 // 10]} / {ordered[-1]}"
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, and nothing within them that is none: imports are found in a fifth of the time."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, name, ())
 
 
 def _is_import(node: ast.AST) -> bool:

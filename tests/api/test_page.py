@@ -119,6 +119,7 @@ def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str
     assert newest.outcome in first
 
 
+@pytest.mark.slow
 def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_url: str, manager: FakeManager) -> None:
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
@@ -158,6 +159,7 @@ def test_the_page_shows_changes_of_the_manager_within_seconds(
     browser.until("document.querySelector('#mode').innerText === 'standing by'")
 
 
+@pytest.mark.slow
 def test_a_roll_out_is_shown_beside_the_instances(browser: Browser, open_url: str, manager: FakeManager) -> None:
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
@@ -168,6 +170,7 @@ def test_a_roll_out_is_shown_beside_the_instances(browser: Browser, open_url: st
     assert browser.text("#rollout") == "Release b is tried on canaries. Instances: 7 of a, 1 of b."
 
 
+@pytest.mark.slow
 def test_a_service_without_data_yet_is_shown_too(browser: Browser, open_url: str, manager: FakeManager) -> None:
     view = manager.views["inception"]
     slo = replace(view.slo, attainment=None, recent=None, error_budget_left=None)
@@ -188,6 +191,7 @@ def test_a_service_without_data_yet_is_shown_too(browser: Browser, open_url: str
     assert "NaN" not in browser.value("document.querySelector('main#one').innerHTML")
 
 
+@pytest.mark.slow
 def test_a_broken_budget_says_how_many_times_it_was_spent(
     browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
@@ -204,6 +208,7 @@ def test_a_broken_budget_says_how_many_times_it_was_spent(
         manager.views["inception"] = view
 
 
+@pytest.mark.slow
 def test_a_hurried_controllers_page_is_told_by_its_own_clock(
     browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
@@ -225,6 +230,7 @@ def test_a_hurried_controllers_page_is_told_by_its_own_clock(
     assert browser.value("document.querySelector('#scale').hidden")
 
 
+@pytest.mark.slow
 def test_a_chart_begins_where_there_is_something_to_show(browser: Browser, open_url: str, manager: FakeManager) -> None:
     day = manager.days["inception"]
     manager.days["inception"] = Young(day)  # type: ignore[assignment]
@@ -344,6 +350,7 @@ def test_200_services_and_2000_instances_are_drawn_at_once(browser: Browser) -> 
     assert (drawn < 2.0, listed < 2.0) == (True, True), (drawn, listed)
 
 
+@pytest.mark.slow
 def test_it_fits_a_narrow_window_and_a_wide_one(browser: Browser, open_url: str) -> None:
     for width in (360, 640, 1000, 1920):
         browser.open(f"{open_url}/#/inception", width=width)
@@ -352,6 +359,7 @@ def test_it_fits_a_narrow_window_and_a_wide_one(browser: Browser, open_url: str)
         assert browser.value("[...document.querySelectorAll('.chart svg path')].length") > 10
 
 
+@pytest.mark.slow
 def test_dark_and_light_are_readable(browser: Browser, open_url: str) -> None:
     """Contrast of text against its card of 4.5 to 1 and more (WCAG AA)."""
     for dark in (False, True):
@@ -409,6 +417,7 @@ def test_a_pipeline_is_drawn_with_its_numbers_and_bottleneck(
     browser.until(f"location.hash === '#/social-language' && {DRAWN}")
 
 
+@pytest.mark.slow
 def test_whole_queries_stand_beside_what_was_promised(browser: Browser, manager: FakeManager) -> None:
     """Now and over time, with what 10 ms cost; where no conductor is known, they are not shown."""
     counted = FakeQueries(manager.days["social-vision"])

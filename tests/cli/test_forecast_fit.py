@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mark_predictors.lstm import Lstm
 
 from mark.cli.forecast_fit import add_fit
 from mark.cli.main import guarded
@@ -220,6 +219,8 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_a_trained_network_forecasts_alike_from_its_file(tmp_path: Path) -> None:
     """The whole way, once: weights, corrections and ranks survive the file."""
     out, history = str(tmp_path / "lstm.npz"), open_trace(TRACE).load(0.0, 43200.0)
+    from mark_predictors.lstm import Lstm  # not before: it imports torch
+
     trained = Lstm(epochs=1)
     trained.fit(history)
     save(out, Saved(trained.name, trained.version, 60.0, "", state=trained.state()))

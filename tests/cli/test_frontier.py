@@ -106,6 +106,7 @@ def test_bad_input_is_one_line(argv: tuple[str, ...], said: str, capsys: pytest.
     assert captured.out == ""
 
 
+@pytest.mark.slow
 def test_interrupted_it_ends_at_once_and_leaves_no_process() -> None:
     """The signal reaches this process alone, as from another program; a terminal's reaches all of them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in processes that a shell runs in the background

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.traffic.traces.files import alb_line
 
 LOG = "".join(alb_line(k / 10.0) for k in range(600)).encode()
@@ -17,6 +19,7 @@ def mark(*words: str, sent: bytes, **environment: str) -> subprocess.CompletedPr
     return subprocess.run(command, input=sent, capture_output=True, env={**os.environ, **environment})
 
 
+@pytest.mark.slow
 def test_a_comparison_on_several_processes_reads_the_pipe(tmp_path: Path) -> None:
     words = ("--service", "inception-v3", "--policies", "reactive,best-fixed", "--attribute", "none", "--no-bound")
     done = mark("compare", "-", *words, sent=LOG, PYTHON_CPU_COUNT="2", TMPDIR=str(tmp_path))

@@ -32,6 +32,7 @@ REPLAY = "mark.profiling.replay:Replay?model=inception-v3&instance=p2.xlarge"
 QUICK = ("--batch", "4,1", "--seconds", "0.5", "--instance", "c5.large")
 
 
+@pytest.mark.slow
 def test_a_profile_is_measured_written_and_used(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,11 +117,12 @@ def test_the_code_agrees_with_the_model() -> None:
 
 
 @pytest.mark.slow
-def test_the_code_agrees_on_ten_thousand_histories() -> None:
+@pytest.mark.parametrize("histories", [2_000, pytest.param(10_000, marks=pytest.mark.acceptance)])
+def test_the_code_agrees_on_thousands_of_histories(histories: int) -> None:
     met: Counter[tuple[str, str]] = Counter()
-    for seed in range(1000, 11_000):
+    for seed in range(1000, 1000 + histories):
         met += agrees(seed)
-    assert met.total() > 300_000
+    assert met.total() > 30 * histories
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -13,7 +13,7 @@ from tests.docs.not_run import NOT_RUN
 from tests.docs.pages import PAGES, Block, Reader, blocks, commands
 
 TESTBED = {"testbed", "controller"}
-# Several runs of the simulator each; pipelines: also servers of stages, and profiles of their models
+# Several runs of the simulator each, servers, or profiles of models.
 LONG = {
     "quick-start",
     "simulate-your-alb-logs",
@@ -21,6 +21,8 @@ LONG = {
     "pipelines",
     "pipelines-reference",
     "pipelines-serve",
+    "registry",
+    "bouncer-before-your-server",
 }
 RUN = [page for page in PAGES if page.stem not in TESTBED and any(block.not_run is None for block in blocks(page))]
 

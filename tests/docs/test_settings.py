@@ -34,4 +34,4 @@ def test_users_find_every_variable_that_the_code_reads() -> None:
 
 def test_developers_find_every_variable_that_the_tests_read() -> None:
     users = _listed("Environment variables", "Variables that mark sets itself")
-    assert _named_in_code("tests", "benchmarks") - users == _listed("For developers")
+    assert _named_in_code("tests", "benchmarks", "packaging") - users == _listed("For developers")

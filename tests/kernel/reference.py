@@ -17,9 +17,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, count, takewhile
 from typing import Any
 
 import numpy as np
@@ -133,15 +133,15 @@ def mix(z: int) -> int:
 
 
 class Troubles:
-    """The slow periods and hangs of a replica, all of them from time 0 on."""
+    """The slow periods and hangs of a replica, from time 0 on."""
 
     def __init__(self, faults: Faults, seed: int, number: int) -> None:
         self.faults, self.seed, self.number = faults, seed, number
         group = number // faults.host_group
         self.begins_slow = self.uniform(0, group, 0) <= faults.slow_share
         # When periods end, slow and calm, and when hangs begin.
-        self.turns_s = self.times(lambda n: self.period_s(group, n), 0.0) if faults.slows else []
-        self.hangs_s = self.times(self.between_s, faults.hang_s) if faults.hangs else []
+        self.turns_s = Times(lambda n: self.period_s(group, n), 0.0) if faults.slows else ()
+        self.hangs_s = Times(self.between_s, faults.hang_s) if faults.hangs else ()
 
     def uniform(self, purpose: int, whose: int, drawn: int) -> float:
         z = mix(mix((self.seed + GOLDEN * (purpose + 1)) & BITS) ^ whose)
@@ -156,28 +156,38 @@ class Troubles:
     def between_s(self, nth: int) -> float:
         return -3600.0 / self.faults.hangs_per_hour * math.log(self.uniform(1, self.number, nth))
 
-    @staticmethod
-    def times(step_s: Callable[[int], float], more_s: float, until_s: float = 3000.0) -> list[float]:
-        """Sums of steps, each but the first `more_s` longer."""
-        found = [step_s(0)]
-        while found[-1] < until_s:
-            found.append(found[-1] + more_s + step_s(len(found)))
-        return found
-
     def begins_s(self, at_s: float) -> float:
         """When a batch begins that a worker has from then on."""
         length_s = self.faults.hang_s
-        return next((h + length_s for h in self.hangs_s if h <= at_s < h + length_s), at_s)
+        begun = takewhile(lambda hang_s: hang_s <= at_s, self.hangs_s)
+        return next((hang_s + length_s for hang_s in begun if at_s < hang_s + length_s), at_s)
 
     def ends_s(self, begin_s: float, service_s: float) -> float:
         """When a batch ends that begins then."""
-        turns = sum(turn_s <= begin_s for turn_s in self.turns_s)
+        turns = sum(1 for _ in takewhile(lambda turn_s: turn_s <= begin_s, self.turns_s))
         if self.turns_s and self.begins_slow == (turns % 2 == 0):
             service_s = service_s * self.faults.slow_factor + self.faults.slow_add_s
         for hang_s in self.hangs_s:
-            if begin_s <= hang_s < begin_s + service_s:
+            if hang_s >= begin_s + service_s:
+                break
+            if begin_s <= hang_s:
                 service_s += self.faults.hang_s
         return begin_s + service_s
+
+
+class Times:
+    """Sums of steps, each but the first `more_s` longer; endless, so each is drawn when it is first looked at."""
+
+    def __init__(self, step_s: Callable[[int], float], more_s: float) -> None:
+        self.step_s, self.more_s = step_s, more_s
+        self.drawn_s: list[float] = []
+
+    def __iter__(self) -> Iterator[float]:
+        for nth in count():
+            if nth == len(self.drawn_s):
+                before_s = self.drawn_s[-1] + self.more_s if nth else 0.0
+                self.drawn_s.append(before_s + self.step_s(nth))
+            yield self.drawn_s[nth]
 
 
 class Replica:

@@ -18,6 +18,7 @@ from mark.kernel.random import factor_of
 from tests.kernel.pipeline_reference import PipelineCase, PipelineWorld, PulledBy
 from tests.kernel.reference import function
 from tests.kernel.test_queueing import SERVICE_S, WITHIN, number_in_system
+from tests.samples import sampled
 
 Floats = NDArray[np.float64]
 
@@ -382,8 +383,8 @@ def cases(draw: st.DrawFn, with_functions: bool = False) -> PipelineCase:
     return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, drops, sigma, seed, functions)
 
 
+@sampled(400)
 @given(cases())
-@settings(max_examples=400)
 def test_reference(case: PipelineCase) -> None:
     """Each query at each stage is ready, answered and dropped when the plain model says so, in the same batches."""
     simulated = simulation(case)
@@ -391,8 +392,8 @@ def test_reference(case: PipelineCase) -> None:
     check(case, simulated)
 
 
+@sampled(150)
 @given(cases(with_functions=True))
-@settings(max_examples=150)
 def test_reference_with_functions(case: PipelineCase) -> None:
     """The same where stages have functions; what these were asked for and could not take agrees as well."""
     simulated = simulation(case)
@@ -402,15 +403,15 @@ def test_reference_with_functions(case: PipelineCase) -> None:
 
 @pytest.mark.slow
 @given(cases(with_functions=True))
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 def test_reference_with_functions_at_length(case: PipelineCase) -> None:
     simulated = simulation(case)
     simulated.advance()
     check(case, simulated)
 
 
+@sampled(150)
 @given(cases() | cases(with_functions=True), st.lists(st.integers(0, 80), max_size=8), st.integers(1, 40))
-@settings(max_examples=150)
 def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int) -> None:
     """Windows of any length, with replicas added and drained as the clock goes, or all known from the start."""
     whole = simulation(case, chunk=1024)
@@ -438,8 +439,8 @@ def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int)
     assert cut.missed == whole.missed
 
 
+@sampled(150)
 @given(cases() | cases(with_functions=True))
-@settings(max_examples=150)
 def test_every_call_departs_once(case: PipelineCase) -> None:
     """Of what got ready each call is in one batch, on a function or dropped, unless the replicas are gone."""
     simulated = simulation(case)
@@ -457,8 +458,8 @@ def test_every_call_departs_once(case: PipelineCase) -> None:
     assert (answer_s[dropped_s < np.inf] == np.inf).all()
 
 
+@sampled(100)
 @given(cases() | cases(with_functions=True))
-@settings(max_examples=100)
 def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
     """Stopped at the first miss or not, the count is the same as that of the latencies; never one too many."""
     simulated = simulation(case, chunk=1)

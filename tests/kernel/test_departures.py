@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -13,6 +13,7 @@ from mark.kernel.departures import REFUSED, Departures, by_request, joined
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, Outcome, World
 from tests.kernel.test_reference import cases, empty_stage
+from tests.samples import sampled
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +64,7 @@ def assert_equal(departed: Departures, expected: Outcome) -> None:
     np.testing.assert_allclose(recording.finish_s, expected.finish_s, rtol=0.0, atol=1e-9)
 
 
-@settings(max_examples=80)
+@sampled(80)
 @given(steady(), steady(), st.lists(st.sampled_from([0.0, 0.125, 0.5, 3.0, 20.0]), max_size=20))
 def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case, windows_s: list[float]) -> None:
     """Window by window each request meets the same server at the same time as stage by stage in SimPy."""
@@ -78,7 +79,7 @@ def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case
         assert_equal(done, World(replace(second, arrivals_s=tuple(at_s), limits_s=tuple(limits_s))).run())
 
 
-@settings(max_examples=50)
+@sampled(50)
 @given(steady(), steady(), st.lists(st.floats(0.0, 10.0), max_size=20))
 def test_every_request_departs_once_from_each_stage(first: Case, second: Case, windows_s: list[float]) -> None:
     """What arrives departs, refused ones included; what the first stage answers arrives at the second."""
@@ -88,7 +89,7 @@ def test_every_request_departs_once_from_each_stage(first: Case, second: Case, w
     assert departed.rows[0] == len(departed.slot)
 
 
-@settings(max_examples=100)
+@sampled(100)
 @given(steady(), st.floats(0.0, 10.0))
 def test_what_completes_before_a_settled_time_has_departed(case: Case, until: float) -> None:
     stage = stage_of(case)

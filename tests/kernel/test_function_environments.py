@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -16,6 +16,7 @@ from mark.domain.function_offer import FunctionCalls, FunctionOffer
 from mark.domain.service import FunctionUse
 from mark.kernel.stage import StageSimulation
 from tests.kernel.reference import function
+from tests.samples import sampled
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +147,7 @@ def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
     assert stage.function_usd() == pytest.approx(usd, rel=1e-12)
 
 
-@settings(max_examples=100)
+@sampled(100)
 @given(
     gaps=st.lists(st.integers(0, 40), min_size=1, max_size=200),
     concurrency=st.integers(1, 12),

@@ -15,6 +15,7 @@ from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, REJECT
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, Change, World, candidate, function
+from tests.samples import sampled
 
 END_S = 1e4
 
@@ -188,42 +189,42 @@ def changes(
     return history
 
 
-@settings(max_examples=120)
+@sampled(120)
 @given(cases(windows=False))
 def test_work_conserving_batches_agree_with_the_reference(case: Case) -> None:
     """Same server, same start, same answer for every request: any fleet, load, function and history."""
     check(case)
 
 
-@settings(max_examples=120)
+@sampled(120)
 @given(cases(windows=True))
 def test_batch_windows_agree_with_the_reference(case: Case) -> None:
     """The same when batches wait for company, ties between almost full ones included."""
     check(case)
 
 
-@settings(max_examples=60)
+@sampled(60)
 @given(cases(windows=True, routing="power-of-two-choices"))
 def test_two_choices_agree_with_the_reference(case: Case) -> None:
     """Routing by two random choices draws the same replicas and settles the same ones."""
     check(case)
 
 
-@settings(max_examples=60)
+@sampled(60)
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
     """The same requests are counted, those that went on to functions among them."""
     check(case)
 
 
-@settings(max_examples=200)
+@sampled(200)
 @given(cases(windows=True, routing="alb"))
 def test_an_alb_agrees_with_the_reference(case: Case) -> None:
     """The same target group is drawn for each request, and there the same replica, by raw counts and then in turn."""
     check(case)
 
 
-@settings(max_examples=80)
+@sampled(80)
 @given(cases(windows=True, limits=True))
 def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
     """Each request is admitted against its own limit, and its batch keeps the earliest deadline among its members."""
@@ -237,14 +238,14 @@ def test_faulty_replicas_agree_with_the_reference(case: Case) -> None:
     check(case)
 
 
-@settings(max_examples=150)
+@sampled(150)
 @given(st.one_of(*(cases(windows=True, routing=routing, varies=True) for routing in ROUTING)))
 def test_lognormal_service_agrees_with_the_reference(case: Case) -> None:
     """Routing and admission go by expected ends, starts and answers by drawn ones."""
     check(case)
 
 
-@settings(max_examples=60)
+@sampled(60)
 @given(cases(windows=True, varies=True, limits=True))
 def test_lognormal_service_with_limits_by_request_agrees_with_the_reference(case: Case) -> None:
     """A batch whose start moves is asked anew whether one more may join, by the earliest promise that it keeps."""

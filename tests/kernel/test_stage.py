@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -16,6 +16,7 @@ from mark.kernel.departures import by_request
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, World, candidate, function
 from tests.kernel.test_reference import by_kernel, cases
+from tests.samples import sampled
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +76,7 @@ def seen(stage: StageSimulation) -> tuple[object, ...]:
     return (*(a.tobytes() for a in arrays), *numbers, *latencies, stage.accounts.recent(), stage.function_usd())
 
 
-@settings(max_examples=120)
+@sampled(120)
 @given(
     st.one_of(*(cases(windows=True, routing=routing, faulty=faulty) for routing in ROUTING for faulty in (False, True)))
 )
@@ -115,7 +116,7 @@ def test_requests_are_conserved(case: Case) -> None:
     assert (busy > 0.0) == (stage.by_instances > 0) or stage.lost[0] > 0
 
 
-@settings(max_examples=150)
+@sampled(150)
 @given(cases(windows=True))
 def test_a_promise_is_kept(case: Case) -> None:
     """What a bouncer admits is answered within RT_max, whatever joins later or drains, however slow functions are."""

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import joblib
 import numpy as np
 import pytest
-from sklearn.compose import ColumnTransformer
-from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
 import mark
 from mark.domain.errors import BadInput
 from mark.models.answering import warm_up
 from mark.models.loading import load
+from tests.late_imports import bring
 from tests.models.calls import oip, one, outputs, sagemaker, tensor
 
+if TYPE_CHECKING:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+
 _DATA = np.random.default_rng(0).normal(size=(40, 3))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    bring(
+        globals(),
+        "sklearn.compose:ColumnTransformer",
+        "sklearn.linear_model:LinearRegression",
+        "sklearn.linear_model:LogisticRegression",
+        "sklearn.pipeline:make_pipeline",
+        "sklearn.preprocessing:OneHotEncoder",
+    )
 
 
 def test_an_estimator_predicts_rows(tmp_path: Path) -> None:

@@ -9,27 +9,31 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
 import orjson
 import pandas as pd
 import pytest
-import torch
-from skl2onnx import to_onnx
-from sklearn.compose import make_column_transformer
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
 import mark
 from mark.models.answering import answer
 from mark.models.call import Call, Reply
 from mark.models.loading import load
 from mark.serving.frontend.grpc_messages import CLASSES, call_of, response_of
+from tests.late_imports import bring
 from tests.models.calls import error, oip, one, sagemaker, tensor
+
+if TYPE_CHECKING:
+    import torch
+    from skl2onnx import to_onnx
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
 
 Rows = list[dict[str, Any]]
 CITIES = ["Bonn", "Ulm", "Köln", "007", "nan", ""]
@@ -155,6 +159,20 @@ def compare(model: mark.Model, table: Rows, ways: list[Callable[[Rows], Call]]) 
 
 
 # Models
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    bring(
+        globals(),
+        "torch",
+        "skl2onnx:to_onnx",
+        "sklearn.compose:make_column_transformer",
+        "sklearn.impute:SimpleImputer",
+        "sklearn.linear_model:LogisticRegression",
+        "sklearn.pipeline:make_pipeline",
+        "sklearn.preprocessing:OneHotEncoder",
+    )
 
 
 @pytest.fixture(scope="module")

@@ -39,11 +39,15 @@ def least_usd(program: PaperProgram, most: int = 5) -> float:
     counts = np.array(list(itertools.product(range(most + 1), repeat=len(program.usd_per_step))))
     usd = counts @ program.usd_per_step
     able = (counts.sum(axis=1) <= program.max_instances) & (usd <= program.max_usd_per_step + 1e-9)
-    best = math.inf
-    steps = [counts[able & (counts @ program.capacity_rps >= load - 1e-9)] for load in program.demand_rps]
-    for plan in itertools.product(*steps):
-        best = min(best, paper_cost_usd(program, np.array(plan).T))
-    return best
+    fleets = [counts[able & (counts @ program.capacity_rps >= load - 1e-9)] for load in program.demand_rps]
+    plans = np.indices([len(step) for step in fleets]).reshape(len(fleets), -1)
+    usd_of_all = np.zeros(plans.shape[1])
+    before = fleets[0][plans[0]] if program.first else program.running
+    for step, chosen in zip(fleets, plans, strict=True):
+        running = step[chosen]
+        usd_of_all += running @ program.usd_per_step + np.maximum(running - before, 0) @ program.launch_usd
+        before = running
+    return float(usd_of_all.min(initial=math.inf))
 
 
 @settings(max_examples=12, deadline=None)

@@ -172,7 +172,7 @@ def test_levels_are_corrected_as_a_loop_corrects_them() -> None:
         # As the next one, which is mistaken, too.
         pytest.param(100.0, 1.0, id="sure", marks=pytest.mark.slow),
         pytest.param(103.0, 2.0, id="off"),
-        pytest.param(100.0, 12.0, id="shy"),
+        pytest.param(100.0, 12.0, id="shy", marks=pytest.mark.slow),
     ],
 )
 def test_coverage_holds_whatever_the_members_believe(mean: float, deviation: float) -> None:

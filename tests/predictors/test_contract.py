@@ -16,7 +16,10 @@ CERTAIN = ("artefact",)  # equal quantiles: the newest peak in all steps
 NAMES = [
     pytest.param(
         name,
-        marks=pytest.mark.skipif(name in TRAINED and importlib.util.find_spec("torch") is None, reason="needs torch"),
+        marks=[
+            pytest.mark.skipif(name in TRAINED and importlib.util.find_spec("torch") is None, reason="needs torch"),
+            *[pytest.mark.slow] * (name == "lstm"),  # the other network is trained the same way
+        ],
     )
     for name in predictor_names()
 ]

@@ -1,12 +1,29 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
-import torch
-from mark_predictors.lstm import Lstm
-from mark_predictors.network import UNITS, WINDOW, Shape
 
 from mark.domain.load import Load
+from tests.late_imports import bring
+
+if TYPE_CHECKING:
+    import torch
+    from mark_predictors.lstm import Lstm
+    from mark_predictors.network import UNITS, WINDOW, Shape
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    bring(
+        globals(),
+        "torch",
+        "mark_predictors.lstm:Lstm",
+        "mark_predictors.network:UNITS",
+        "mark_predictors.network:WINDOW",
+        "mark_predictors.network:Shape",
+    )
 
 
 def load(rates: list[float]) -> Load:
@@ -23,6 +40,7 @@ def test_it_is_the_network_of_the_paper() -> None:
     assert isinstance(net, torch.nn.Module)
 
 
+@pytest.mark.slow
 def test_quantiles_come_from_errors_on_held_out_load() -> None:
     """Nothing to be learned but a level: the 90 % interval holds nine tenths of new values, and not nearly all."""
     noise = np.random.default_rng(1).gamma(25.0, 4.0, 3000)

@@ -2,19 +2,32 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from mark_predictors.lstm_quantile import LstmQuantile
 from mark_predictors.seasonal_naive import SeasonalNaive
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Load
 from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.traces import open_trace
+from tests.late_imports import bring
+
+if TYPE_CHECKING:
+    from mark_predictors.lstm_quantile import LstmQuantile
+
 
 DAY = 1440
 DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    bring(
+        globals(),
+        "mark_predictors.lstm_quantile:LstmQuantile",
+    )
 
 
 def load(rates: FloatArray, first_step: int = 0) -> Load:

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mark_predictors import network
 from mark_predictors.history import ObservedHistory
-from mark_predictors.lstm import Lstm
-from mark_predictors.lstm_quantile import LstmQuantile
-from mark_predictors.network import NetworkPredictor, Shape, WindowBatch
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Load
 from mark.traffic.forecast.fallback import LastValue
 from mark.traffic.forecast.predictor import State, Trainable
+from tests.late_imports import bring
+from tests.samples import first
 
-BOTH = pytest.mark.parametrize("make", [Lstm, LstmQuantile])
+if TYPE_CHECKING:
+    import torch
+    from mark_predictors import network
+    from mark_predictors.lstm import Lstm
+    from mark_predictors.lstm_quantile import LstmQuantile
+    from mark_predictors.network import NetworkPredictor, Shape
+
+    from tests.predictors.constant_network import Constant
+
+
+BOTH = pytest.mark.parametrize("make", first(1, ["LstmQuantile", "Lstm"]), indirect=True)
 NAN = float("nan")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    bring(
+        globals(),
+        "torch",
+        "mark_predictors:network",
+        "mark_predictors.lstm:Lstm",
+        "mark_predictors.lstm_quantile:LstmQuantile",
+        "mark_predictors.network:NetworkPredictor",
+        "mark_predictors.network:Shape",
+        "tests.predictors.constant_network:Constant",
+    )
+
+
+@pytest.fixture(scope="module")
+def make(request: pytest.FixtureRequest) -> type[NetworkPredictor]:
+    found: type[NetworkPredictor] = globals()[request.param]
+    return found
 
 
 def load(rates: FloatArray, first_step: int = 0, step_s: float = 60.0) -> Load:
@@ -82,26 +111,6 @@ def test_a_resumed_training_ends_like_an_unbroken_one(make: type[NetworkPredicto
     assert [epoch.number for epoch in every] == [1, 2, 3]
     assert rest == every[1:]
     assert same(whole.state(), second.state())
-
-
-class Constant(NetworkPredictor):
-    """Learns a number for each step ahead, whatever it sees: training at a fraction of the time of an LSTM's."""
-
-    name = "constant"
-    levels = np.array([0.5])
-
-    def network(self, shape: Shape) -> torch.nn.Module:
-        return _Number(shape.horizon)
-
-
-class _Number(torch.nn.Module):
-    def __init__(self, horizon: int) -> None:
-        super().__init__()
-        self.logs = torch.nn.Parameter(torch.zeros(horizon, 2, 1))
-
-    def forward(self, batch: WindowBatch) -> torch.Tensor:
-        windows, origins, steps, _ = batch.ahead.shape
-        return self.logs[batch.horizon].expand(windows, origins, steps, 2, 1)
 
 
 def test_a_training_that_no_longer_helps_stops() -> None:

@@ -119,6 +119,7 @@ def test_times_are_those_that_the_model_took(folder: Path) -> None:
     assert row.latency_ms == pytest.approx(found.sizes[1].mean_s * 1e3, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
     found = profile(quick("timed:Timed", folder, workers=2, batches=(1,)))
     assert found.sizes[0].count % 2 == 0
@@ -126,6 +127,7 @@ def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
     assert found.throughput_rps(found.sizes[0]) == pytest.approx(2.0 / found.sizes[0].mean_s)
 
 
+@pytest.mark.slow
 def test_workers_are_as_many_as_keep_the_room_busy(folder: Path) -> None:
     """Each row has what one of them uses: a model that computes a whole processor, one that sleeps next to nothing."""
     found = profile(quick("timed:Computes", folder, workers=None, room=Room(1.0), batches=(1,)))
@@ -166,6 +168,7 @@ def test_what_cannot_be_measured_is_said(folder: Path) -> None:
         assert children() == []
 
 
+@pytest.mark.slow
 def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
     body = orjson.dumps("a word")
     found = profile(quick("timed:silent", folder, calls=(Call("sagemaker", "application/json", body),)))

@@ -16,6 +16,7 @@ from mark.domain.errors import BadInput, MarkError
 from mark.models.registry import ModelVersion
 from mark.profiling.table import load_profiles
 from mark.sdk.running import ServeProcess
+from tests.samples import first
 
 MODEL = """
 import mark
@@ -97,7 +98,7 @@ def test_a_rolled_back_alias_serves_the_old_bytes(folder: Path) -> None:
         assert answer(server) == (1.0, old.id[:12])
 
 
-@pytest.mark.parametrize("registered", [True, False])
+@pytest.mark.parametrize("registered", first(1, [True, False]))
 def test_a_model_opens_its_files_by_their_names_beside_it(folder: Path, registered: bool) -> None:
     """From a registry as from the folder itself, wherever the server is started."""
     Path("answer.py").write_text(MODEL.replace('__file__.replace("answer.py", "weights.txt")', '"weights.txt"'))
@@ -124,6 +125,7 @@ def test_a_registry_is_found_beside_the_service_file(folder: Path, monkeypatch: 
         service(folder, "registry:anser@production").plan("synthetic:poisson?rate=2", duration_s=600.0)
 
 
+@pytest.mark.slow
 def test_two_versions_stand_side_by_side(folder: Path) -> None:
     """Of one module name, each in workers of its own; one is named by an alias, the other by its hash."""
     old, new = registered(1), registered(2)
@@ -146,6 +148,7 @@ def test_a_tampered_version_is_not_served(folder: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_the_planner_has_the_profile_of_the_version(folder: Path) -> None:
     """The alias decides; the service file has no rows of the model at all."""
     fast, slow = registered(1, 10.0), registered(2, 40.0)
@@ -158,6 +161,7 @@ def test_the_planner_has_the_profile_of_the_version(folder: Path) -> None:
     assert bought[slow.id] > 2 * bought[fast.id]
 
 
+@pytest.mark.slow
 def test_a_registered_class_says_its_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a package in a folder of its own, because what other tests open in theirs would count."""
     package = folder / "model" / "echoing"
@@ -175,6 +179,7 @@ def test_a_registered_class_says_its_module(folder: Path, monkeypatch: pytest.Mo
     assert sorted(version.content.files) == ["echoing/__init__.py", "echoing/models.py"]
 
 
+@pytest.mark.slow
 def test_a_profile_keeps_the_model_s_rows_alone(folder: Path, tmp_path: Path) -> None:
     """So that another model's rows, another order or another way to write a number make no other version."""
     first = registered(1)
@@ -194,6 +199,7 @@ def test_a_profile_of_other_models_is_refused(folder: Path) -> None:
         mark.register("answer:Answer", "answer", profile="../profile.csv")
 
 
+@pytest.mark.slow
 def test_what_may_be_a_secret_and_the_registry_stay_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +212,7 @@ def test_what_may_be_a_secret_and_the_registry_stay_out(
     assert "left out, as logs or possible secrets: tls.pem" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
     version = registered(1)
     command = [sys.executable, "-m", "mark.cli.main", "profile", f"registry:answer@{version.short}"]
@@ -214,6 +221,7 @@ def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
     assert list(load_profiles("../measured.csv")) == [f"registry:answer@{version.short}"]
 
 
+@pytest.mark.slow
 def test_an_alias_can_be_moved_as_a_model_is_registered(folder: Path) -> None:
     Path("weights.txt").write_text("1")
     version = mark.register("answer:Answer", "answer", alias="production")

@@ -215,6 +215,7 @@ def test_options_are_refused_early(options: dict[str, Any], said: str) -> None:
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_also_where_a_loop_runs_already(folder: Path) -> None:
     """As in a notebook."""
 
@@ -238,6 +239,7 @@ def test_a_service_runs_while_a_with_lasts() -> None:
     assert not process.is_running()
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
     service = mark.Service(**(ECHO | {"model": "nowhere:Model"}))
     with pytest.raises(MarkError, match="no module nowhere"), service.running():

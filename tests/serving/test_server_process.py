@@ -24,6 +24,7 @@ import pytest
 from mark.cli.main import main
 from mark.serving.frontend.auth import digest_of
 from tests.infra.testbed.real_processes import wait_for
+from tests.samples import first
 from tests.serving.worker.listening import keepers
 
 MODEL = """
@@ -332,6 +333,7 @@ def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
     """It came in a batch with others, which are tried again apart from it: each has one answer."""
     write_service(folder, "Raising", slo_ms=20_000)
@@ -383,15 +385,18 @@ def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
             assert one.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_a_hanging_worker_is_replaced_after_hang_s(folder: Path) -> None:
+    write_service(folder, slo_ms=20_000)  # time enough for the next worker to load, however busy the machine is
     with served(folder, "--hang-s", "0.4") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
         (worker,) = psutil.Process(process.pid).children()
         worker.suspend()
-        assert client.post(INFER, content=body(1), timeout=20.0).status_code in (200, 503)  # 503: no time is left
+        assert client.post(INFER, content=body(1), timeout=20.0).status_code == 200
         assert not worker.is_running()
         assert client.post(INFER, content=body(2), timeout=20.0).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_request_that_ends_workers_costs_only_itself_the_answer(folder: Path) -> None:
     write_service(folder, model="Poisoned", slo_ms=20_000)
     with served(folder, "--workers", "2", SERVICE_S="0.02") as (process, url):
@@ -417,6 +422,7 @@ def test_a_worker_blocked_on_a_full_stderr_is_replaced(folder: Path) -> None:
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_a_model_that_closes_descriptors_costs_only_its_requests(folder: Path) -> None:
     """All descriptors, the channel to the bouncer among them; and the working directory is another."""
     write_service(folder, "Wild")
@@ -482,6 +488,7 @@ def test_no_request_waits_behind_a_hanging_worker(folder: Path) -> None:
         assert max(latency_s.values()) < hung_s
 
 
+@pytest.mark.slow
 def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: Path) -> None:
     """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
     write_service(folder, slo_ms=500)
@@ -497,6 +504,7 @@ def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: P
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_a_slow_first_batch_does_not_refuse_requests_for_ever(folder: Path) -> None:
     """A model that prepares itself when it is first asked: slower than RT_max once, and fast from then on."""
     (folder / "lazy.py").write_text(
@@ -582,7 +590,7 @@ def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize("versions", [False, True])
+@pytest.mark.parametrize("versions", first(1, [True, False]))
 def test_a_paced_server_is_ready_and_answers_on_schedule(folder: Path, versions: bool) -> None:
     """The real model's answers; of versions, too."""
     more = '[service.versions]\n"1" = { model = "model:Echo", weight = 1.0 }\n' if versions else ""

@@ -20,6 +20,7 @@ from mark.simulation.request import RunRequest
 from mark.simulation.run import Simulation
 from mark.studies.pipeline_plan import drawn_sample, graph_and_law
 from mark.studies.pipeline_stages import controlled_stages
+from tests.samples import first
 
 PROFILE = """model,instance,batch,latency_ms,workers,basis
 one,c7i.large,1,10,2,measured
@@ -76,7 +77,7 @@ def test_one_stage_alone_is_the_run_of_a_service(tmp_path: Path) -> None:
     assert (stage.calls, stage.refused) == (expected.requests.total, expected.requests.rejected)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", first(1, [1, 2, 3]))
 def test_queries_are_answered_once_and_stages_sum_to_the_bill(tmp_path: Path, seed: int) -> None:
     stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.5\n'
     sample, found = served(request_for(tmp_path, HEAD + FLEET + stages, seed))

@@ -51,18 +51,23 @@ def run(inputs: Inputs, most: int, policy: str = "mark") -> SimulationResult:
     return result
 
 
-def test_starts_are_resumes_and_more_is_in_time(bursts: Inputs) -> None:
+@pytest.fixture(scope="module")
+def without(bursts: Inputs) -> SimulationResult:
+    return run(bursts, 0)
+
+
+def test_starts_are_resumes_and_more_is_in_time(bursts: Inputs, without: SimulationResult) -> None:
     """A resume takes half of a boot: what comes before it is ready is half as much."""
-    without, pooled = run(bursts, 0), run(bursts, 400)
+    pooled = run(bursts, 400)
     assert without.fleet.launched > 10
     assert pooled.fleet.launched == 0
     assert pooled.requests.total == without.requests.total
     assert pooled.requests.late < 0.9 * without.requests.late
 
 
-def test_the_disks_of_the_pool_are_paid(bursts: Inputs) -> None:
+def test_the_disks_of_the_pool_are_paid(bursts: Inputs, without: SimulationResult) -> None:
     """Of those stopped only: the catalogue of 2019 bills no disks."""
-    without, pooled = run(bursts, 0), run(bursts, 200)
+    pooled = run(bursts, 200)
     assert without.bill.other == 0.0
     most = 200 * HOURS * DISK_USD_PER_HOUR
     assert 0.5 * most < pooled.bill.other < most

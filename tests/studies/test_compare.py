@@ -32,6 +32,7 @@ def test_two_processes_give_what_one_gives() -> None:
     assert shares == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
 
 
+@pytest.mark.slow
 def test_bad_input_of_a_worker_reaches_the_caller() -> None:
     """An error in another process is the same one line."""
     requests = [REQUEST, dataclasses.replace(REQUEST, trace="synthetic:nonsense")]

@@ -14,6 +14,7 @@ from mark.domain.errors import BadInput
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
 from mark.studies.reconcile import InvoiceQuery, Reconciliation, reconcile
+from tests.samples import first
 from tests.traffic.traces.cur import HOUR, MAY, Item, invoice_of, legacy
 from tests.traffic.traces.files import alb_line
 
@@ -69,23 +70,19 @@ def check_sums(found: Reconciliation) -> None:
             assert found.usd[name] == pytest.approx(result.bill.total, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("policy", "markets"),
-    [
-        ("fixed:c5.xlarge=5,t2.large=2", ("on-demand",)),
-        ("as-is", ("on-demand",)),
-        ("reactive", ("on-demand",)),
-        ("mark", ("on-demand", "spot", "burstable")),
-        ("static-mean", ("on-demand",)),
-        ("target-tracking", ("on-demand",)),
-    ],
+RUNS = (  # a policy, and whether instances are committed
+    *(("fixed:c5.xlarge=5,t2.large=2", True), ("as-is", False), ("mark", True)),
+    *(("fixed:c5.xlarge=5,t2.large=2", False), ("as-is", True), ("mark", False)),
+    *(("reactive", False), ("reactive", True), ("static-mean", False), ("static-mean", True)),
+    *(("target-tracking", False), ("target-tracking", True)),
 )
-@pytest.mark.parametrize("committed", ["", '[fleet.committed]\n"c5.xlarge" = 2\n'])
-def test_the_invoice_of_a_run_explains_itself(
-    tmp_path: Path, policy: str, markets: tuple[str, ...], committed: str
-) -> None:
+
+
+@pytest.mark.parametrize(("policy", "commits"), first(3, RUNS))
+def test_the_invoice_of_a_run_explains_itself(tmp_path: Path, policy: str, commits: bool) -> None:
     """A conservation law: nothing is lost or counted twice on the way from a bill to an invoice and back."""
-    own = service(tmp_path, POLICY + committed)
+    own = service(tmp_path, POLICY + '[fleet.committed]\n"c5.xlarge" = 2\n' * commits)
+    markets = ("on-demand", "spot", "burstable") if policy == "mark" else ("on-demand",)
     # One hour: invoices have whole ones.
     request = replace(REQUEST, service=own, markets=markets, policy=policy, duration_s=HOUR)
     run = simulate(request)

@@ -33,6 +33,7 @@ from mark.testing.fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualCl
 from mark.traffic.forecast.predictor_registry import make_predictor
 from mark.traffic.forecast.supervised import Supervised
 from tests.planning.build import load, resolved, sold
+from tests.samples import first as first_of
 
 CODES = (
     *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"),
@@ -45,6 +46,12 @@ CODES = (
     *("InvalidSubnetID.NotFound", "EncryptedVolumesNotSupported", "InvalidSpotFleetRequestConfig"),
     "InvalidAvailabilityZone",
 )
+# The gate hands on a code's scope and its text only.
+ONE_OF_EACH_SCOPE = (
+    *("InsufficientInstanceCapacity", "InvalidParameterCombination", "VcpuLimitExceeded"),
+    "MaxSpotInstanceCountExceeded",
+)
+OTHERS = tuple(code for code in CODES if code not in ONE_OF_EACH_SCOPE)
 # What every launch shares: whatever else is asked for is refused just the same.
 SHARED_CODES = (
     *("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidAMIID.Malformed", "InvalidSnapshot.NotFound"),
@@ -62,6 +69,9 @@ SHARED_CODES = (
 PROFILE = "Value (mark-bouncer) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
 REASONS = ("Client.VolumeLimitExceeded", "Server.InsufficientInstanceCapacity", "Server.InternalError")
 SHARED_REASONS = ("Client.InternalError", "Client.InvalidSnapshot.NotFound")
+# An image that is gone, anything else, an end at launch.
+ONE_OF_EACH_WAY = ("InvalidAMIID.NotFound", "InvalidGroup.NotFound", "Client.InternalError")
+OTHERS_SHARED = (*(code for code in (*SHARED_CODES, *SHARED_REASONS) if code not in ONE_OF_EACH_WAY), PROFILE)
 ONE_TYPE = (sold("c5.large", 0.085), sold("c5.large", 0.034, Market.SPOT, "a"))
 FIVE_TYPES = tuple(
     offer
@@ -194,7 +204,7 @@ def of_the_first_type(offer: Offer) -> bool:
 REFUSED = {"spot": of_spot, "on demand": on_demand, "the first type": of_the_first_type}
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_SCOPE), [*ONE_OF_EACH_SCOPE, *OTHERS]))
 def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
     """Six of nine: one type alone is all there is of the first, and of it nothing is to be had."""
     for offers in SETS.values():
@@ -208,16 +218,7 @@ def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
             assert can == (world.serving() >= 4), "as many as it takes"
 
 
-# One of each scope.
-@pytest.mark.parametrize(
-    "code",
-    [
-        "InsufficientInstanceCapacity",
-        "InvalidParameterCombination",
-        "VcpuLimitExceeded",
-        "MaxSpotInstanceCountExceeded",
-    ],
-)
+@pytest.mark.parametrize("code", ONE_OF_EACH_SCOPE)
 @pytest.mark.parametrize("refused", REFUSED)
 @pytest.mark.parametrize("offers", SETS)
 def test_a_launchs_missing_part_is_bought_elsewhere_at_once(offers: str, refused: str, code: str) -> None:
@@ -248,7 +249,7 @@ def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reas
 
 @pytest.mark.parametrize("markets", ["both", "on demand", "spot"])
 @pytest.mark.parametrize("offers", SETS)
-@pytest.mark.parametrize("code", [*SHARED_CODES, *SHARED_REASONS, pytest.param(PROFILE, id="profile")])
+@pytest.mark.parametrize("code", first_of(len(ONE_OF_EACH_WAY), [*ONE_OF_EACH_WAY, *OTHERS_SHARED]))
 def test_what_launches_share_is_requested_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
     """In all, with the reason in the journal, and no offer is believed to be short; it serves once that is mended."""
     sold = tuple(o for o in SETS[offers] if markets == "both" or (o.market is Market.SPOT) == (markets == "spot"))

@@ -22,6 +22,7 @@ from mark_infra.deploy.wheelhouse import Wheelhouse
 
 from mark.domain.service import ResolvedService
 from tests.infra.deploy.service_files import service
+from tests.samples import first
 
 X86, ARM, X86_GPU, ARM_GPU = PLATFORMS.values()
 
@@ -32,12 +33,15 @@ def deployment(folder: Path, *instances: str) -> ResolvedService:
 
 @pytest.mark.parametrize(
     ("instances", "platforms"),
-    [
-        (["c5.large"], ["x86_64"]),
-        (["c7g.large"], ["arm64"]),
-        (["c5.large", "c7g.large"], ["x86_64", "arm64"]),
-        (["g5.xlarge", "c5.large", "c7g.large", "g4dn.xlarge"], ["x86_64", "arm64", "x86_64-gpu"]),
-    ],
+    first(
+        1,
+        [
+            (["g5.xlarge", "c5.large", "c7g.large", "g4dn.xlarge"], ["x86_64", "arm64", "x86_64-gpu"]),
+            (["c5.large"], ["x86_64"]),
+            (["c7g.large"], ["arm64"]),
+            (["c5.large", "c7g.large"], ["x86_64", "arm64"]),
+        ],
+    ),
 )
 def test_a_service_has_the_platforms_of_its_types(tmp_path: Path, instances: list[str], platforms: list[str]) -> None:
     found = deployment(tmp_path, *instances)

@@ -19,6 +19,7 @@ def test_constraints_and_modules_are_the_checkouts() -> None:
     assert (checkout.terraform_modules() / "modules" / "fleet" / "main.tf").is_file()
 
 
+@pytest.mark.slow
 def test_an_installation_has_them_too(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel(tmp_path)) as made:
         made.extractall(tmp_path / "there")

@@ -33,6 +33,7 @@ from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.models.registry_unpacked import check
 from tests.infra.deploy.service_files import CODE, PIPELINE, PROFILE, SERVICE, pipeline, service
+from tests.samples import first
 
 
 def test_a_folder_is_sent_with_its_service(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "library"),
-    [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
+    first(1, [("onnx:m.onnx?threads=1", "onnxruntime"), ("sklearn:m.joblib", "scikit-learn"), ("torch:m.pt", "torch")]),
 )
 def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, library: str) -> None:
     """Nothing else on an instance does: it has what serving needs, and no solver, whose libraries these may be."""
@@ -156,6 +157,7 @@ def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, l
     assert model.partition(":")[2].partition("?")[0] in sent.files
 
 
+@pytest.mark.slow
 def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> None:
     file = Path(service(tmp_path))
     versions = (
@@ -247,6 +249,7 @@ def test_one_reference_may_be_the_beginning_of_another(tmp_path: Path, monkeypat
         assert f'model = "version:versions/{version.id}",'.encode() in sent.files["service.toml"]
 
 
+@pytest.mark.slow
 def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> None:
     first, second = sent = shipments(pipeline(tmp_path))
     assert [(one.service.name, one.service.stage, one.folder) for one in sent] == [
@@ -279,6 +282,7 @@ def test_a_pipeline_that_does_not_fit_is_one_line(tmp_path: Path, old: str, new:
         shipments(pipeline(tmp_path, PIPELINE.replace(old, new, 1)))
 
 
+@pytest.mark.slow
 def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
     """Each stage's own, and no other's; what arrives is what was checked here."""
     sent = shipments(pipeline(tmp_path))
@@ -331,6 +335,7 @@ def test_stages_that_are_bought_together_are_one_service(tmp_path: Path) -> None
     assert described["slo_ms"] == 400.0
 
 
+@pytest.mark.slow
 def test_types_that_are_gone_leave_every_section_that_shares(tmp_path: Path) -> None:
     sent = bought_together(tmp_path)
     left = replace(

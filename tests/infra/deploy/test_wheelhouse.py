@@ -99,6 +99,7 @@ def test_markers_are_the_instances(index: Index) -> None:
     assert {"needed", "deeper"} <= index.resolve("more\n", machine="aarch64").keys()
 
 
+@pytest.mark.slow
 def test_wheels_are_the_processors(index: Index) -> None:
     for machine in ("x86_64", "aarch64"):
         index.add("fast", tag=f"cp311-cp311-manylinux_2_28_{machine}")
@@ -111,6 +112,7 @@ def test_wheels_are_the_processors(index: Index) -> None:
         index.resolve("slow\n")
 
 
+@pytest.mark.slow
 def test_requirements_may_name_files_beside_them(index: Index, tmp_path: Path) -> None:
     own = make_wheel(tmp_path / "own", "secret-sauce")
     files = {"wheels/" + own.name: own, "more.txt": b"orjson==3.2\n"}
@@ -142,6 +144,7 @@ def test_gpu_libraries_go_where_gpus_are(index: Index) -> None:
         index.resolve("torch==2.13\n", gpus=True)
 
 
+@pytest.mark.slow
 def test_a_wheel_compiled_for_another_machine_is_refused(index: Index, tmp_path: Path) -> None:
     index.own = make_wheel(tmp_path, "mark-serving", "0.1.0", ["numpy"], tag="cp311-cp311-linux_x86_64")
     assert index.resolve()["mark-serving"] == "0.1.0"

@@ -12,6 +12,7 @@ from mark.control.memory_store import MemoryStore
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.run import simulate
 from tests.infra.store.test_codec import same
+from tests.samples import first
 
 POLICIES = (
     "mark",
@@ -38,7 +39,7 @@ class CodecStore(MemoryStore):
 
 
 @pytest.mark.parametrize(
-    ("policy", "service"), [*((policy, "inception-v3") for policy in POLICIES), ("mark", "opennmt-ende")]
+    ("policy", "service"), first(3, [*((policy, "inception-v3") for policy in POLICIES), ("mark", "opennmt-ende")])
 )
 def test_a_policys_memory_comes_back(policy: str, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through twenty minutes with spot that is taken away, burstables, standbys and refusals.

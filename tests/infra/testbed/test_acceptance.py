@@ -192,9 +192,10 @@ def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path, n
     assert processes_of(tmp_path) == []
 
 
-def test_help_says_that_no_real_account_was_tried() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "--help"], capture_output=True, text=True, check=True)
-    assert "never been run on a real account" in " ".join(done.stdout.split())
+def test_help_says_that_no_real_account_was_tried(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        script.parse(["--help"])
+    assert "never been run on a real account" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def test_what_only_looks_like_a_policy_is_unknown(name: str) -> None:
         policy_entry(name)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", ["mark", "mark-paper"])
 def test_a_plan_is_quick_for_large_fleets(name: str) -> None:
     """A simulated day is 1,440 plans: a dozen offers and 500 instances must not take long.

@@ -353,7 +353,7 @@ def test_erratic_replicas_still_yield_one_answer_per_request() -> None:
 
     async def main() -> None:
         replicas = [FakeReplica(erratic) for _ in range(3)]
-        async with Front(*replicas, timeout_s=0.3, policy={"hedge_after_s": 0.1}) as front:
+        async with Front(*replicas, timeout_s=1.0, policy={"hedge_after_s": 0.1}) as front:
             found: Counter[int] = Counter()
 
             async def client(name: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mark.cli.main import main as mark_command
 from mark.models.call import RESULTS, Call, Reply
 from mark.models.results import call_with
 from mark.serving.gateway.overflow import MOST_BODY_BYTES, ByFunctions
@@ -285,10 +286,10 @@ def test_a_real_gateway_without_replicas_asks_another_server(folder: Path) -> No
         (["--function", "overflow", "--profile", "absent"], "AWS profile: is not in AWS's configuration: absent"),
     ],
 )
-def test_options_that_do_not_go_together_are_named(options: list[str], line: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", *options], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert line in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_options_that_do_not_go_together_are_named(
+    options: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mark_command(["gateway", "--port", "0", *options]) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1

@@ -82,8 +82,9 @@ def test_names_that_are_found_slowly_hold_nothing_up() -> None:
         names = asyncio.get_running_loop()
         assert isinstance(names, Names)
         a, b, c = FakeReplica(), FakeReplica(), FakeReplica()
-        reach = Reach(connect_timeout_s=0.05)
-        async with Front(a, b, c, in_clear=True, reach=reach, probe_timeout_s=0.1) as front:
+        # Long enough for replicas that answer, however busy the machine is; a look-up that is slow never ends.
+        reach = Reach(connect_timeout_s=1.0)
+        async with Front(a, b, c, in_clear=True, reach=reach, probe_timeout_s=2.0) as front:
             named, late = (
                 f"http://{name}.example:{one.url.rpartition(':')[2]}" for name, one in zip("bc", (b, c), strict=True)
             )

@@ -1,0 +1,37 @@
+"""Samples of expensive tests: `make test` runs a part of their cases, `make test-slow` and CI run all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+ALL = "MARK_ALL_EXAMPLES" in os.environ
+
+
+def sampled(examples: int) -> Callable[[Test], Test]:
+    """Draw this many random examples in `make test-slow`, and the first third of them in `make test`.
+
+    Write it above `@given`.
+    """
+
+    def decorate(test: Test) -> Test:
+        marked: Test = pytest.mark.sampled(settings(max_examples=examples if ALL else examples // 3)(test))
+        return marked
+
+    return decorate
+
+
+def first(quick: int, values: Iterable[Any]) -> list[Any]:
+    """Return parameters of a test of which all but the first `quick` are marked `slow`.
+
+    A tuple is one value for each of several names.
+    """
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.slow] * (position >= quick))
+        for position, value in enumerate(values)
+    ]
