@@ -9,7 +9,7 @@ from mark.cli.arguments import Listed, from_args
 from mark.cli.function_options import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, whole
-from mark.launch.gateway import GatewayOptions, run_gateway
+from mark.launch.gateway_program import GatewayOptions, run_gateway
 from mark.serving.gateway.gateway import LEAST_COMPLETION, ROUTINGS
 
 

@@ -14,7 +14,7 @@ from mark.traffic.traces import reader
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
 from mark.traffic.traces.blocks import watched
 from mark.traffic.traces.meanings import UNITS
-from mark.traffic.traces.tables import DECIMALS, TableColumns
+from mark.traffic.traces.table_files import DECIMALS, TableColumns
 from mark.traffic.traces.times import TimeForm
 
 

@@ -29,7 +29,7 @@ def layers_of(path: Path, tables: Mapping[str, Any], known: Mapping[str, Collect
 
 
 def opened(layers: Sequence[LayerSection]) -> list[Any]:
-    """The layers that the sections describe (`mark.serving.layers.port.Layer`). Raises BadInput."""
+    """The layers that the sections describe (`mark.serving.layers.layer.Layer`). Raises BadInput."""
     found = []
     for one in layers:
         if not isinstance(one.settings, dict):

@@ -32,7 +32,7 @@ from mark.sdk.settings import ModelReference, PipelineOptions, ServiceOptions, S
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 from mark.traffic.traces.bad_lines import BadLines
-from mark.traffic.traces.tables import TableColumns
+from mark.traffic.traces.table_files import TableColumns
 
 # Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
 # need not wait for; deploying brings AWS's libraries, which a plain installation lacks.

@@ -53,7 +53,7 @@ from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
-from mark.serving.layers.port import Layer, LayerSite, layered
+from mark.serving.layers.layer import Layer, LayerSite, layered
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn

@@ -21,7 +21,7 @@ from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.traffic.traces.bad_lines import BadLines
 from mark.traffic.traces.reader import open_trace
-from mark.traffic.traces.tables import TableColumns
+from mark.traffic.traces.table_files import TableColumns
 from mark.traffic.traces.trace import Part, Trace, drawn_load
 
 

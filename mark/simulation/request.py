@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mark.domain.slo import Slo
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
-from mark.traffic.traces.tables import RECOGNISED, TableColumns
+from mark.traffic.traces.table_files import RECOGNISED, TableColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ NOT_RUN = {
     (
         "profiles.md",
         "mark profile service.toml --on c7i.large",
-    ): "rents machines; tests/infra/testbed/test_profile_on.py runs it on the testbed",
+    ): "rents machines; tests/infra/testbed/test_rented_profile.py runs it on the testbed",
     ("reconcile.md", "mark reconcile my-access-logs/ --service"): "needs an invoice",
     ("reproduce.md", "for size in large xlarge 2xlarge 4xlarge"): "needs an AWS account",
     (
@@ -53,7 +53,7 @@ NOT_RUN = {
     (
         "reproduce.md",
         "mark reproduce fig9 --report fig9.html",
-    ): "takes half a minute; tests/papers/test_command.py runs a part",
+    ): "takes half a minute; tests/papers/test_reproduce_command.py runs a part",
     (
         "reproduce.md",
         "mark reproduce optimal --trace $D/traces",
@@ -86,7 +86,7 @@ NOT_RUN = {
     (
         "testbed.md",
         "mark testbed up examples/pipeline/digits",
-    ): "tests/infra/testbed/test_pipeline.py runs a smaller one",
+    ): "tests/infra/testbed/test_testbed_pipeline.py runs a smaller one",
     ("testbed.md", "mark testbed up words.toml --compress 20"): "tests/infra/testbed/test_faults.py runs a smaller one",
     ("serving-benchmark.md", "python benchmarks/data_plane/overload.py"): "a benchmark of minutes",
     ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",

@@ -25,7 +25,7 @@ from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.traffic.traces.tables import TableColumns
+from mark.traffic.traces.table_files import TableColumns
 from tests.children import new_children
 from tests.sdk import models
 from tests.simulation.laws import check_laws

@@ -13,7 +13,7 @@ from mark.traffic.traces.accesslog import LogFile, LogReading, log_fault, log_fi
 from mark.traffic.traces.bad_lines import BadLines
 from mark.traffic.traces.exports import Export, is_parquet, read_export
 from mark.traffic.traces.files import LeftOut
-from mark.traffic.traces.tables import TableColumns, trace_of_table
+from mark.traffic.traces.table_files import TableColumns, trace_of_table
 from mark.traffic.traces.times import as_times
 from mark.traffic.traces.trace import Trace
 

@@ -18,7 +18,7 @@ from mark.traffic.traces.files import below, is_pattern, matching
 from mark.traffic.traces.many import read_many
 from mark.traffic.traces.pipes import PipeLimits, from_pipe
 from mark.traffic.traces.synthetic import PREFIX, read_synthetic
-from mark.traffic.traces.tables import RECOGNISED, TableColumns, read_table
+from mark.traffic.traces.table_files import RECOGNISED, TableColumns, read_table
 from mark.traffic.traces.trace import Trace, check_times
 
 GROUP = "mark.trace_sources"  # entry points: a scheme and what reads it, as `read(spec without scheme, gaps)`

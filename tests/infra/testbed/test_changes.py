@@ -1,6 +1,7 @@
 """Changes of a site that serves, on the testbed: real bouncers, a real balancer and real controllers, under load.
 
-Another archive, other types, other zones, and back. tests/terraform/test_changes.py has the same script by Terraform.
+Another archive, other types, other zones, and back. tests/terraform/test_site_changes.py has the same script by
+Terraform.
 """
 
 from __future__ import annotations

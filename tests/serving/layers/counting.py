@@ -14,7 +14,7 @@ from mark.serving.backend.port import Backend
 from mark.serving.backend.request import Attempt, Request
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.routes import ModelRoute
-from mark.serving.layers.port import Layer, LayerSite
+from mark.serving.layers.layer import Layer, LayerSite
 
 
 class Counting:

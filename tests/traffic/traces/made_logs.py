@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import zstandard
 
-from mark.traffic.traces.tables import TableColumns
+from mark.traffic.traces.table_files import TableColumns
 from mark.traffic.traces.times import TimeForm
 from tests.traffic.traces.files import ALB_LINE
 

@@ -12,7 +12,7 @@ import pytest
 from mark.domain.errors import BadInput
 from mark.traffic.traces import open_trace
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
-from mark.traffic.traces.tables import RECOGNISED, TableColumns
+from mark.traffic.traces.table_files import RECOGNISED, TableColumns
 from mark.traffic.traces.times import TimeForm
 from mark.traffic.traces.trace import Trace
 

@@ -19,7 +19,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.accesslog import LogReading, log_file
 from mark.traffic.traces.bad_lines import BadLines
 from mark.traffic.traces.reader import open_trace
-from mark.traffic.traces.tables import TableColumns
+from mark.traffic.traces.table_files import TableColumns
 from mark.traffic.traces.times import TimeForm
 from tests.traffic.traces.files import alb_line, arrivals, written
 

@@ -2,4 +2,4 @@
 
 from mark.cli.commands import CliEntry
 
-REPRODUCE = CliEntry("mark_papers.command", "the paper's experiments beside ours", before="completion")
+REPRODUCE = CliEntry("mark_papers.reproduce_command", "the paper's experiments beside ours", before="completion")

@@ -3,7 +3,7 @@
 from mark.cli.commands import CliEntry
 
 TORTURE = CliEntry(
-    "mark_torture.command",
+    "mark_torture.torture_command",
     "the control plane under simulated faults, by seeds, with invariants",
     before="deploy",
 )

@@ -43,7 +43,7 @@ class Experiment:
 @pytest.fixture(params=list(FOUND))
 def experiment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     fake = Experiment(request.param)
-    monkeypatch.setattr(f"mark_papers.command.run_{fake.figure.replace('-', '_')}", fake)
+    monkeypatch.setattr(f"mark_papers.reproduce_command.run_{fake.figure.replace('-', '_')}", fake)
     return fake
 
 
@@ -95,7 +95,7 @@ def test_the_models_of_the_program_can_be_chosen(
         given.update(options, trace=trace)
         return Optimal("t", 0.0, 490, (), ())
 
-    monkeypatch.setattr("mark_papers.command.run_optimal", fake)
+    monkeypatch.setattr("mark_papers.reproduce_command.run_optimal", fake)
     asked = ["reproduce", "optimal", "--trace", "t.csv", "--model", "nasnet", "--model", "inception-v3", "--json", "-"]
     assert main(asked) == 0
     assert (given["trace"], given["models"]) == ("t.csv", ("inception-v3", "nasnet"))

@@ -18,7 +18,7 @@ from mark.serving.answer import Answer
 from mark.serving.backend.port import Backend
 from mark.serving.backend.request import Request
 from mark.serving.backend.variants import Variants
-from mark.serving.layers.port import Layer, LayerSite, layered
+from mark.serving.layers.layer import Layer, LayerSite, layered
 from tests.serving.backend.test_variants import Fake
 from tests.serving.layers.counting import Counting, install
 from tests.serving.test_server_process import INFER, body, served, write_service

@@ -23,7 +23,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.exports import Export
 from mark.traffic.traces.meanings import UNITS
 from mark.traffic.traces.reader import open_trace
-from mark.traffic.traces.tables import RECOGNISED, TableColumns, read_table, trace_of_table
+from mark.traffic.traces.table_files import RECOGNISED, TableColumns, read_table, trace_of_table
 from mark.traffic.traces.trace import Trace
 
 T0 = 1_795_300_020

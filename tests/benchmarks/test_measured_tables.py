@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import tables
+import measured_tables as tables
 
 PLANNED = {
     "rows": [
@@ -21,7 +21,7 @@ PLANNED = {
 
 @pytest.mark.parametrize("page", sorted(tables.DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_page_has_the_tables_of_its_measurements(page: Path) -> None:
-    """`python benchmarks/tables.py` writes them."""
+    """`python benchmarks/measured_tables.py` writes them."""
     text = page.read_text()
     assert tables.written(text, tables.DOCS) == text
 

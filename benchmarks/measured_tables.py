@@ -1,8 +1,8 @@
 """Write tables of the documentation from JSON files of benchmarks, so that pages say the measured numbers.
 
     mark reproduce fig9 --json out/fig9.json
-    python benchmarks/tables.py keep fig9 out/fig9.json       # into docs/measured, without the curves
-    python benchmarks/tables.py                               # writes the tables of all pages anew
+    python benchmarks/measured_tables.py keep fig9 out/fig9.json       # into docs/measured, without the curves
+    python benchmarks/measured_tables.py                               # writes the tables of all pages anew
 
 A page has `<!-- table: NAME -->` before such a table and `<!-- end of table -->` after it. `TABLES` has the names.
 """
@@ -285,7 +285,7 @@ def block(name: str, docs: Path) -> str:
     source, make = TABLES[name]
     path = docs / "measured" / f"{source}.json"
     if not path.exists():
-        raise SystemExit(f"{path} is missing: run `python benchmarks/tables.py keep {source} JSON`")
+        raise SystemExit(f"{path} is missing: run `python benchmarks/measured_tables.py keep {source} JSON`")
     whole = json.loads(path.read_text(encoding="utf-8"))
     head, *rows = make(whole["result"])
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
