@@ -84,7 +84,7 @@ torture: $(VENV)/.dev  ## two minutes on two cores: 200 fleet-days of the contro
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning \
 	backend/test_variants conductor/test_conductor conductor/test_processes frontend/test_conformance frontend/test_server \
-	frontend/test_http frontend/test_routes layers/test_port test_answer test_compiled test_server_process worker/test_shared_memory
+	frontend/test_http frontend/test_routes layers/test_layer test_compiled test_server_process worker/test_shared_memory
 # -P: else the sources in this folder would come before their compiled form. Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
 	PYTHONPATH="$(CURDIR)/.compiled:$(CURDIR)" $(BIN)/python -P -m pytest -q -n $(WORKERS) --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \

@@ -23,7 +23,7 @@ MODULES = (
     "mark/models/oip.py",
     "mark/models/sagemaker.py",
     "mark/models/tensors.py",
-    "mark/serving/answer.py",
+    "mark/models/answer.py",
     "mark/serving/worker/shared_memory.py",
     "mark/serving/backend/bouncer.py",
     "mark/serving/frontend/calls.py",

@@ -29,7 +29,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def _sources_hash() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
-    for folder in ("rules", "kernel"):
+    for folder in ("domain/rules", "kernel"):
         for path in sorted((_ROOT / folder).glob("*.py")):
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]

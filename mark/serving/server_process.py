@@ -30,11 +30,11 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import FeedbackSettings
+from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
-from mark.serving.answer import Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica

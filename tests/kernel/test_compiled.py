@@ -40,7 +40,7 @@ def cache_key(package: Path) -> str:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     package = tmp_path / "mark"
-    for folder in ("rules", "kernel"):
+    for folder in ("domain/rules", "kernel"):
         shutil.copytree(PACKAGE / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
     return package
 
@@ -58,7 +58,7 @@ def test_an_edited_rule_or_loop_gets_a_new_cache(copy: Path) -> None:
     """numba looks at the file of a compiled function only; a rule that it calls in another file must count too."""
     before = cache_key(copy)
     assert before == cache_key(PACKAGE)
-    rule = copy / "rules" / "admission.py"
+    rule = copy / "domain" / "rules" / "admission.py"
     rule.write_text(rule.read_text().replace("1e-6", "1e-7"))
     with_rule = cache_key(copy)
     loop = copy / "kernel" / "loop.py"

@@ -118,7 +118,7 @@ def test_options_are_keywords_of_the_class(folder: Path) -> None:
         ("torch:weights.bin?fast=1", "unknown option"),
         ("onnx:weights.bin", "cannot be read"),
         ("onnx:weights.bin?fast", "options are written"),
-        ("sklearn:weights.bin", "runs whatever code is in it"),
+        ("sklearn:weights.bin", "runs any code in it"),
         ("sklearn:weights.bin?pickle=trusted", "cannot be read"),
         ("sklearn:weights.bin?pickle=trusted&method=fit", "method must be one of"),
         ("http://host:80/model", "address must end in"),

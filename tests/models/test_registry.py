@@ -180,7 +180,7 @@ def test_what_was_changed_behind_its_back_is_not_handed_out(
     said = json.loads(objects.objects[key])
     said["content"]["metrics"] = {"auc": 0.99}
     objects.objects[key] = json.dumps(said).encode()
-    with pytest.raises(BadInput, match="the version is not what was registered"):
+    with pytest.raises(BadInput, match="the version differs from the registered one"):
         registry.find("m", version.short)
     objects.objects[key] = b"{}"
     with pytest.raises(BadInput, match=r"the registry is damaged: no version \('content'\)"):

@@ -7,8 +7,8 @@ import time
 from functools import partial
 from typing import Any
 
+from mark.models.answer import NOBODY, Answer
 from mark.models.call import BY_VALUE, RESULTS, Call
-from mark.serving.answer import NOBODY, Answer
 from mark.serving.backend.request import Request
 from mark.serving.frontend.server import Server
 from mark.serving.overflow.http_client import Asker, HttpAnswer

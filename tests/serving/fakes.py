@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 import mark
+from mark.models.answer import Answer
 from mark.models.answering import answer
 from mark.models.call import Call, Reply
-from mark.serving.answer import Answer
 from mark.serving.backend.replica import WorkerPool
 from mark.serving.backend.request import Request
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent

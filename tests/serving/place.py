@@ -13,10 +13,10 @@ import numpy as np
 from tritonclient.grpc import service_pb2_grpc
 
 import mark
+from mark.models.answer import Answer
 from mark.models.answering import answer
 from mark.models.call import Call
 from mark.models.metadata import metadata
-from mark.serving.answer import Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import Backend

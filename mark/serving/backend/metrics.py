@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from mark.domain.price_list import PriceList
 from mark.domain.rules.admission import in_time
-from mark.serving.answer import NOBODY
+from mark.models.answer import NOBODY
 
 if TYPE_CHECKING:
     from mark.serving.feedback.collector import FeedbackCollector

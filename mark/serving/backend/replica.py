@@ -18,8 +18,8 @@ from typing import Protocol
 from mark.domain.rules.admission import FUNCTION as TO_FUNCTION
 from mark.domain.rules.admission import INSTANCE as HERE
 from mark.domain.rules.admission import NEVER_S, in_time
+from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.models.call import Call, Reply
-from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Bouncer
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend

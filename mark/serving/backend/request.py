@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mark.domain.rules.admission import NEVER_S, TOLERANCE_S
+from mark.models.answer import Answer
 from mark.models.call import RESULTS, Call
 from mark.models.items import items_in
-from mark.serving.answer import Answer
 
 if TYPE_CHECKING:
     from mark.serving.observe.observed import RequestTrace

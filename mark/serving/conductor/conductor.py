@@ -22,12 +22,12 @@ import orjson
 
 from mark.domain.errors import BadInput
 from mark.domain.rules.stage_horizon import stage_horizon_s
+from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.models.answering import Opened, decode, encode
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
 from mark.models.model import Model
 from mark.models.results import call_with, results_of
-from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend

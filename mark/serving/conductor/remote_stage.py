@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.models.call import RESULTS, Reply
-from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from mark.serving.answer import Answer
+from mark.models.answer import Answer
 from mark.serving.feedback.joining import FeedbackJoin, size_of
 from mark.serving.feedback.port import (
     APPLIED,

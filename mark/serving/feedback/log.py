@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from mark.domain.errors import BadInput
-from mark.serving.answer import Provenance
+from mark.models.answer import Provenance
 from mark.serving.feedback.port import Feedback, FeedbackSink, Observation, RecordedBody, ServedAnswer
 
 OBSERVATIONS, FEEDBACK, ANSWERS = "observations", "feedback", "answers"

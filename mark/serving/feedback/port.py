@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mark.serving.answer import Provenance
+from mark.models.answer import Provenance
 
 # What became of one piece of feedback.
 APPLIED = "applied"  # joined with its answer, and kept

@@ -20,9 +20,9 @@ import orjson
 from google.protobuf.message import DecodeError
 
 from mark.domain.errors import BadInput
+from mark.models.answer import NOBODY, Answer
 from mark.models.call import Reply
 from mark.models.metadata import server_metadata
-from mark.serving.answer import NOBODY, Answer
 from mark.serving.backend.refusals import RETRIED, retry_after_s
 from mark.serving.backend.request import Request
 from mark.serving.frontend.auth import INFER, Auth

@@ -14,11 +14,11 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
+from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer
 from mark.models.call import Call
 from mark.models.compression import Refused
 from mark.models.items import items_in
 from mark.models.metadata import server_metadata
-from mark.serving.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer
 from mark.serving.backend import metrics as numbers
 from mark.serving.backend.port import Backend
 from mark.serving.backend.price_header import ToldPrices

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
-from mark.serving.answer import Answer
+from mark.models.answer import Answer
 from mark.serving.observe.observed import ObservedRequest
 
 _REQUESTS = logging.getLogger("mark.requests")

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mark.domain.errors import BadInput
-from mark.serving.answer import Answer
+from mark.models.answer import Answer
 from mark.serving.observe.observed import ObservedRequest, RequestTrace, ServedBatch
 
 if TYPE_CHECKING:

@@ -449,7 +449,7 @@ def test_no_answer_for_a_minute_is_an_error(bench: Bench) -> None:
     bench.time.t_s += OLDEST_S
     assert len(bench.cloud.fleet().instances) == 1
     bench.time.t_s += 1.0
-    with pytest.raises(CloudError, match="EC2 has not said"):
+    with pytest.raises(CloudError, match="EC2 has not listed the instances"):
         bench.cloud.fleet()
 
 

@@ -158,7 +158,7 @@ def test_the_last_good_answer_is_kept_for_a_minute(inventory: Inventory, ec2: Ec
         inventory.refresh()
     assert states(inventory) == {"i-1": "running"}
     time.t_s += 1.0
-    with pytest.raises(CloudError, match="EC2 has not said for 61 s"):
+    with pytest.raises(CloudError, match="EC2 has not listed the instances for 61 s"):
         inventory.snapshot()
     assert ec2.asked == 2
     ec2.error = None

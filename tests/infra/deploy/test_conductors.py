@@ -53,5 +53,5 @@ def test_conductors_have_what_their_driver_imports(tmp_path: Path, monkeypatch: 
     with pytest.raises(BadInput, match="a conductor of two needs a disk of 9 GiB"):
         pack_conductors(config, files, tmp_path / "two.tar.gz", nowhere, nowhere, tmp_path, max_disk_gib=8)
     files["driver.py"] = b"import mark, pandas"
-    with pytest.raises(BadInput, match=r"^driver\.py: imports what conductors will not have.*: pandas$"):
+    with pytest.raises(BadInput, match=r"^driver\.py: imports a package that conductors will not have.*: pandas$"):
         pack_conductors(config, files, tmp_path / "two.tar.gz", nowhere, nowhere, tmp_path)

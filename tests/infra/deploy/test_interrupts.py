@@ -121,7 +121,7 @@ def test_an_interrupt_waits_for_what_is_being_made(folder: Path, number: signal.
         said = rest(process)
     assert process.returncode == code, said
     assert (folder / "state").read_text() == "interrupted 1 times"
-    assert "waiting until what is being made" in said
+    assert "waiting until Terraform has finished" in said
     assert said.count("made rest") == 5000
 
 
@@ -133,7 +133,7 @@ def test_a_second_interrupt_says_what_is_lost(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         said = rest(process)
     assert process.returncode == 130, said
-    assert "what it was making stands in no state" in said
+    assert "the resources under way are in no state" in said
     assert not (folder / "state").exists()
 
 

@@ -177,7 +177,7 @@ def test_an_emulation_that_knows_no_reservations_is_told(moto: MotoServer) -> No
     of = service(max_function_usd_per_hour=300.0 * ENVIRONMENT_USD)
     gate = Gate(Site("mark", MOTO_REGION, "dynamodb:none"), options=moto.options)
     assert quotas.unreserved(gate, "mark", [of], said.append) is None
-    assert [line.split(":")[0] for line in said] == ["what other functions of the account have reserved is not known"]
+    assert [line.split(":")[0] for line in said] == ["the account's reserved concurrency is not known"]
 
 
 def test_a_reservation_of_all_there_is_would_limit_nothing() -> None:

@@ -75,7 +75,7 @@ def test_a_service_file_may_name_what_is_sent(tmp_path: Path) -> None:
     file = Path(service(tmp_path))
     unneeded(tmp_path)
     (tmp_path / "echo.py").write_text("import not_here\n")
-    with pytest.raises(BadInput, match=r"does not load: .*not_here.* name what to send: \[service\] files"):
+    with pytest.raises(BadInput, match=r"does not load: .*not_here.* name the files to send: \[service\] files"):
         shipment(str(file))
     text = file.read_text()
     file.write_text(text.replace("slo_ms", 'files = ["*.py", "notes.*"]\nslo_ms'))
@@ -191,7 +191,7 @@ def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
     assert said == ["inception-v3: left out p2.xlarge (gone)"]
     assert [platform.name for platform in platforms_of(left.deployment)] == ["x86_64"]
     check_archive(archive(left.files, tmp_path / "sent.tar.gz"), left)
-    with pytest.raises(MarkError, match="what would be sent"):
+    with pytest.raises(MarkError, match="the files to send differ"):
         check_archive(archive(sent.files, tmp_path / "other.tar.gz"), left)
 
 
@@ -298,7 +298,7 @@ def test_a_stages_types_that_are_gone_leave_its_section(tmp_path: Path) -> None:
     check_archive(archive(found[0].files, tmp_path / "two.tar.gz"), *found)
     other = _with_stage_instances(text.decode(), "second", ["g4dn.xlarge"]).encode()
     packed = archive({**found[0].files, "service.toml": other}, tmp_path / "two.tar.gz")
-    with pytest.raises(MarkError, match="two-second: what would be sent"):
+    with pytest.raises(MarkError, match="two-second: the files to send differ"):
         check_archive(packed, *found)
 
 

@@ -52,7 +52,7 @@ def test_no_split_says_which_stage_is_too_slow() -> None:
     with pytest.raises(Infeasible, match="no part of RT_max is enough for b"):
         split_latency(chain("a", "b"), every, [steps(1.0), never], 4.0, 4)
     slow = steps(math.inf, math.inf, 1.0)
-    with pytest.raises(Infeasible, match="more than RT_max on one path: a 3000 ms, b 3000 ms"):
+    with pytest.raises(Infeasible, match="of one path need more than RT_max: a 3000 ms, b 3000 ms"):
         split_latency(chain("a", "b"), every, [slow, slow], 4.0, 4)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import uvloop
 
+from mark.models.answer import CACHE, INSTANCE, RECONSTRUCTION, Answer, AskedModel, Provenance
 from mark.models.answering import reply_with
 from mark.models.call import Call, Reply
 from mark.models.results import results_of
-from mark.serving.answer import CACHE, INSTANCE, RECONSTRUCTION, Answer, AskedModel, Provenance
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mark.domain.rules.admission import NEVER_S
-from mark.serving.answer import FUNCTION, INSTANCE, NOBODY, Answer
+from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.refusals import REASONS, error_reply, refusal, retry_after

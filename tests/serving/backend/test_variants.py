@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from mark.models.answer import INSTANCE, Answer
 from mark.models.call import Call, Reply
 from mark.models.versions import Versions
-from mark.serving.answer import INSTANCE, Answer
 from mark.serving.backend.port import Backend
 from mark.serving.backend.request import Request
 from mark.serving.backend.variants import Variants

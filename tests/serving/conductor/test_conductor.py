@@ -21,10 +21,10 @@ import uvloop
 import mark
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
 from mark.domain.rules.admission import NEVER_S, REJECT
+from mark.models.answer import INSTANCE, NOBODY, Answer
 from mark.models.call import Call
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.models.items import items_in
-from mark.serving.answer import INSTANCE, NOBODY, Answer
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mark
+from mark.models.answer import INSTANCE, NOBODY, Answer
 from mark.models.answering import answer
 from mark.models.call import RESULTS, Call, Reply
 from mark.models.results import call_with, results_of
-from mark.serving.answer import INSTANCE, NOBODY, Answer
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.request import Request
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress

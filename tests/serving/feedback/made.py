@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mark.serving.answer import Provenance
+from mark.models.answer import Provenance
 from mark.serving.feedback.port import Feedback, RecordedBody, ServedAnswer
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import uvloop
 
+from mark.models.answer import INSTANCE, Answer
 from mark.models.call import Call, Reply
-from mark.serving.answer import INSTANCE, Answer
 from mark.serving.backend.request import Request
 from mark.serving.feedback.collector import FAILED, FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mark.serving.answer import AskedModel, Provenance
+from mark.models.answer import AskedModel, Provenance
 from mark.serving.feedback.joining import ANSWER_BYTES, ID_BYTES, FeedbackJoin, size_of
 from mark.serving.feedback.port import APPLIED, DUPLICATE, EXPIRED, UNKNOWN, ServedAnswer
 from tests.serving.feedback.made import answer, feedback

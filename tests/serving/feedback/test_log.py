@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mark.domain.errors import BadInput
-from mark.serving.answer import AskedModel, Provenance
+from mark.models.answer import AskedModel, Provenance
 from mark.serving.feedback.log import FeedbackLog
 from mark.serving.feedback.port import Observation, RecordedBody, ServedAnswer
 from tests.serving.feedback.made import answer, feedback

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mark.config.section import Section
-from mark.serving.answer import Answer, AskedModel, Provenance
+from mark.models.answer import Answer, AskedModel, Provenance
 from mark.serving.backend.port import Backend
 from mark.serving.backend.request import Attempt, Request
 from mark.serving.frontend.connection import Exchange

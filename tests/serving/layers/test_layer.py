@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mark.models.answer import Answer
 from mark.models.call import Call
 from mark.models.versions import Versions
-from mark.serving.answer import Answer
 from mark.serving.backend.port import Backend
 from mark.serving.backend.request import Request
 from mark.serving.backend.variants import Variants

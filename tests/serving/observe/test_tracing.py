@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mark.domain.errors import BadInput
+from mark.models.answer import Answer
 from mark.models.call import Call
-from mark.serving.answer import Answer
 from mark.serving.backend.request import Request
 from mark.serving.observe.tracing import Tracer, exporters, from_environment
 from tests.serving.place import RT_MAX_S, Place

@@ -442,7 +442,7 @@ def test_a_server_that_speaks_the_other_protocol_is_not_asked() -> None:
     [
         (b"", "closed the connection"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}", "closed the connection"),
-        (b"SMTP ready\r\n\r\n", "no HTTP"),
+        (b"SMTP ready\r\n\r\n", "not HTTP"),
     ],
 )
 def test_a_connection_that_breaks_is_a_failure(server: Server, said: bytes, why: str) -> None:

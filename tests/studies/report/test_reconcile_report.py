@@ -113,7 +113,7 @@ def test_what_was_paid_is_apart_from_what_was_used(beside: tuple[Compared, ...],
 
 def test_an_invoice_is_never_said_to_be_below_nothing() -> None:
     far = found((instances(1.0, 500.0),), mark_usd=60.0)
-    assert summary(far)[-1].endswith("cannot be said, since the simulated bill is so far from it.")
+    assert summary(far)[-1].endswith("because the simulated bill is too far from the real one.")
     assert reconcile_json(far)["policies"]["mark"]["invoice_would_be_usd"] is None
 
 

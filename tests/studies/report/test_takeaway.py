@@ -219,7 +219,7 @@ def test_a_glance_holds_two_bills_a_range_a_date() -> None:
     ("runs", "said"),
     [
         pytest.param({"mark": result(attainment=0.5)}, ["keeps the promise"], id="missed"),
-        pytest.param({"mark": result(), "as-is": result("as-is", usd=9.0)}, ["Keep what runs"], id="as-is"),
+        pytest.param({"mark": result(), "as-is": result("as-is", usd=9.0)}, ["Keep your present fleet"], id="as-is"),
         pytest.param({"mark": result()}, ["mark reconcile", "mark deploy FILE --dry-run"], id="kept"),
         pytest.param(
             {"mark": result(derived_share=1.0)}, ["mark profile", "mark reconcile", "mark deploy"], id="derived"

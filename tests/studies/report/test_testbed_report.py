@@ -96,4 +96,4 @@ def test_a_kept_promise_needs_no_reasons() -> None:
     said = told(attainment=0.98, launched=3, lag_ms=50.0)
     assert "Missed" not in said
     assert "launched meanwhile" not in said
-    assert "The live page counts what gateway and instances saw" in said
+    assert "The live page counts at gateway and instances" in said

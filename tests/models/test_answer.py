@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
+from mark.models.answer import CACHE, INSTANCE, Answer, AskedModel, Provenance
 from mark.models.call import Reply
-from mark.serving.answer import CACHE, INSTANCE, Answer, AskedModel, Provenance
 
 REPLY = Reply(200, "application/json", b"7")
 
