@@ -35,9 +35,13 @@ def test_a_fleet_that_runs_is_planned_on_from() -> None:
 
 @pytest.mark.parametrize(
     ("running", "words"),
-    [("c5.large", "write INSTANCE=COUNT"), ("c5.large=x", "a whole number"), ("m5.huge=1", "not among the offers that may be"),
-     ("c5.large=1,c5.large=2", "twice")],
-)  # fmt: skip
+    [
+        ("c5.large", "write INSTANCE=COUNT"),
+        ("c5.large=x", "a whole number"),
+        ("m5.huge=1", "not among the offers that may be"),
+        ("c5.large=1,c5.large=2", "twice"),
+    ],
+)
 def test_a_fleet_that_cannot_be_read_is_named(running: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         plan_service_once(BASE, 3600.0, running)
