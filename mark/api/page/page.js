@@ -69,7 +69,7 @@ function failed(error) {
     return;
   }
   const why = error instanceof Refused ? `The controller says: ${error.message}.` : "The controller does not answer.";
-  find("#lost").textContent = `${why} What is shown is as old as the time above says; asking again.`;
+  find("#lost").textContent = `${why} The page shows the state of the time above; asking again.`;
   find("#lost").hidden = false;
 }
 

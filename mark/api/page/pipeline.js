@@ -73,7 +73,7 @@ function promises() {
   if (own) told.splice(told.length - 1, 0, line("as promised: ", view.rt_max_ms, own.usd_per_hour, ""));
   find("#promises").replaceChildren(...told);
   const load = own && own.rps !== null ? `${rate(own.rps)} queries/s` : "the calls that stages get";
-  const follow = view.driver ? ` Its stages are taken to follow each other in the file's order, since what ${view.driver} calls when is not known here.` : "";
+  const follow = view.driver ? ` Its stages are taken to follow each other in the file's order, because the order of the calls of ${view.driver} is not known here.` : "";
   find("[data-pipeline=estimate]").textContent = own
     ? `An estimate for the load now, ${load}, from profiles and prices and without a plan: whole instances of one type for each stage, none in reserve, and RT_max parted over the stages as is cheapest. What runs keeps the parts of its file.${follow}`
     : "No load is known yet.";
@@ -100,7 +100,7 @@ const million = (usdOfOne) => (usdOfOne === null ? null : usdOfOne * 1e6);
 const why = (limit) =>
   [
     limit.why === "misses" ? "too few of its calls are in time" : "the stage whose ready capacity is used most",
-    ...(limit.headroom === null ? [] : [`what is ready does ${rate(limit.headroom)} times this load`]),
+    ...(limit.headroom === null ? [] : [`ready instances carry ${rate(limit.headroom)} times this load`]),
   ].join("; ");
 
 function promise() {
