@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     }
     deliver(data, args.json, lambda: compare_table(results, attribution, spot, outlook))
     if args.report:
-        report(args, results, attribution, executor=executor)
+        report(args, results, attribution, outlook, executor=executor)
     return slo_code(args, results)
 
 

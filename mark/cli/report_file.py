@@ -14,6 +14,7 @@ from mark.simulation.result import SimulationResult
 from mark.studies.attribution import Attribution
 from mark.studies.compare import run_all
 from mark.studies.executor import StudyExecutor
+from mark.studies.promise_outlook import RunOutlook
 from mark.studies.report.comparison_page import render_report
 from mark.studies.report.sensitivity import sensitivity
 from mark.studies.report.takeaway import kept
@@ -24,6 +25,7 @@ def report(
     args: argparse.Namespace,
     results: Mapping[str, SimulationResult],
     attribution: Mapping[str, Attribution] | None = None,
+    outlook: RunOutlook | None = None,
     *,
     executor: StudyExecutor,
 ) -> None:
@@ -40,7 +42,7 @@ def report(
         rows = sensitivity(requests, results, run)
     if args.json != "-":
         show(sensitivity_table(rows))
-    write_file(args.report, render_report(results, rows, attribution), "--report")
+    write_file(args.report, render_report(results, rows, attribution, outlook), "--report")
 
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:

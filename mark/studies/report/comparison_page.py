@@ -18,6 +18,7 @@ from mark.studies.report import plots
 from mark.studies.report.attribution import TITLE, attribution_rows
 from mark.studies.report.explain import believed_words, saved_words
 from mark.studies.report.htmlpage import asset, packed, packed_plotly, page_script, read_first
+from mark.studies.report.promise_help_report import help_words, judged_by, outlook_words
 from mark.studies.report.takeaway import (
     MARKETS,
     at_a_glance,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mark.planning.policies.alternatives import Weighed
     from mark.simulation.result import SimulationResult
     from mark.studies.attribution import Attribution
+    from mark.studies.promise_outlook import RunOutlook
     from mark.studies.report.sensitivity import Variation
 
 MOST_DECISIONS = 1000
@@ -53,8 +55,9 @@ def render_report(
     results: Mapping[str, SimulationResult],
     sensitivity: Sequence[Variation] = (),
     attribution: Mapping[str, Attribution] | None = None,
+    outlook: RunOutlook | None = None,
 ) -> str:
-    """The whole page. `results` by policy name, one or more; `attribution` of some of them."""
+    """The whole page. `results` by policy name, one or more; `attribution` of some of them; the promise's `outlook`."""
     first = next(iter(results.values()))
     trace = first.trace
     mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
@@ -94,6 +97,7 @@ def render_report(
             f"{f' · prices of {_html(first.priced)}' if first.priced else ''} · seed {first.seed}</p>",
             "</header>",
             _at_a_glance(results),
+            _promise(outlook),
             f"<section class=cards style='--half:{half};--all:{in_a_row}'>",
             *(_card(name, results) for name in results),
             "</section>",
@@ -132,6 +136,20 @@ def _at_a_glance(results: Mapping[str, SimulationResult]) -> str:
     facts = "".join(f"<div><dt>{_html(head)}</dt><dd>{_html(words)}</dd></div>" for head, words in rows)
     steps = "".join(f"<li>{_words(step)}</li>" for step in next_steps(results))
     return f"<section class=glance><dl>{facts}</dl><h2>Next steps</h2><ol>{steps}</ol></section>"
+
+
+def _promise(found: RunOutlook | None) -> str:
+    """Whether the promise can be had at its confidence, and if not, the changes that would help."""
+    if found is None:
+        return ""
+    outlook = found.outlook
+    rows = [
+        f"<tr><th scope=row>{_html(help_words(one))}</th><td>{percent(one.confidence, 0)}</td>"
+        f"<td>{usd(one.usd_per_hour)}</td></tr>"
+        for one in ([] if outlook.can_be_had else outlook.helps)
+    ]
+    table = _grid(["change that would help", "kept with", "$/h"], rows) if rows else ""
+    return _section("How likely is the promise?", table, _html(outlook_words(outlook, judged_by(found.from_s))))
 
 
 def _words(text: str) -> str:

@@ -77,6 +77,11 @@ def outlook_words(outlook: PromiseOutlook, by: str = "") -> str:
     )
 
 
+def judged_by(from_s: float) -> str:
+    """The time by which a run's outlook is judged, a day from `from_s` of its part on."""
+    return f"the day from {duration(from_s)} on" if from_s > 0.0 else "the day from the start on"
+
+
 def window(slo: Slo) -> str:
     """The window of a promise, as a noun."""
     return "day" if slo.window_s == DAY_S else f"{duration(slo.window_s)} window"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.studies.report.attribution import attribution_table
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
-from mark.studies.report.promise_help_report import outlook_parts, stated_words
+from mark.studies.report.promise_help_report import judged_by, outlook_parts, stated_words
 from mark.studies.report.takeaway import (
     MARKETS,
     best,
@@ -72,14 +72,10 @@ def compare_table(
         _markets(results),
         *attribution_table(attribution or {}),
         *sentences(stated_words(results)),
-        *([] if outlook is None else outlook_parts(outlook.outlook, _judged_by(outlook.from_s))),
+        *([] if outlook is None else outlook_parts(outlook.outlook, judged_by(outlook.from_s))),
         *sentences([*takeaway(results), *([] if spot is None else [spot_words(spot, results)])]),
         *small_print(notes(results)),
     )
-
-
-def _judged_by(from_s: float) -> str:
-    return f"the day from {duration(from_s)} on" if from_s > 0.0 else "the day from the start on"
 
 
 def simulate_table(result: SimulationResult) -> RenderableType:

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from mark.domain.promise_help import HelpKind, PromiseHelp
+from mark.domain.promise_outlook import PromiseOutlook
+from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import KEPT, Alternative, LoadBelief, Weighed
 from mark.simulation.result import Decision, TraceInfo
+from mark.studies.promise_outlook import RunOutlook
 from mark.studies.report.comparison_page import MOST_CHOICES, MOST_DECISIONS, render_report
 from mark.studies.report.sensitivity import variation
 from tests.studies.report.results import result
@@ -97,6 +101,7 @@ def test_everything_asked_for_is_on_the_page() -> None:
     for heading in ("Policies side by side", "Bill over time", "Latency", "Load against capacity", "Fleet by offer"):
         assert heading in page
     assert "Decisions and why" in page
+    assert "If these assumptions are wrong" in page
     assert "boot +60 s" in page
     assert "holds" in page
     assert '<span title="30 pings, 0 throttled, 22,500 GB-s billed">0.20 %</span>' in page
@@ -106,7 +111,16 @@ def test_one_policy_alone_makes_the_same_page_without_comparisons() -> None:
     page = render_report({"mark": result()})
     assert "Load against capacity" in page
     assert "Bill over time" not in page
-    assert "What if" not in page
+    assert "If these assumptions are wrong" not in page
+    assert "How likely is the promise?" not in page
+
+
+def test_the_promise_and_the_changes_that_help_are_on_the_page() -> None:
+    longer = PromiseHelp(HelpKind.RT_MAX, 0.96, 0.36, rt_max_s=0.082, longer_s=0.002)
+    found = PromiseOutlook(Slo(0.08, 0.9925), 0.81, 0.52, 86_400.0, (longer,))
+    page = render_report({"mark": result()}, outlook=RunOutlook("mark", 0.0, found))
+    assert "can be had with a probability of 81 % at most, 95 % are asked" in page
+    assert "<th scope=row>slo_ms = 82 (RT_max + 2 ms)</th><td>96 %</td><td>$0.36</td>" in page
 
 
 def test_a_decision_shows_beliefs_and_alternatives() -> None:
