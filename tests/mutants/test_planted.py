@@ -44,7 +44,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planted")
     # With its bytecode, which counts as long as a file is as old as it was: only the faulty one is compiled anew.
     shutil.copytree(ROOT / "mark", folder / "mark")
-    for name in ("tests", "pyproject.toml", "infra", "predictors", "examples", "traces"):
+    for name in ("tests", "pyproject.toml", "infra", "predictors", "tools", "examples", "traces"):
         (folder / name).symlink_to(ROOT / name)
     return folder
 
@@ -73,10 +73,11 @@ def test_sound_copy_passes(copy: Path) -> None:
 
 def run_tests(copy: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(copy), *(str(copy / name) for name in ("predictors", "infra"))])
+    environment = {name: value for name, value in os.environ.items() if name != "MARK_LEFT_OUT"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", *tests],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**environment, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,
