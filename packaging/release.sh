@@ -17,7 +17,8 @@ mode=${2:-}
 [[ -x $BIN/towncrier ]] || fail "$BIN has no towncrier: make $BIN/../.dev installs it, and BIN=FOLDER names another environment"
 [[ -z $(git status --porcelain) ]] || fail "the checkout has changes that are not committed"
 ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || fail "the tag v$version exists already"
-"$BIN/python" - "$version" $(git tag --list 'v[0-9]*') <<'PYTHON' || fail "$version is not newer than the last tag"
+mapfile -t released < <(git tag --list 'v[0-9]*')
+"$BIN/python" - "$version" ${released[@]+"${released[@]}"} <<'PYTHON' || fail "$version is not newer than the last tag"
 import sys
 
 from packaging.version import Version

@@ -30,7 +30,7 @@ def diurnal_day() -> bytes:
 
 def main(folder: Path) -> None:
     folder.joinpath("diurnal_day_5s.csv.gz").write_bytes(gzip.compress(diurnal_day(), 9, mtime=0))
-    maker = Path(__file__).parents[1] / "benchmarks" / "make_alb_log.py"
+    maker = Path(__file__).parents[1] / "benchmarks" / "data_plane" / "make_alb_log.py"
     log = folder / "alb_sample.log.gz"
     command = [str(maker), str(LOG_LINES), "--spec", LOG_SPEC, "--seed", str(LOG_SEED), "--out", str(log)]
     subprocess.run([sys.executable, *command], check=True)
