@@ -166,7 +166,7 @@ def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:
                 _slo(outcome.attainment, {True: "ok", False: "MISSED", None: ""}[outcome.kept]),
                 ("yes" if row.order_holds else "no") if place == 0 and len(row.outcomes) > 1 else "",
             )
-    return page(text("If these assumptions are wrong Each line is a run of its own", "bold"), table)
+    return page(text("If these assumptions are wrong: each line is a run of its own", "bold"), table)
 
 
 def trace_table(info: Mapping[str, Any]) -> RenderableType:
