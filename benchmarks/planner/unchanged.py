@@ -124,7 +124,7 @@ def helps(parser):
 inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
 print(json.dumps({
     "openapi_control": app(None, None).openapi(),
-    "openapi_serving": openapi("m", ["1", "2"], inputs, feedback=True),
+    "openapi_serving": openapi("m", ["1", "2"], inputs),
     "help": dict(helps(every_command())),
 }))
 """
