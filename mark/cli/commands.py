@@ -54,7 +54,7 @@ COMMANDS = {
 def commands_for(given: str | None) -> dict[str, CliEntry]:
     """The commands by name, in the order of the help. If `given` is in COMMANDS, registered commands are left out.
 
-    The search for registered commands takes 2 ms if there are none. A registered command cannot replace one of
+    The search takes 25 ms, so that a command of mark's own does without. A registered command cannot replace one of
     COMMANDS. Raises BadInput for a registered command that does not load.
     """
     if given in COMMANDS:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.errors import BadInput
+from mark.domain.extras import missing
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
+
+ADAPTERS = "mark.adapters"
 
 
 def names(group: str) -> tuple[str, ...]:
@@ -27,8 +28,8 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def found(group: str) -> tuple[str, ...]:
-    """The names in a group that may be empty, sorted. An empty one costs 2 ms, not the 150 of `importlib.metadata`."""
-    return tuple(sorted(_entry_points(group, tuple(sys.path)).names)) if _is_declared(group) else ()
+    """The names in a group that may be empty, sorted."""
+    return tuple(sorted(_entry_points(group, tuple(sys.path)).names))
 
 
 def load(group: str, name: str, what: str) -> Any:
@@ -43,32 +44,21 @@ def load(group: str, name: str, what: str) -> Any:
         raise BadInput(f"does not load ({error})", f"{what} {name}", entry.value) from error
 
 
-def _is_declared(group: str) -> bool:
-    """Does a package in a folder of the import path have entry points of this group?"""
-    header = f"[{group}]".encode()
-    for folder in sys.path:
-        with suppress(OSError), os.scandir(folder or ".") as entries:
-            for entry in entries:
-                if entry.name.endswith((".dist-info", ".egg-info")):
-                    with suppress(OSError), open(os.path.join(entry.path, "entry_points.txt"), "rb") as file:
-                        if header in file.read():
-                            return True
-    return False
-
-
 def adapter(name: str, option: str) -> Callable[..., Any]:
-    """What is registered as `mark.adapters`: AWS behind a function that takes and returns values of mark.
+    """The function registered as `name` in `mark.adapters`: AWS behind values of mark.
 
-    Calling it raises BadInput, which names `option`, where the adapter or a library that it needs is not installed.
+    Calling it raises BadInput, which names `option`, if a library of an extra is not installed.
     """
 
     def called(*args: Any, **options: Any) -> Any:
-        assert name in names("mark.adapters")
-        (found,) = _entry_points("mark.adapters", tuple(sys.path)).select(name=name)
+        names(ADAPTERS)  # refuses metadata that is older than the sources
+        (entry,) = _entry_points(ADAPTERS, tuple(sys.path)).select(name=name)
         try:
-            return found.load()(*args, **options)
-        except ImportError as error:
-            raise BadInput(f"needs the extra `aws` ({error}): pip install 'mark-serving[aws]'", option) from None
+            return entry.load()(*args, **options)
+        except ModuleNotFoundError as error:
+            if (refusal := missing(error, option)) is None:
+                raise
+            raise refusal from None
 
     return called
 
