@@ -42,6 +42,14 @@ def test_only_whole_columns_are_whole() -> None:
     assert found.values.tolist() == pytest.approx([2.0, 0.5])
 
 
+def test_a_constraint_limits_from_above() -> None:
+    """A column that earns is as large as the row lets it be, not as its own limit."""
+    row = Constraint([0, 1], [2.0, 1.0], 0.0, 7.0)
+    found = solve_mixed(np.array([-3.0, 0.0]), np.array([True, True]), np.array([9.0, 9.0]), [row])
+    assert found.values is not None
+    assert found.values[0] == pytest.approx(3.0)
+
+
 def test_program_without_a_solution_has_none() -> None:
     found = solve_mixed(np.array([1.0]), np.array([True]), np.array([2.0]), [Constraint([0], [1.0], 3.0, math.inf)])
     assert (found.values, found.optimal) == (None, False)
