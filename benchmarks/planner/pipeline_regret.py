@@ -261,7 +261,7 @@ def split_of(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def split(cases: list[Case], folder: Path) -> Iterator[dict[str, Any]]:
-    """By what stages cost in an hour with their parts of RT_max (mark/planning/graphs/stage_cost.py), without a run."""
+    """Split RT_max by the hourly cost of each stage (mark/planning/graphs/stage_cost.py), without a run."""
     for case in cases:
         found = split_of(case, folder)
         said = ", ".join(f"{1e3 * part_s:.0f}" for part_s in found["parts_s"])

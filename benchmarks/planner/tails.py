@@ -117,7 +117,7 @@ def sweep(
     seeds: int,
     out: str,
 ) -> int:
-    """Judge every case, or those that the command line asks for; the exit code. A row has a `verdict`."""
+    """Judge the cases that the command line selects, and return the exit code. A row has a `verdict`."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--sample", type=int)

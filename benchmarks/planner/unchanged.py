@@ -107,7 +107,7 @@ def scenarios() -> dict[str, tuple[str, ...]]:
     return found
 
 
-# Run by the checkout's own Python: what a caller sees of it that no scenario answers.
+# The checkout's own Python runs this: help and both OpenAPI descriptions, which no scenario prints.
 TEXTS = """
 import argparse, json
 from mark.api.app import app
