@@ -1,0 +1,27 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.selection.cascade import Cascade
+from mark.selection.exp4 import Exp4
+from mark.selection.one_asked import Exp3, Split, Thompson
+from mark.selection.policy import Policy
+from mark.selection.settings import CASCADE, EXP3, EXP4, EXP4_THESIS, SPLIT, THOMPSON, SelectionSettings
+
+
+def policy_of(settings: SelectionSettings, candidates: int, generator: np.random.Generator) -> Policy:
+    """The policy that the settings name. Raises ValueError for one that is none of mark's own."""
+    name = settings.policy
+    if name == SPLIT:
+        return Split(settings.weights or [1.0 / candidates] * candidates)
+    if name == EXP3:
+        return Exp3()
+    if name in (EXP4, EXP4_THESIS):
+        return Exp4()
+    if name == THOMPSON:
+        return Thompson(generator)
+    if name == CASCADE:
+        return Cascade(threshold=settings.threshold, correct_usd=settings.correct_usd)
+    raise ValueError(f"no policy of mark's own: {name}")

@@ -1,0 +1,119 @@
+"""The port of a selection policy: which candidates a query asks next, and the answer from those that replied.
+
+A policy keeps no state. It reads the sums and the score tables of `mark.selection.state`, so a change of policy forgets
+nothing, and every process with the same facts decides alike. Clipper (Crankshaw et al., NSDI 2017, section 5) calls the
+two functions select and combine; its init and observe are the state's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mark.selection.labels import Label
+from mark.selection.tally import Sums
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one candidate answered. `result` is the model's own, `label` and `score` are read from it."""
+
+    result: Any
+    label: Label
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The answer to a query. `candidate` is the one whose result it is, None where results were averaged.
+
+    `confidence` is the probability that it is correct, `agreement` the share of a vote that it had; both are 0 to 1.
+    """
+
+    result: Any
+    label: Label
+    candidate: int | None
+    confidence: float | None = None
+    agreement: float | None = None
+
+
+class CandidateTables(Protocol):
+    """What is known of candidates' scores."""
+
+    def correct(self, asked: int, score: float, candidate: int) -> float | None:
+        """The probability that `candidate` is correct where `asked` had this score; None: too few labels."""
+        ...
+
+
+@dataclass(slots=True)
+class Query:
+    """A query on its way. Candidates are positions in the order of the file; `draw` gives uniform numbers of [0, 1).
+
+    `usd` is the price of a call of each candidate. Only candidates that are `open` may be asked: neither asked before,
+    nor switched off, nor refused for want of time. `asked` has each candidate that was asked with the probability of
+    asking it; `replies` are those that have come.
+    """
+
+    sums: Sums
+    tables: CandidateTables
+    usd: Sequence[float]
+    draw: Callable[[], float]
+    open: set[int]
+    asked: dict[int, float] = field(default_factory=dict)
+    replies: dict[int, Reply] = field(default_factory=dict)
+    explores: bool = False  # drawn once a query, with the probability `explore`
+    explore: float = 0.0
+    weights: Sequence[float] = ()  # of the candidates, where a policy has reckoned them for this query
+
+    @property
+    def waits(self) -> bool:
+        """Is a candidate asked whose reply may still come?"""
+        return len(self.replies) < len(self.asked)
+
+
+class Policy(Protocol):
+    """See the module. Both methods are pure but for `query.draw`."""
+
+    def ask(self, query: Query) -> Sequence[tuple[int, float]]:
+        """Candidates to ask now, each with the probability of asking it; none: decide with the replies that there are.
+
+        Called at the start, after each reply and after each candidate that failed. A policy that waits for replies
+        returns none; the query is decided once none is awaited.
+        """
+        ...
+
+    def combine(self, query: Query) -> Choice:
+        """The answer from the replies that there are: one at least."""
+        ...
+
+    def settled(self, query: Query) -> bool:
+        """Can no awaited reply change the answer?"""
+        ...
+
+
+def draw_one(query: Query, weights: Sequence[float]) -> tuple[int, float]:
+    """One of the open candidates, drawn by weight, with its probability. Exploration draws all alike.
+
+    With weights that are all zero the open candidates are alike, too.
+    """
+    among = sorted(query.open)
+    total = math.fsum(weights[one] for one in among)
+    even = 1.0 / len(among)
+    shares = [
+        (1.0 - query.explore) * (weights[one] / total if total > 0.0 else even) + query.explore * even for one in among
+    ]
+    point = query.draw()
+    for one, share in zip(among, shares, strict=True):
+        point -= share
+        if point < 0.0:
+            return one, share
+    return among[-1], shares[-1]  # rounding
+
+
+def answer_of(query: Query, candidate: int, agreement: float | None = None) -> Choice:
+    """The answer of one candidate, unchanged, with the probability that it is correct where its score says one."""
+    reply = query.replies[candidate]
+    confidence = None if reply.score is None else query.tables.correct(candidate, reply.score, candidate)
+    return Choice(reply.result, reply.label, candidate, confidence, agreement)

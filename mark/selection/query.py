@@ -1,0 +1,159 @@
+"""One query on its way through a selection: who is asked next, when it is decided, and its answer. No I/O, no clock.
+
+    start ─► ask ─► answered / missed ─► ask ... ─► decided, or lost where no candidate has answered
+
+The shell (`mark.serving.conductor.selected_item`) tells what happened and at what time. Times are seconds of one
+monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from mark.selection.outcome import AskedNote, QueryNote
+from mark.selection.policy import Choice, Policy, Query, Reply
+from mark.selection.settings import SelectionSettings
+from mark.selection.state import SelectionState
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a query. `by_default`: it is the configured default, and no candidate's.
+
+    `calibrated` says whether the confidence is a probability of being correct, or only the agreement of the vote.
+    """
+
+    choice: Choice
+    confidence: float | None
+    calibrated: bool
+    by_default: bool = False
+
+
+class Selection:
+    """A policy with what it has learned. It opens queries."""
+
+    def __init__(
+        self, policy: Policy, state: SelectionState, settings: SelectionSettings, draw: Callable[[], float]
+    ) -> None:
+        self.policy, self.state, self.settings, self._draw = policy, state, settings, draw
+
+    def open(self, key: str, usd: Sequence[float], deadline_s: float, now_s: float) -> SelectedQuery:
+        """A query with this `mark-key`; `usd` is the price of a call of each candidate.
+
+        It is decided by `deadline_s` at the latest, where a candidate has answered by then.
+        """
+        context, explore = self.state.context_of(key), self.settings.explores
+        off = self.state.off if self.settings.champion is not None else ()
+        query = Query(
+            sums=self.state.sums(context),
+            tables=self.state,
+            usd=usd,
+            draw=self._draw,
+            open=set(range(len(self.state.candidates))).difference(off),
+            explores=explore > 0.0 and self._draw() < explore,
+            explore=explore,
+        )
+        return SelectedQuery(self, query, context, min(deadline_s, now_s + self.settings.deadline_s))
+
+
+class SelectedQuery:
+    """See the module. Methods that return candidates want them to be called now."""
+
+    def __init__(self, selection: Selection, query: Query, context: str, due_s: float) -> None:
+        self._selection, self._query, self._context = selection, query, context
+        self.due_s = due_s  # then it is decided with the replies that there are; infinite: it waits
+        self._missed: set[int] = set()
+        self._asked: dict[int, float] = {}
+        self._combined: Choice | None = None  # of candidates' replies
+        self.decision: Decision | None = None
+        self.lost = False  # no candidate answers, and there is no default
+
+    @property
+    def over(self) -> bool:
+        return self.lost or self.decision is not None
+
+    def start(self, now_s: float) -> Sequence[int]:
+        """The query has come."""
+        return self._go_on(now_s)
+
+    def answered(self, candidate: int, reply: Reply, now_s: float) -> Sequence[int]:
+        """A candidate has answered. After the decision the reply only stands in the note, for feedback to judge it."""
+        if candidate not in self._query.asked:
+            return ()
+        self._query.replies[candidate] = reply
+        return () if self.over else self._go_on(now_s)
+
+    def missed(self, candidate: int, now_s: float) -> Sequence[int]:
+        """A candidate was refused, failed, or cannot be asked for want of time."""
+        if self.over or candidate not in self._query.asked:
+            return ()
+        self._missed.add(candidate)
+        del self._query.asked[candidate]
+        return self._go_on(now_s)
+
+    def woken(self, now_s: float) -> Sequence[int]:
+        """It is `due_s`, or later."""
+        return () if self.over else self._go_on(now_s)
+
+    def awaited(self) -> Collection[int]:
+        """Candidates whose replies may still come."""
+        return [one for one in self._query.asked if one not in self._query.replies]
+
+    def give_up(self) -> None:
+        """Decide with the replies that there are, at once."""
+        if not self.over:
+            self._decide()
+
+    def _go_on(self, now_s: float) -> Sequence[int]:
+        query, policy = self._query, self._selection.policy
+        if now_s >= self.due_s and query.replies:
+            self._decide()
+            return ()
+        asks = policy.ask(query)
+        if asks:
+            for candidate, propensity in asks:
+                query.open.discard(candidate)
+                query.asked[candidate] = propensity
+                self._asked[candidate] = propensity
+            return [candidate for candidate, _ in asks]
+        if not query.waits or (query.replies and policy.settled(query)):
+            self._decide()
+        return ()
+
+    def _decide(self) -> None:
+        query, selection, settings = self._query, self._selection, self._selection.settings
+        if not query.replies:
+            if settings.has_default:
+                self.decision = self._by_default(None, calibrated=False)
+            else:
+                self.lost = True
+            return
+        choice = self._combined = selection.policy.combine(query)
+        confidence, calibrated = choice.confidence, choice.confidence is not None
+        if choice.agreement is not None:
+            known = selection.state.vote_correct(choice.agreement)
+            confidence, calibrated = (choice.agreement, False) if known is None else (known, True)
+        if settings.min_confidence is not None and (confidence or 0.0) < settings.min_confidence:
+            self.decision = self._by_default(confidence, calibrated=calibrated)
+        else:
+            self.decision = Decision(choice, confidence, calibrated)
+
+    def _by_default(self, confidence: float | None, *, calibrated: bool) -> Decision:
+        default = self._selection.settings.default
+        return Decision(Choice(default, default, None), confidence, calibrated, by_default=True)
+
+    def note(self) -> QueryNote:
+        """The query as feedback finds it again. It keeps the candidates' own answer where the default was given."""
+        keys, replies = self._selection.state.candidates, self._query.replies
+        asked = tuple(
+            AskedNote(keys[one], propensity, True, replies[one].label, replies[one].score)
+            if one in replies
+            else AskedNote(keys[one], propensity)
+            for one, propensity in self._asked.items()
+        )
+        combined = self._combined
+        if combined is None:
+            return QueryNote(self._context, asked, "", self._selection.settings.default)
+        chosen = "" if combined.candidate is None else keys[combined.candidate]
+        return QueryNote(self._context, asked, chosen, combined.label, combined.agreement)

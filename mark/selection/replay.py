@@ -1,0 +1,118 @@
+"""Policies on logged answers: for each query the right label, and each candidate's answer.
+
+The replay calls the same machine as a server (`mark.selection.query`), and tells it the label right after each answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mark.selection.labels import Label, loss_of
+from mark.selection.policy import Reply
+from mark.selection.query import SelectedQuery, Selection
+from mark.selection.state import Judge
+
+Z_95 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedQuery:
+    """A query with its right `label`; `replies` and `usd` (the price of a call) are by candidate.
+
+    A reply is None where the candidate gave no answer in the log.
+    """
+
+    label: Label
+    replies: Sequence[Reply | None]
+    usd: Sequence[float]
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Window:
+    """Queries in a row: the sum of losses, and how often each candidate's answer was given."""
+
+    first: int
+    queries: int = 0
+    loss: float = 0.0
+    chosen: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Replay:
+    """What a policy did with logged queries. `losses` are of its answers, 1 where it had none."""
+
+    windows: list[Window] = field(default_factory=list)
+    queries: int = 0
+    loss: float = 0.0
+    asks: int = 0
+    usd: float = 0.0
+    unanswered: int = 0
+    calls: Counter[tuple[int, ...]] = field(default_factory=Counter)  # sets of candidates that queries asked
+
+    @property
+    def error(self) -> float:
+        """The mean loss."""
+        return self.loss / self.queries if self.queries else 0.0
+
+    def error_interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the mean loss, for queries that are alike and independent."""
+        return wilson(self.error, self.queries)
+
+
+def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, window: int = 1000) -> Replay:
+    """Give the queries to the policy in their order."""
+    found, settings = Replay(), selection.settings
+    for query in queries:
+        if found.queries % window == 0:
+            found.windows.append(Window(found.queries))
+        machine, asked = _answered(query, selection)
+        decision = machine.decision
+        loss = 1.0
+        at = found.windows[-1]
+        if decision is None:
+            found.unanswered += 1
+        else:
+            loss = loss_of(decision.choice.label, query.label, settings.loss, settings.loss_scale)
+            if decision.choice.candidate is not None:
+                at.chosen[decision.choice.candidate] += 1
+            fact = judge.by_label(machine.note(), query.label)
+            if fact is not None:
+                selection.state.apply(fact)
+        found.queries += 1
+        found.loss += loss
+        at.queries += 1
+        at.loss += loss
+        found.asks += len(asked)
+        found.usd += math.fsum(query.usd[one] for one in asked)
+        found.calls[tuple(sorted(asked))] += 1
+    return found
+
+
+def _answered(query: LoggedQuery, selection: Selection) -> tuple[SelectedQuery, list[int]]:
+    """The query, decided, and the candidates that it asked. All of them reply, also after the decision."""
+    machine = selection.open(query.key, query.usd, math.inf, 0.0)
+    asked: list[int] = []
+    waiting = list(machine.start(0.0))
+    while waiting:
+        candidate = waiting.pop(0)
+        asked.append(candidate)
+        reply = query.replies[candidate]
+        if reply is None:
+            waiting += machine.missed(candidate, 0.0)
+        else:
+            waiting += machine.answered(candidate, reply, 0.0)
+    return machine, asked
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval (1927) of a share of `count` trials."""
+    if count <= 0:
+        return 0.0, 1.0
+    z2 = Z_95**2 / count
+    middle = (share + z2 / 2.0) / (1.0 + z2)
+    half = Z_95 * math.sqrt(share * (1.0 - share) / count + z2 / (4.0 * count)) / (1.0 + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)

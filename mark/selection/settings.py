@@ -1,0 +1,58 @@
+"""The settings of a selection: section `[selection]` of a pipeline file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SPLIT, EXP3, EXP4, EXP4_THESIS, THOMPSON, CASCADE = "split", "exp3", "exp4", "exp4:thesis", "thompson", "cascade"
+POLICIES = (SPLIT, EXP3, EXP4, EXP4_THESIS, THOMPSON, CASCADE)
+# Policies whose loss estimates come from one asked candidate need a longer memory than those that see every answer.
+_BANDITS = (EXP3, THOMPSON)
+_HALF_LIFE, _BANDIT_HALF_LIFE = 140.0, 350.0
+
+ZERO_ONE, ABSOLUTE, SQUARED = "zero-one", "absolute", "squared"
+LOSSES = (ZERO_ONE, ABSOLUTE, SQUARED)
+
+_CASCADE_EXPLORES = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSettings:
+    """How queries are given to the candidates of a selection, and how feedback is judged.
+
+    `policy` is one of `POLICIES` or `module:Class`. `correct_usd` is the value of a correct answer in dollars;
+    `threshold` is the score from which a cascade asks nobody else: a cascade has one of them. `half_life` counts
+    feedbacks after which an observation has half its weight.
+    """
+
+    policy: str
+    weights: tuple[float, ...] = ()  # of `split`, by candidate; empty: equal
+    correct_usd: float | None = None
+    threshold: float | None = None
+    deadline_s: float = math.inf  # after the arrival: answers that are there by then are combined
+    min_confidence: float | None = None
+    default: object = None  # the answer below `min_confidence`, and where no candidate answers in time
+    has_default: bool = False
+    by_key: bool = False  # is there a context for each `mark-key`?
+    half_life: float | None = None  # None: the policy's own
+    explore: float | None = None  # share of queries that ask at random, or all in turn; None: the policy's
+    champion: str | None = None  # candidates that are proved worse than this one are switched off
+    answer: str | None = None  # the field of a result that is the answer; None: the result itself
+    score: str | None = None  # the field of a result that says how sure the model is
+    loss: str = ZERO_ONE
+    loss_scale: float = 1.0  # a numeric loss of this size counts as 1
+
+    @property
+    def memory(self) -> float:
+        """The half-life in feedbacks."""
+        if self.half_life is not None:
+            return self.half_life
+        return _BANDIT_HALF_LIFE if self.policy in _BANDITS else _HALF_LIFE
+
+    @property
+    def explores(self) -> float:
+        """The share of queries that explore. Policies that draw at random anyway need none."""
+        if self.explore is not None:
+            return self.explore
+        return _CASCADE_EXPLORES if self.policy == CASCADE else 0.0
