@@ -18,12 +18,14 @@ from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.layers import layers_of
 from mark.config.section import Section, tables_of
+from mark.config.selection import SELECTION_KEYS, check_alone, selection_of, usd_per_call_of
 from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
 from mark.domain.service import FeedbackSettings, LayerSection, ServiceConfig
 from mark.domain.slo import Slo
+from mark.selection.settings import CASCADE, SelectionSettings
 
 PACKS = ("auto", "separate")
 CHOOSES = "auto"  # `[packs] together`
@@ -42,9 +44,10 @@ _KEYS = {
     "packs": {"allow", "together"},
     "conductors": {"count"},
     "feedback": FEEDBACK_KEYS,
+    "selection": SELECTION_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
-_STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", *_GRAPH_KEYS)
+_STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", "usd_per_call", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
@@ -61,6 +64,7 @@ class StageConfig:
     without_gpu: bool = False  # where an instance has GPUs, its workers take none of them
     workers: int | None = None  # processes that serve it on one machine; None: as many as its profile says
     rt_max_s: float | None = None  # its part of the pipeline's RT_max; None: where it is needed, that is split
+    usd_per_call: float = 0.0  # beside the instances, as of an API that is paid by the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class PipelineConfig:
     name: str
     slo: Slo  # of the whole, from a query to its answer
     stages: tuple[StageConfig, ...]  # in topological order, with a driver in the file's
-    driver: str | None  # module:function; None: the graph is said
+    driver: str | None  # module:function; None: the graph is said, or `selection` chooses
     pipeline: Pipeline | None  # the graph; None: to be traced from the driver
     fleet: FleetConfig  # of all stages together; `instances` and `functions` are defaults of each
     packs: str  # auto: stages may share an instance; separate: one stage an instance
@@ -79,6 +83,7 @@ class PipelineConfig:
     lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
+    selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
@@ -243,7 +248,21 @@ def load_pipeline(file: str) -> PipelineConfig:
     if not 1 <= len(sections) <= MOST_STAGES:
         raise BadInput(f"a pipeline has 1 to {MOST_STAGES} stages", f"{path} [stage.NAME]", len(sections))
     stages = {section.name: _stage(stage, section, bought, driver) for stage, section in sections.items()}
-    pipeline = None if driver else _graph(path, sections)
+    feedback, selection = feedback_of(path, tables), None
+    for section in sections.values():
+        if "usd_per_call" in section.table and "selection" not in tables:
+            what = "is the price of a candidate of [selection], and there is no such section"
+            raise BadInput(what, section.where("usd_per_call"), section.table["usd_per_call"])
+    if "selection" in tables:
+        check_alone(Section(path, "selection", tables["selection"]), sections)
+        selection = selection_of(
+            Section(path, "selection", tables["selection"]),
+            tuple(stage.name for stage in stages.values()),
+            slo,
+            driver=driver,
+            feedback=feedback is not None,
+        )
+    pipeline = None if driver else _graph(path, sections, chain=selection is not None and selection.policy == CASCADE)
     order = pipeline.names if pipeline else tuple(sections)
     for section in sections.values():
         part_s = stages[section.name].rt_max_s
@@ -266,7 +285,8 @@ def load_pipeline(file: str) -> PipelineConfig:
         lineage_file=str(path.parent / lineage) if lineage else None,
         source=file,
         files=tuple(service.texts("files", [])) if "files" in service.table else (),
-        feedback=feedback_of(path, tables),
+        feedback=feedback,
+        selection=selection,
         layers=layers,
         conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
     )
@@ -363,6 +383,7 @@ def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) 
         without_gpu=_without_gpu(section),
         workers=section.whole("workers") if "workers" in section.table else None,
         rt_max_s=section.number("slo_ms", above_zero=True) / 1e3 if "slo_ms" in section.table else None,
+        usd_per_call=usd_per_call_of(section),
     )
 
 
@@ -375,10 +396,13 @@ def _without_gpu(section: Section) -> bool:
     return True
 
 
-def _graph(path: Path, sections: Mapping[str, Section]) -> Pipeline:
-    stages = []
+def _graph(path: Path, sections: Mapping[str, Section], *, chain: bool = False) -> Pipeline:
+    """The graph that the sections say; as a `chain` each stage comes after the one before it in the file."""
+    stages: list[PipelineStage] = []
     for name, section in sections.items():
         after = () if section.table.get("after", []) == [] else tuple(section.texts("after", []))
+        if chain and stages:
+            after = (stages[-1].name,)
         stages.append(PipelineStage(name, section.text("model"), after, _join(section, len(after))))
     try:
         return Pipeline.ordered(stages)

@@ -56,3 +56,9 @@ class SelectionSettings:
         if self.explore is not None:
             return self.explore
         return _CASCADE_EXPLORES if self.policy == CASCADE else 0.0
+
+    @property
+    def learns(self) -> bool:
+        """Does anything of it change with feedback?"""
+        learning = (EXP3, EXP4, EXP4_THESIS, THOMPSON)
+        return self.policy in learning or self.correct_usd is not None or self.champion is not None
