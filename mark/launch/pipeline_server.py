@@ -5,7 +5,7 @@ Each stage that is served here is a model with workers of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile
+from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.launch.listening import key_from, trusting
 from mark.launch.server import ServerOptions, listen, on_instances, own_profile, serving_of
@@ -25,11 +26,12 @@ from mark.planning.graphs.packing import placement_of
 from mark.planning.graphs.shared_workers import workers_together
 from mark.planning.graphs.trace_file import open_driver
 from mark.profiling.version_profiles import service_profiles
+from mark.selection.outcome import candidate_key
 from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.frontend.auth import is_loopback
 from mark.serving.overflow.http_client import Address, Reach
-from mark.serving.server_process import PipelineServing, Serving
+from mark.serving.server_process import PipelineServing, SelectionServing, Serving
 
 
 def run_pipeline_server(options: ServerOptions) -> None:
@@ -96,10 +98,48 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         rt_max_s=rt_max_s,
         drain_s=options.drain_s,
         linger_s=options.linger_s,
-        pipeline=PipelineServing(stages, None if apart else config.pipeline, driver, keeps_parts=keeps_parts),
+        pipeline=PipelineServing(
+            stages,
+            None if apart or config.selection is not None else config.pipeline,
+            driver,
+            None if apart else _selection(config, services, stages),
+            keeps_parts=keeps_parts,
+        ),
         layers=() if apart else opened(config.layers),
         feedback=None if apart else config.feedback,
     )
+
+
+def _selection(
+    config: PipelineConfig, services: Sequence[ServiceConfig], stages: Mapping[str, Serving | StageAddress]
+) -> SelectionServing | None:
+    """How candidates are selected; None: the file has no such section."""
+    if config.selection is None:
+        return None
+    return SelectionServing(
+        settings=config.selection,
+        keys=tuple(
+            candidate_key(one.name, service.model) for one, service in zip(config.stages, services, strict=True)
+        ),
+        planned_usd=tuple(_planned_usd(config, one) for one in stages.values()),
+        usd_per_call=tuple(stage.usd_per_call for stage in config.stages),
+    )
+
+
+def _planned_usd(config: PipelineConfig, stage: Serving | StageAddress) -> float:
+    """What a call costs on a machine of this type whose capacity is used; 0 where type or profile are unknown.
+
+    Of a stage that is served elsewhere the controller tells it.
+    """
+    if isinstance(stage, StageAddress) or stage.candidate is None:
+        return 0.0
+    instance, capacity_rps = stage.candidate.profile.instance, stage.candidate.capacity_rps
+    offers = [
+        offer.usd_per_s
+        for offer in load_catalog(config.fleet.catalog).offers
+        if offer.instance == instance and offer.market in config.fleet.markets
+    ]
+    return min(offers) / capacity_rps if offers and capacity_rps > 0.0 else 0.0
 
 
 def _workers_together(

@@ -39,10 +39,16 @@ class Provenance:
     confidence: float | None = None  # mark-confidence
     degraded: str = ""  # mark-degraded: why the answer may differ from the model's own
     note: bytes = b""
+    agreement: bool = False  # the confidence is the share of a vote, and no probability of being correct
+    late_bytes: int = 0  # by so much the note may grow, where replies are awaited after the answer
+    _note_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._note_bytes = len(self.note) + self.late_bytes
 
     def memory_bytes(self) -> int:
-        """The memory that it takes."""
-        return _PROVENANCE_BYTES + _ASKED_BYTES * len(self.asked) + len(self.note)
+        """The memory that it takes: the same at any time, though the note may grow."""
+        return _PROVENANCE_BYTES + _ASKED_BYTES * len(self.asked) + self._note_bytes
 
 
 class Answer:
@@ -67,7 +73,7 @@ class Answer:
             if how.selected:
                 found.append(("mark-selected", _ascii(how.selected)))
             if how.confidence is not None:
-                found.append(("mark-confidence", f"{how.confidence:.4g}"))
+                found.append(("mark-confidence", f"{how.confidence:.4g}{';agreement' if how.agreement else ''}"))
             if how.degraded:
                 found.append(("mark-degraded", _ascii(how.degraded)))
         return found

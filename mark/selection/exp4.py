@@ -15,7 +15,7 @@ from mark.selection.labels import label_of
 from mark.selection.one_asked import exponential_weights
 from mark.selection.policy import Choice, Policy, Query, answer_of
 
-_RATE = 0.3  # eta: measured best with a half-life of 140 feedbacks, on MNIST and digits
+RATE = 0.3  # eta: measured best with a half-life of 140 feedbacks, on MNIST and digits
 
 
 class Exp4:
@@ -53,7 +53,7 @@ class Exp4:
 
 def _weights(query: Query) -> Sequence[float]:
     if not query.weights:
-        query.weights = exponential_weights(query.sums.losses, _RATE)
+        query.weights = exponential_weights(query.sums.losses, RATE)
     return query.weights
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mark.selection.policy import Choice, Policy, Query, answer_of, draw_one
 from mark.selection.tally import Sums
 
-_EXP3_RATE = 0.05  # eta: measured best of 0.02 to 0.1 with discounted sums, on MNIST and digits
+EXP3_RATE = 0.05  # eta: measured best of 0.02 to 0.1 with discounted sums, on MNIST and digits
 _EXP3_MIX = 0.05  # gamma of Auer et al. 2002: this share is asked at random
 _POSTERIOR_DRAWS = 32  # of which one chooses, and all estimate the propensity
 
@@ -38,7 +38,7 @@ class Exp3:
     """Exponential weights on importance-weighted losses (Auer, Cesa-Bianchi, Freund, Schapire 2002)."""
 
     def ask(self, query: Query) -> Sequence[tuple[int, float]]:
-        weights = exponential_weights(query.sums.weighted, _EXP3_RATE)
+        weights = exponential_weights(query.sums.weighted, EXP3_RATE)
         mixed = [(1.0 - _EXP3_MIX) * one + _EXP3_MIX / len(weights) for one in weights]
         return _ask_one(query, mixed)
 

@@ -8,7 +8,7 @@ monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mark.selection.outcome import AskedNote, QueryNote
@@ -62,7 +62,7 @@ class SelectedQuery:
 
     def __init__(self, selection: Selection, query: Query, context: str, due_s: float) -> None:
         self._selection, self._query, self._context = selection, query, context
-        self.due_s = due_s  # then it is decided with the replies that there are; infinite: it waits
+        self.due_s = due_s  # then it is decided with the replies that there are, or else the default
         self._missed: set[int] = set()
         self._asked: dict[int, float] = {}
         self._combined: Choice | None = None  # of candidates' replies
@@ -96,6 +96,11 @@ class SelectedQuery:
         """It is `due_s`, or later."""
         return () if self.over else self._go_on(now_s)
 
+    @property
+    def asked(self) -> Mapping[int, float]:
+        """All candidates that were asked, also those that failed, each with the probability of asking it."""
+        return self._asked
+
     def awaited(self) -> Collection[int]:
         """Candidates whose replies may still come."""
         return [one for one in self._query.asked if one not in self._query.replies]
@@ -107,7 +112,7 @@ class SelectedQuery:
 
     def _go_on(self, now_s: float) -> Sequence[int]:
         query, policy = self._query, self._selection.policy
-        if now_s >= self.due_s and query.replies:
+        if now_s >= self.due_s and (query.replies or self._selection.settings.has_default):
             self._decide()
             return ()
         asks = policy.ask(query)

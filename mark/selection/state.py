@@ -192,7 +192,8 @@ class Judge:
         ]
         return self._fact(note, losses, reward)
 
-    def _loss(self, answer: Label, label: Label) -> float:
+    def loss(self, answer: Label, label: Label) -> float:
+        """The loss of an answer where `label` is right."""
         settings = self._state.settings
         return loss_of(answer, label, settings.loss, settings.loss_scale)
 

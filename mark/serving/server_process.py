@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 import uvloop
 
@@ -33,6 +34,11 @@ from mark.domain.service import FeedbackSettings
 from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
+from mark.selection.policies import policy_of
+from mark.selection.policy import Policy
+from mark.selection.query import Selection
+from mark.selection.settings import SelectionSettings
+from mark.selection.state import SelectionState
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
@@ -44,6 +50,8 @@ from mark.serving.backend.variants import Variants
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
+from mark.serving.conductor.selected import ServedSelection
+from mark.serving.conductor.selection_learner import SelectionLearner
 from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog
@@ -51,6 +59,7 @@ from mark.serving.frontend.auth import Auth, admit_own_machine
 from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
+from mark.serving.frontend.selection_page import selection_route
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.layers.layer import Layer, LayerSite, layered
@@ -73,8 +82,9 @@ _DESCRIPTORS = 8192
 
 @dataclass(frozen=True, slots=True)
 class PipelineServing:
-    """The stages of a pipeline, in order, and what takes queries through them: one of `graph` and `driver`, or neither,
-    and each stage is a model of its own.
+    """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver` or a `selection`.
+
+    Without any of them each stage is a model of its own.
 
     `stages` has each by its name as if it were served by itself, with `rt_max_s` its part of the pipeline's. For what
     takes queries through them it may be where a stage is served.
@@ -83,12 +93,28 @@ class PipelineServing:
     stages: Mapping[str, Serving | StageAddress]
     graph: Pipeline | None = None
     driver: PipelineDriver | None = None
+    selection: SelectionServing | None = None
     keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.domain.rules.stage_horizon`)?
 
     @property
     def apart(self) -> bool:
         """Is each stage a model of its own?"""
-        return self.graph is None and self.driver is None
+        return self.graph is None and self.driver is None and self.selection is None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionServing:
+    """How candidates are selected. Tuples are by candidate, in the order of the stages.
+
+    `keys` change with the candidates' models. `planned_usd` is a call's share of the machine's price, `usd_per_call`
+    what it costs besides. `own_policy` makes a policy that is not mark's own.
+    """
+
+    settings: SelectionSettings
+    keys: tuple[str, ...]
+    planned_usd: tuple[float, ...]
+    usd_per_call: tuple[float, ...]
+    own_policy: Callable[[], Policy] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +181,8 @@ class ModelServer:
         self._serving, self._listener = serving, listener
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
+        self.selection: ServedSelection | None = None
+        self.learner: SelectionLearner | None = None
         self._printed = PrintedOutput()
         self._workers: list[Workers] = []
         self._remote: list[RemoteStage] = []
@@ -204,7 +232,10 @@ class ModelServer:
         if len(versions) > 1:
             backend = Variants(serving.versions, {one.version: one.backend for one in versions})
         backend = layered(backend, serving.layers, site)
-        feedback = () if self._feedback is None else (FeedbackDoor(self._feedback).route(),)
+        own = [] if self._feedback is None else [FeedbackDoor(self._feedback).route()]
+        if self.selection is not None:
+            selection = self.selection
+            own.append(selection_route(name, lambda: selection.said(self._loop.time())))
         return Server(
             name,
             versions,
@@ -214,7 +245,7 @@ class ModelServer:
             self._observer,
             tracer=self._tracer,
             limits=self._listener.limits,
-            routes=(*feedback, *site.routes),
+            routes=(*own, *site.routes),
             stage=stage,
             beside=beside,
         )
@@ -239,7 +270,11 @@ class ModelServer:
         whole = ModelMetrics(serving.name, version, "")
         self.metrics.models.append(whole)
 
+        selection = self._select(pipeline)
+
         def said(stage: int, of_stage: dict[str, Any]) -> None:
+            if selection is not None and stage == 0:  # candidates are alike to their clients
+                known.update({key: of_stage[key] for key in ("inputs", "outputs")})
             for key, ends in (("inputs", graph.sources), ("outputs", graph.sinks)) if graph is not None else ():
                 if ends == (stage,):
                     known[key] = of_stage[key]
@@ -264,6 +299,7 @@ class ModelServer:
             name=serving.name,
             graph=graph,
             driver=pipeline.driver,
+            selection=selection,
             keeps_parts=pipeline.keeps_parts,
             version=version,
             probe_every_s=max(1.0, serving.rt_max_s),
@@ -271,6 +307,31 @@ class ModelServer:
         )
         served = ServedVersion(version, conductor, orjson.dumps(known))
         return served
+
+    def _select(self, pipeline: PipelineServing) -> ServedSelection | None:
+        """The selection among the stages, with what it has learned; None: a graph or a driver says what comes next."""
+        found = pipeline.selection
+        if found is None:
+            return None
+        settings, generator = found.settings, np.random.default_rng()
+        state = SelectionState(found.keys, settings)
+        made = found.own_policy() if found.own_policy is not None else policy_of(settings, len(found.keys), generator)
+        names = tuple(pipeline.stages)
+
+        def usd(now_s: float) -> Sequence[float]:
+            told = self.server.told_prices.of_stages(now_s)
+            prices = []
+            for name, planned, more in zip(names, found.planned_usd, found.usd_per_call, strict=True):
+                said = told.get(name)
+                if said is not None:
+                    planned = max(said.usd_per_request or 0.0, said.usd_per_planned_request or 0.0)
+                prices.append(planned + more)
+            return prices
+
+        self.selection = ServedSelection(names, Selection(made, state, settings, generator.random), usd)
+        champion = None if settings.champion is None else found.keys[names.index(settings.champion)]
+        self.learner = SelectionLearner(state, self.selection.counts, champion)
+        return self.selection
 
     def _replica(
         self,

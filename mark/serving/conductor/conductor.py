@@ -22,7 +22,7 @@ import orjson
 
 from mark.domain.errors import BadInput
 from mark.domain.rules.stage_horizon import stage_horizon_s
-from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
+from mark.models.answer import DEFAULT, FUNCTION, INSTANCE, NOBODY, Answer, Provenance
 from mark.models.answering import Opened, decode, encode
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
@@ -44,6 +44,7 @@ from mark.serving.conductor.query import (
     GraphProgress,
     QueryProgress,
 )
+from mark.serving.conductor.selected import SelectedItem, SelectedNotes, ServedSelection
 
 _LOG = logging.getLogger("mark.serving")
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
@@ -78,10 +79,12 @@ class ConductedStage:
 _Told = Callable[[int, Any, Reply | None], None]
 
 
-class _Run:
+class Run:
     """A request on its way. Its items are queries that go their ways at the same time."""
 
-    __slots__ = ("futures", "left", "opened", "progress", "request", "rest", "results", "tasks", "timer")
+    __slots__ = (
+        "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected", "tasks", "timer"
+    )  # fmt: skip
 
     def __init__(self, request: Request, opened: Opened, progress: QueryProgress) -> None:
         self.request, self.opened, self.progress = request, opened, progress
@@ -91,17 +94,19 @@ class _Run:
         self.futures: list[asyncio.Future[Any]] = []  # what a driver was given
         self.tasks: dict[int, asyncio.Task[None]] = {}  # of a driver, by item
         self.timer: asyncio.TimerHandle | None = None
+        self.notes: SelectedNotes | None = None  # of a selection
+        self.selected: list[SelectedItem] = []
 
     def forget(self) -> None:
         """It is answered: calls that still run hold it, and what a stage failed with holds it in a cycle."""
-        for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks):
+        for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks, self.selected):
             kept.clear()
 
 
 class Conductor:
     """The backend that is a pipeline: offers each stage its calls, and answers every query exactly once.
 
-    What comes next is said by `graph` or `driver`, one of them. Stages may keep to their parts of RT_max
+    One of `graph`, `driver` and `selection` says what comes next. Stages may keep to their parts of RT_max
     (`keeps_parts`), as they were planned: each leaves those behind it theirs, with a driver all that stand after it,
     and has its own in any case. Else a stage leaves those behind it the least that they take.
 
@@ -120,6 +125,7 @@ class Conductor:
         name: str,
         graph: StageGraph | None = None,
         driver: PipelineDriver | None = None,
+        selection: ServedSelection | None = None,
         keeps_parts: bool = False,
         version: str = "1",
         probe_every_s: float = 1.0,
@@ -128,16 +134,16 @@ class Conductor:
         most_held_bytes: int = 512 << 20,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        if (graph is None) == (driver is None):
-            raise ValueError("either a graph or a driver decides the next stage")
+        if sum(one is not None for one in (graph, driver, selection)) != 1:
+            raise ValueError("a graph, a driver or a selection decides the next stage")
         self.stages, self.metrics = stages, metrics
         metrics.refresh = self._refresh
         self._names = tuple(stage.name for stage in stages)
-        self._backends = tuple(stage.backend for stage in stages)
-        self._graph, self._driver, self._loop, self._now = graph, driver, loop, now
+        self.backends = tuple(stage.backend for stage in stages)
+        self._graph, self._driver, self._selection, self.loop, self.now = graph, driver, selection, loop, now
         # Of each stage the parts of those behind it; None: what these take at least counts alone.
         self._behind_s: list[float] | None = None
-        if keeps_parts:
+        if keeps_parts and selection is None:
             parts_s = tuple(stage.rt_max_s for stage in stages)
             # A driver's graph is not known here: as if its stages came one after the other.
             whole_s = tuple(itertools.accumulate(reversed(parts_s)))[::-1] if graph is None else graph.needed_s(parts_s)
@@ -146,7 +152,7 @@ class Conductor:
         self._model.name, self._model.version = name, version
         # A driver reads a query's parts by their names, whichever protocol brought them.
         self._model.by_name = driver is not None
-        self._runs: set[_Run] = set()
+        self._runs: set[Run] = set()
         self._queries, self._most_queries, self._most_items = 0, most_queries, min(most_items, most_queries)
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._probe_every_s, self._probe_s, self._dropped = probe_every_s, 0.0, False
@@ -158,11 +164,11 @@ class Conductor:
     @property
     def ready(self) -> bool:
         """Would a query be served: is every stage ready?"""
-        return not self._draining and all(backend.ready for backend in self._backends)
+        return not self._draining and all(backend.ready for backend in self.backends)
 
     def retry_after_s(self) -> float:
         """When a query that is refused now should be sent again."""
-        return max(backend.retry_after_s() for backend in self._backends)
+        return max(backend.retry_after_s() for backend in self.backends)
 
     def offer(self, request: Request) -> None:
         """Begin with its stages, or refuse it: at once."""
@@ -185,15 +191,17 @@ class Conductor:
         # A driver makes its own calls of an item, on a graph all first stages have the same.
         batch = opened.batch
         try:
-            queries = list(enumerate(batch if self._graph is None else [call_with(item) for item in batch]))
+            queries = list(enumerate(batch if self._driver is not None else [call_with(item) for item in batch]))
         except (RecursionError, TypeError):
             self._answer(request, error_reply(400, _NOT_PLAIN), INSTANCE)
             return
-        now_s = self._now()
+        now_s = self.now()
         probes = self._dropped and now_s >= self._probe_s
         if probes:
             self._dropped, self._probe_s = False, now_s + self._probe_every_s
-        run = _Run(request, opened, QueryProgress(self._names, request.deadline_s))
+        run = Run(request, opened, QueryProgress(self._names, request.deadline_s))
+        if self._selection is not None:
+            run.notes = SelectedNotes(self._selection, items)
         self._held_bytes += size
         self._queries += items
         self._runs.add(run)
@@ -202,13 +210,16 @@ class Conductor:
             queries, run.rest = queries[:1], queries[1:]
         self._start(run, queries, now_s, probes)
 
-    def _start(self, run: _Run, items: Sequence[tuple[int, Any]], now_s: float, probes: bool) -> None:
+    def _start(self, run: Run, items: Sequence[tuple[int, Any]], now_s: float, probes: bool) -> None:
         """Begin with items: of a graph each as the call of its first stages."""
         for index, item in items:
             if self._graph is not None:
                 _GraphItem(self, self._graph, run, index, item, probes).start(now_s)
+            elif self._selection is not None:
+                run.selected.append(SelectedItem(self, self._selection, run, index, item, probes=probes))
+                run.selected[-1].start(now_s)
             else:
-                run.tasks[index] = self._loop.create_task(self._drive(run, index, item, probes))
+                run.tasks[index] = self.loop.create_task(self._drive(run, index, item, probes))
             if run.progress.over:
                 return
 
@@ -216,25 +227,25 @@ class Conductor:
         """Take nothing new; what is under way goes on, until `until_s` at the latest."""
         self._draining = True
         if self._runs:
-            self._settled = self._loop.create_future()
-            await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
+            self._settled = self.loop.create_future()
+            await asyncio.wait([self._settled], timeout=max(0.0, until_s - self.now()))
         for run in tuple(self._runs):
             self.end(run, refusal(DRAINING), NOBODY)
         # What stages still have belongs to no query any more.
-        now_s = self._now()
-        await asyncio.gather(*(backend.drain(now_s) for backend in self._backends))
+        now_s = self.now()
+        await asyncio.gather(*(backend.drain(now_s) for backend in self.backends))
 
     # Calls of stages
 
     def needed_s(self) -> Sequence[float]:
         """Of each stage the least time from its call to the query's answer. What a driver does then is unknown."""
-        least_s = tuple([backend.least_s for backend in self._backends])
+        least_s = tuple([backend.least_s for backend in self.backends])
         return least_s if self._graph is None else self._graph.needed_s(least_s)
 
-    def call(self, run: _Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told, probes: bool) -> None:
+    def call(self, run: Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told, probes: bool) -> None:
         """Offer a call that has begun to what answers the stage, which has until so long before the query's deadline
         that what comes behind it takes at least."""
-        backend = self._backends[stage]
+        backend = self.backends[stage]
         if probes:  # by the stage's own promise: it serves what it thinks too slow now and then
             deadline_s = now_s + self.stages[stage].rt_max_s
         else:
@@ -251,8 +262,8 @@ class Conductor:
         """What a query is told whose call of the stage was dropped."""
         return error_reply(504, f"stage {self._names[stage]}: less time is left than it takes")
 
-    def _replied(self, run: _Run, stage: int, told: _Told, first: bool, attempt: Request, answer: Answer) -> None:
-        now_s, reply = self._now(), answer.reply
+    def _replied(self, run: Run, stage: int, told: _Told, first: bool, attempt: Request, answer: Answer) -> None:
+        now_s, reply = self.now(), answer.reply
         if reply.status == 200:
             try:
                 (result,) = results_of(reply)
@@ -260,7 +271,8 @@ class Conductor:
                 _LOG.error("stage %s: %s", self._names[stage], error, extra={"request_id": attempt.id})
                 reply = error_reply(500, "its answer cannot be read")
             else:
-                if run.progress.settle(stage, now_s, BY_FUNCTION if answer.made_by == FUNCTION else ANSWERED):
+                settled = run.progress.settle(stage, now_s, BY_FUNCTION if answer.made_by == FUNCTION else ANSWERED)
+                if settled or run.notes is not None:  # a selection learns from late replies, too
                     told(stage, result, None)
                 return
         state = _STATES.get(reply.status, FAILED)
@@ -284,7 +296,7 @@ class Conductor:
 
     # Ends
 
-    def done(self, run: _Run, index: int, result: Any) -> None:
+    def done(self, run: Run, index: int, result: Any) -> None:
         """An item has its result: to be told once."""
         if run.progress.over:
             return
@@ -292,19 +304,19 @@ class Conductor:
         run.left -= 1
         if run.rest:
             rest, run.rest = run.rest, []
-            self._start(run, rest, self._now(), probes=False)
+            self._start(run, rest, self.now(), probes=False)
         elif not run.left:
             run.opened.results = run.results
             (reply,) = encode(self._model, run.opened)
-            self.end(run, reply, INSTANCE)
+            self.end(run, reply, DEFAULT if run.notes is not None and run.notes.by_default else INSTANCE)
 
-    def fail(self, run: _Run, reply: Reply) -> None:
+    def fail(self, run: Run, reply: Reply) -> None:
         """An item has none, and so has the request."""
         self.end(run, reply, NOBODY if reply.status in _REFUSED else INSTANCE)
 
-    def end(self, run: _Run, reply: Reply, made_by: str, rest: str = UNUSED) -> None:
+    def end(self, run: Run, reply: Reply, made_by: str, rest: str = UNUSED) -> None:
         """Answer the request, once; what still runs for it is dropped, or ignored when it comes."""
-        if not run.progress.end(self._now(), rest):
+        if not run.progress.end(self.now(), rest):
             return
         self._runs.discard(run)
         self._held_bytes -= len(run.request.call.body)
@@ -319,27 +331,34 @@ class Conductor:
         run.forget()
         if made_by == NOBODY:
             self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
-        self._answer(run.request, reply, made_by, run.progress.said())
+        provenance = run.notes.provenance() if run.notes is not None and reply.status == 200 else None
+        self._answer(run.request, reply, made_by, run.progress.said(), provenance)
         if self._settled is not None and not self._runs and not self._settled.done():
             self._settled.set_result(None)
 
-    def _answer(self, request: Request, reply: Reply, made_by: str, stages: str = "") -> None:
-        latency_s, allowed_s = self._now() - request.arrived_s, request.deadline_s - request.arrived_s
+    def _answer(
+        self, request: Request, reply: Reply, made_by: str, stages: str = "", provenance: Provenance | None = None
+    ) -> None:
+        latency_s, allowed_s = self.now() - request.arrived_s, request.deadline_s - request.arrived_s
         self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
-            request.answer(request, Answer(reply, made_by, request.version, stages))
+            request.answer(request, Answer(reply, made_by, request.version, stages, provenance))
         except Exception:  # its answer could not be said, or what observes answers failed
             _LOG.exception("an answer failed", extra={"request_id": request.id})
             with suppress(Exception):  # most likely it has its answer
                 request.answer(request, Answer(error_reply(500, "internal error"), NOBODY, request.version))
 
-    def _wait(self, run: _Run, now_s: float) -> None:
-        run.timer = self._loop.call_later(max(0.0, run.progress.deadline_s - now_s), self._deadline, run)
+    def _wait(self, run: Run, now_s: float) -> None:
+        run.timer = self.loop.call_later(max(0.0, run.progress.deadline_s - now_s), self._deadline, run)
 
-    def _deadline(self, run: _Run) -> None:
-        now_s = self._now()
+    def _deadline(self, run: Run) -> None:
+        now_s = self.now()
         if now_s < run.progress.deadline_s:  # timers tick in milliseconds
             self._wait(run, now_s)
+            return
+        for item in tuple(run.selected):
+            item.give_up()
+        if run.progress.over:
             return
         self.metrics.expired += 1
         running = run.progress.running
@@ -348,7 +367,7 @@ class Conductor:
 
     # Drivers
 
-    async def _drive(self, run: _Run, index: int, item: Any, probes: bool) -> None:
+    async def _drive(self, run: Run, index: int, item: Any, probes: bool) -> None:
         assert self._driver is not None, "only a driver is driven"
         try:
             result = await self._driver(item, _DriverModels(self, run, probes))
@@ -365,14 +384,14 @@ class Conductor:
             run.tasks.pop(index, None)
             self.done(run, index, result)
 
-    def begin(self, run: _Run, stage: int, probes: bool, item: Any) -> asyncio.Future[Any]:
+    def begin(self, run: Run, stage: int, probes: bool, item: Any) -> asyncio.Future[Any]:
         """A driver calls a stage."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[Any] = self.loop.create_future()
         if run.progress.over:  # its answer is given
             future.cancel()
             return future
         run.futures.append(future)
-        now_s, needed_s = self._now(), 0.0 if probes else self.needed_s()[stage]
+        now_s, needed_s = self.now(), 0.0 if probes else self.needed_s()[stage]
         try:
             call = call_with(item)
         except RecursionError:  # the query's fault or a stage's; what is no plain value is the driver's: it is told
@@ -419,9 +438,7 @@ class _GraphItem:
         "_run",
     )  # fmt: skip
 
-    def __init__(
-        self, conductor: Conductor, graph: StageGraph, run: _Run, index: int, call: Call, probes: bool
-    ) -> None:
+    def __init__(self, conductor: Conductor, graph: StageGraph, run: Run, index: int, call: Call, probes: bool) -> None:
         self._conductor, self._graph, self._run, self._index = conductor, graph, run, index
         self._call, self._probes = call, probes  # of the first stages
         self._progress = GraphProgress(graph, run.progress)
@@ -437,7 +454,7 @@ class _GraphItem:
     def _told(self, stage: int, result: Any, reply: Reply | None) -> None:
         if self._finished:
             return
-        now_s, needed_s = self._conductor._now(), self._needed_s()
+        now_s, needed_s = self._conductor.now(), self._needed_s()
         if reply is None:
             self._outputs[stage] = result
             called = self._progress.answered(stage, now_s, needed_s)
@@ -449,7 +466,7 @@ class _GraphItem:
     def _woken(self) -> None:
         if self._finished:
             return
-        now_s, needed_s = self._conductor._now(), self._needed_s()
+        now_s, needed_s = self._conductor.now(), self._needed_s()
         self._due_s = -1.0
         self._go_on(self._progress.woken(now_s, needed_s), now_s, needed_s)
 
@@ -478,7 +495,7 @@ class _GraphItem:
             conductor.done(run, self._index, self._together(self._graph.sinks, self._graph.sinks))
         elif now_s < (due_s := progress.due_s()) != self._due_s and due_s < run.progress.deadline_s:
             self._due_s = due_s
-            conductor._loop.call_later(due_s - now_s, self._woken)
+            conductor.loop.call_later(due_s - now_s, self._woken)
 
     def _call_of(self, stage: int) -> Call:
         above = self._graph.predecessors[stage]
@@ -496,7 +513,7 @@ class _DriverModels:
 
     __slots__ = ("_conductor", "_probes", "_run")
 
-    def __init__(self, conductor: Conductor, run: _Run, probes: bool) -> None:
+    def __init__(self, conductor: Conductor, run: Run, probes: bool) -> None:
         self._conductor, self._run, self._probes = conductor, run, probes
 
     def __getattr__(self, name: str) -> StageCall:

@@ -80,6 +80,11 @@ class QueryProgress:
             visit.state = state
         return True
 
+    def failed(self, stage: int, state: str) -> None:
+        """An answer of the stage turned out to be of no use."""
+        if not self.over:
+            self._visits[stage].state = state
+
     @property
     def running(self) -> list[str]:
         """The stages that have not answered all their calls."""

@@ -268,6 +268,12 @@ def feedback_operation(suffix: str) -> dict[str, Any]:
     return made | {"requestBody": {"required": True, "content": content}}
 
 
+def selection_operation(suffix: str) -> dict[str, Any]:
+    """`GET .../selection`."""
+    of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
+    return _operation(f"selection{suffix}", "Weights, errors and prices of the candidates", of)
+
+
 def _invocations() -> dict[str, Any]:
     kinds: dict[str, Any] = {_JSON: {}, "text/csv": {}, "application/x-npy": {}, "text/plain": {}, _BYTES: {}}
     errors = _INFER | {406: "nothing that `accept` names can hold the result"}

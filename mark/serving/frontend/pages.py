@@ -21,7 +21,7 @@ h2 { margin-top: 2.5rem; border-top: 1px solid #8886; padding-top: 1rem; font-si
 code, pre { font: 0.9em/1.5 ui-monospace, monospace; overflow-wrap: anywhere }
 pre { overflow-x: auto; padding: 0.7rem; background: #8882; border-radius: 4px }
 h3 { margin: 1rem 0 0.2rem; font-size: 0.9rem } p { margin: 0.4rem 0 }
-table { border-collapse: collapse } td { padding: 0.15rem 1rem 0.15rem 0; vertical-align: top }
+table { border-collapse: collapse } td, th { padding: 0.15rem 1rem 0.15rem 0; vertical-align: top; text-align: left }
 """
 
 
@@ -42,7 +42,7 @@ def index_page(said: dict[str, Any]) -> str:
         for method, path, operation in _operations(said)
     ]
     lead = "<p>A model behind a latency promise, served by mark: <a href='/docs'>how to ask it</a>."
-    return _page(said["info"]["title"], [lead, "<table>", *rows, "</table>"])
+    return page(said["info"]["title"], [lead, "<table>", *rows, "</table>"])
 
 
 def docs_page(said: dict[str, Any]) -> str:
@@ -68,7 +68,7 @@ def docs_page(said: dict[str, Any]) -> str:
         parts += _table("Answers", _answers(own))
     for name, schema in said["components"]["schemas"].items():
         parts.append(f"<h2 id='{escape(name)}'>{escape(name)}</h2><pre>{escape(json.dumps(schema, indent=2))}</pre>")
-    return _page(said["info"]["title"], parts)
+    return page(said["info"]["title"], parts)
 
 
 def _operations(said: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -87,7 +87,8 @@ def _answers(responses: dict[str, Any]) -> list[tuple[str, str]]:
     return [(status, _answer(each)) for status, each in sorted(responses.items())]
 
 
-def _page(title: str, parts: list[str]) -> str:
+def page(title: str, parts: list[str]) -> str:
+    """A page of these parts of HTML."""
     head = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     return "\n".join(
         [f"{head}<title>{escape(title)}</title><style>{_STYLE}</style>", f"<h1>{escape(title)}</h1>", *parts]

@@ -92,7 +92,7 @@ class Cast:
     def send(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker") -> str:
         """A request whose body is this value in JSON; its id."""
         self._number += 1
-        now_s = self.conductor._now()
+        now_s = self.conductor.now()
         call = Call(protocol, "application/json", json.dumps(value).encode())
         request = Request(call, items_in(call), now_s, now_s + allowed_s, self._answered, f"r{self._number}")
         self.conductor.offer(request)
@@ -262,9 +262,9 @@ def test_a_join_waits_for_its_time_after_enough_have_answered(cast_of: CastOf) -
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), Join(1, 0.02)))
         cast = cast_of({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         cast.pools["a"].held = True
-        began_s = cast.conductor._now()
+        began_s = cast.conductor.now()
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
-        assert cast.conductor._now() - began_s >= 0.018
+        assert cast.conductor.now() - began_s >= 0.018
         cast.pools["a"].held = False
         cast.pools["a"].release()
         assert (await cast.ask(0))[1] == {"a": 1, "b": 2}
@@ -628,7 +628,7 @@ def test_a_drain_finishes_what_is_running_and_refuses_the_rest(cast_of: CastOf) 
         cast.pools["low"].held = cast.pools["high"].held = True
         await cast.is_ready()
         first = cast.send({"x": 20})
-        draining = asyncio.ensure_future(cast.conductor.drain(cast.conductor._now() + 30.0))
+        draining = asyncio.ensure_future(cast.conductor.drain(cast.conductor.now() + 30.0))
         await cast.has("low")
         assert not cast.conductor.ready
         refused = await cast.ask({"x": 1})
@@ -647,7 +647,7 @@ def test_a_finished_drain_leaves_no_query_without_an_answer(cast_of: CastOf) -> 
         cast = cast_of({"low": plus(1), "high": plus(100)}, driver=cascade)
         cast.pools["low"].held = True
         identity = cast.send({"x": 20})
-        await cast.conductor.drain(cast.conductor._now() + 0.02)
+        await cast.conductor.drain(cast.conductor.now() + 0.02)
         assert (await cast.answer(identity))[0] == 503
         assert cast.said(identity) == {"low": "unused"}
 

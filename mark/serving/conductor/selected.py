@@ -1,0 +1,278 @@
+"""Items of a request on their way through a selection: candidates are stages, and a policy says which are asked.
+
+The decisions are `mark.selection.query`'s. Here are the calls, the timer, and the note for feedback: replies that come
+after the answer still stand in it, because feedback judges every candidate that was asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mark.models.answer import AskedModel, Provenance
+from mark.models.call import Call, Reply
+from mark.selection import policy
+from mark.selection.labels import NoAnswer, field_of, label_of, score_of
+from mark.selection.outcome import notes_to_json
+from mark.selection.query import SelectedQuery, Selection
+from mark.selection.shown import weights_now
+from mark.selection.state import ALL
+from mark.serving.backend.refusals import error_reply
+from mark.serving.conductor.query import FAILED
+
+if TYPE_CHECKING:
+    from mark.serving.conductor.conductor import Conductor, Run
+
+_LOG = logging.getLogger("mark.serving")
+# Of a note, for each reply that may still come after the answer: so much memory is counted beforehand.
+_LATE_REPLY_BYTES = 64
+_MOST_NAMED = 8  # items whose candidates `mark-selected` names one by one
+DEFAULT_NAME, AVERAGE_NAME = "default", "mean"
+
+
+@dataclass(slots=True)
+class SelectionCounts:
+    """What a process has counted since it started, by candidate."""
+
+    asked: Counter[int]
+    chosen: Counter[int]
+    missed: Counter[int]  # refused, failed or late
+    usd: float = 0.0  # prices of all calls that were made
+    answers: int = 0
+    by_default: int = 0
+    averaged: int = 0
+    judged: int = 0  # answers with feedback that came to this process
+    wrong: float = 0.0  # and their losses
+
+    @property
+    def usd_per_correct(self) -> float | None:
+        """The price of the calls for one correct answer; None before there is feedback, and where all are wrong."""
+        right = self.judged - self.wrong
+        return self.usd / self.answers * self.judged / right if self.answers and right > 0.0 else None
+
+
+class ServedSelection:
+    """A selection as a conductor uses it. `usd` gives the price of a call of each candidate at a monotonic time."""
+
+    def __init__(
+        self, names: Sequence[str], selection: Selection, usd: Callable[[float], Sequence[float]] | None = None
+    ) -> None:
+        self.names, self.selection = tuple(names), selection
+        free = [0.0] * len(self.names)
+        self.usd: Callable[[float], Sequence[float]] = usd if usd is not None else lambda now_s: free
+        self.counts = SelectionCounts(Counter(), Counter(), Counter())
+
+    def reply_of(self, result: Any) -> policy.Reply:
+        """The result with its label and score. Raises NoAnswer."""
+        settings = self.selection.settings
+        label = label_of(field_of(result, settings.answer))
+        score = None if settings.score is None else score_of(field_of(result, settings.score))
+        return policy.Reply(result, label, score)
+
+    def said(self, now_s: float) -> dict[str, Any]:
+        """What `GET .../selection` tells, as JSON values. Prices are dollars."""
+        state, settings, counts = self.selection.state, self.selection.settings, self.counts
+        sums, off, usd = state.sums(ALL), state.off, self.usd(now_s)
+        weights = weights_now(settings, sums, tuple(off))
+        candidates = {}
+        for at, name in enumerate(self.names):
+            observed = sums.counts[at]
+            candidates[name] = {
+                "weight": None if weights is None else weights[at],
+                "share": counts.chosen[at] / counts.answers if counts.answers else 0.0,
+                "error": sums.losses[at] / observed if observed > 0.0 else None,
+                "feedback": state.answers[at],
+                "asked": counts.asked[at],
+                "missed": counts.missed[at],
+                "usd_per_call": usd[at],
+                "off": at in off,
+            }
+        return {
+            "policy": settings.policy,
+            "candidates": candidates,
+            "answers": counts.answers,
+            "by_default": counts.by_default,
+            "averaged": counts.averaged,
+            "error": counts.wrong / counts.judged if counts.judged else None,
+            "usd_per_million_answers": 1e6 * counts.usd / counts.answers if counts.answers else None,
+            "usd_per_million_correct": None if counts.usd_per_correct is None else 1e6 * counts.usd_per_correct,
+            "feedback": state.facts,
+            "contexts": state.contexts,
+            "champion": settings.champion,
+        }
+
+
+class SelectedNotes:
+    """How the items of a request were answered. It holds the queries and not the request, which holds it."""
+
+    __slots__ = ("_prices", "_provenance", "_queries", "_served")
+
+    def __init__(self, served: ServedSelection, items: int) -> None:
+        self._served = served
+        self._queries: list[SelectedQuery | None] = [None] * items
+        self._prices: Sequence[float] = ()
+        self._provenance: Provenance | None = None
+
+    def begin(self, index: int, query: SelectedQuery, usd: Sequence[float]) -> None:
+        """An item begins."""
+        self._queries[index], self._prices = query, usd
+
+    @property
+    def queries(self) -> list[SelectedQuery]:
+        return [one for one in self._queries if one is not None]
+
+    @property
+    def by_default(self) -> bool:
+        """Is the answer to an item the configured default?"""
+        return any(one.decision is not None and one.decision.by_default for one in self.queries)
+
+    def provenance(self) -> Provenance:
+        """For the answer, which is given now."""
+        served, queries = self._served, self.queries
+        asked, waits = [], 0
+        for one in queries:
+            for candidate, propensity in one.asked.items():
+                asked.append(AskedModel(served.names[candidate], propensity, self._prices[candidate]))
+            waits += len(one.awaited())
+        note = self._note()
+        found = Provenance(
+            asked=tuple(asked), selected=self._selected(), note=note, late_bytes=_LATE_REPLY_BYTES * waits
+        )
+        decisions = [one.decision for one in queries if one.decision is not None]
+        known = [one for one in decisions if one.confidence is not None]
+        if known and len(known) == len(decisions):  # of several items the least sure
+            least = min(known, key=lambda one: one.confidence or 0.0)
+            found.confidence, found.agreement = least.confidence, not least.calibrated
+        self._provenance = found
+        return found
+
+    def came_late(self) -> None:
+        """A reply has come after the answer."""
+        if self._provenance is not None:
+            self._provenance.note = self._note()
+
+    def _note(self) -> bytes:
+        return notes_to_json([one.note() for one in self.queries])
+
+    def _selected(self) -> str:
+        """`thompson;large`, and of several items that differ `thompson;large,small`."""
+        names = [self._name(one) for one in self.queries]
+        if len(set(names)) == 1:
+            names = names[:1]
+        elif len(names) > _MOST_NAMED:
+            names = [*names[:_MOST_NAMED], "..."]
+        return f"{self._served.selection.settings.policy};{','.join(names)}"
+
+    def _name(self, query: SelectedQuery) -> str:
+        decision = query.decision
+        if decision is None or decision.by_default:
+            return DEFAULT_NAME
+        candidate = decision.choice.candidate
+        return AVERAGE_NAME if candidate is None else self._served.names[candidate]
+
+
+class SelectedItem:
+    """An item of a request: calls the candidates that its query asks, until that is decided."""
+
+    __slots__ = ("_call", "_conductor", "_errors", "_index", "_notes", "_probes", "_query", "_run", "_served")
+
+    def __init__(
+        self, conductor: Conductor, served: ServedSelection, run: Run, index: int, call: Call, *, probes: bool
+    ) -> None:
+        self._conductor, self._served, self._run, self._index = conductor, served, run, index
+        self._call, self._probes = call, probes
+        self._errors: dict[int, Reply] = {}
+        assert run.notes is not None, "a run of a selection has notes"
+        self._notes = run.notes
+        self._query: SelectedQuery
+
+    def start(self, now_s: float) -> None:
+        """Ask the first candidates."""
+        run, usd = self._run, self._served.usd(now_s)
+        self._query = self._served.selection.open(run.request.key, usd, run.progress.deadline_s, now_s)
+        self._notes.begin(self._index, self._query, usd)
+        if self._query.due_s < run.progress.deadline_s:
+            self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
+        self._go_on(self._query.start(now_s), now_s, usd)
+
+    def give_up(self) -> None:
+        """The request's deadline has come: the replies that there are must do."""
+        if not self._query.over:
+            self._query.give_up()
+            self._finish_if_over()
+
+    def _woken(self) -> None:
+        if self._query.over or self._run.progress.over:
+            return
+        now_s = self._conductor.now()
+        if now_s < self._query.due_s:  # timers tick in milliseconds
+            self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
+            return
+        self._go_on(self._query.woken(now_s), now_s, self._served.usd(now_s))
+
+    def _go_on(self, candidates: Sequence[int], now_s: float, usd: Sequence[float]) -> None:
+        conductor, run, counts = self._conductor, self._run, self._served.counts
+        for candidate in candidates:
+            # A reply came at once and decided it, or another item has ended the request.
+            if self._query.over or run.progress.over:
+                break
+            counts.asked[candidate] += 1
+            least_s = conductor.backends[candidate].least_s
+            needed_s = 0.0 if self._probes else least_s
+            if not run.progress.in_time(now_s, needed_s):
+                run.progress.drop(candidate, now_s)
+                self._missed(candidate, conductor.too_late(candidate), now_s)
+                continue
+            counts.usd += usd[candidate]
+            run.progress.begin(candidate, now_s)
+            conductor.call(run, candidate, self._call, now_s, needed_s, self._told, self._probes)
+        self._finish_if_over()
+
+    def _told(self, candidate: int, result: Any, error: Reply | None) -> None:
+        now_s = self._conductor.now()
+        if error is None:
+            try:
+                reply = self._served.reply_of(result)
+            except NoAnswer as bad:
+                what = f"stage {self._served.names[candidate]}: {bad}"
+                _LOG.error("%s", what, extra={"request_id": self._run.request.id})
+                self._run.progress.failed(candidate, FAILED)
+                self._missed(candidate, error_reply(500, what), now_s)
+                return
+            was_over = self._query.over
+            more = self._query.answered(candidate, reply, now_s)
+            if was_over:
+                self._notes.came_late()
+            else:
+                self._go_on(more, now_s, self._served.usd(now_s))
+        else:
+            self._missed(candidate, error, now_s)
+
+    def _missed(self, candidate: int, error: Reply, now_s: float) -> None:
+        if self._query.over:
+            return
+        self._served.counts.missed[candidate] += 1
+        self._errors[candidate] = error
+        self._go_on(self._query.missed(candidate, now_s), now_s, self._served.usd(now_s))
+
+    def _finish_if_over(self) -> None:
+        query, run = self._query, self._run
+        if not query.over or run.progress.over:
+            return
+        decision, counts = query.decision, self._served.counts
+        if decision is None:
+            # The error of the last candidate that was tried; without one, time ran out.
+            error = next(reversed(self._errors.values()), None)
+            self._conductor.fail(run, error or error_reply(504, "the deadline passed before a candidate answered"))
+            return
+        counts.answers += 1
+        if decision.by_default:
+            counts.by_default += 1
+        elif decision.choice.candidate is None:
+            counts.averaged += 1
+        else:
+            counts.chosen[decision.choice.candidate] += 1
+        self._conductor.done(run, self._index, decision.choice.result)
