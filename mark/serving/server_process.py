@@ -232,7 +232,9 @@ class ModelServer:
         if len(versions) > 1:
             backend = Variants(serving.versions, {one.version: one.backend for one in versions})
         backend = layered(backend, serving.layers, site)
-        own = [] if self._feedback is None else [FeedbackDoor(self._feedback).route()]
+        own = (
+            [] if self._feedback is None else [FeedbackDoor(self._feedback, shares=self.selection is not None).route()]
+        )
         if self.selection is not None:
             selection = self.selection
             own.append(selection_route(name, lambda: selection.said(self._loop.time())))

@@ -26,10 +26,13 @@ _LINES = (b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlin
 
 
 class FeedbackDoor:
-    """Takes feedback for a collector, and says what became of each piece once that is kept."""
+    """Takes feedback for a collector, and says what became of each piece once that is kept.
 
-    def __init__(self, collector: FeedbackCollector) -> None:
-        self.collector = collector
+    `shares`: a reward is 0 to 1, because something learns from it.
+    """
+
+    def __init__(self, collector: FeedbackCollector, *, shares: bool = False) -> None:
+        self.collector, self._shares = collector, shares
 
     def route(self) -> ModelRoute:
         """The route of the model that takes feedback."""
@@ -40,6 +43,8 @@ class FeedbackDoor:
         try:
             body = body_of(exchange, MOST_BYTES)
             feedback = feedback_in(body, exchange.headers.get(b"content-type", b""), version)
+            if self._shares:
+                check_shares(feedback)
         except Refused as error:
             reply = error_reply(error.status, str(error))
             exchange.answer(reply.status, reply.body, JSON, error.headers)
@@ -68,6 +73,13 @@ def feedback_in(body: bytes, content_type: bytes, version: str | None) -> list[F
     if not 1 <= len(items) <= MOST_ITEMS:
         raise Refused(413 if items else 400, f"1 to {MOST_ITEMS} pieces of feedback at a time, not {len(items)}")
     return [_feedback(item, f"feedback {number}", version) for number, item in enumerate(items, 1)]
+
+
+def check_shares(feedback: Sequence[Feedback]) -> None:
+    """Raises Refused for a reward that is not 0 to 1."""
+    for number, one in enumerate(feedback, 1):
+        if not 0.0 <= one.said.get("reward", 0.0) <= 1.0:
+            raise Refused(400, f"feedback {number}: reward must be 0 to 1, not {one.said['reward']}")
 
 
 def _feedback(item: Any, where: str, version: str | None) -> Feedback:

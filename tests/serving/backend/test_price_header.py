@@ -61,3 +61,14 @@ def test_whatever_is_said_harms_nothing(said: bytes) -> None:
     heard = ToldPrices()
     heard.hear({HEADER.encode(): said}, 0.0)
     assert all(usd is None or usd >= 0.0 for usd in (heard.at(0.0).usd_per_request, heard.at(0.0).usd_per_miss))
+
+
+def test_conductor_hears_the_prices_of_its_stages() -> None:
+    heard = ToldPrices()
+    stages = {"small": PriceList(0.0, None, 1e-7), "large": PriceList(usd_per_planned_request=4e-6)}
+    headers = headers_of(PriceList(usd_per_miss=0.5), stages)
+    heard.hear({name.encode(): value.encode() for name, value in headers.items()}, 0.0)
+
+    assert heard.of_stages(1.0) == {"": PriceList(usd_per_miss=0.5), **stages}
+    assert heard.at(1.0) == PriceList(usd_per_miss=0.5)
+    assert heard.of_stages(LASTS_S + 1.0) == {}

@@ -7,155 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import uvloop
 
 import mark
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
-from mark.domain.rules.admission import NEVER_S, REJECT
-from mark.models.answer import INSTANCE, NOBODY, Answer
+from mark.models.answer import INSTANCE, NOBODY
 from mark.models.call import Call
 from mark.models.driver import PipelineDriver, StageFailed
-from mark.models.items import items_in
-from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
-from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
-from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
-from mark.serving.frontend.server import ServedVersion, Server
-from mark.serving.overflow.functions import FunctionClient, FunctionsFailed
-from mark.serving.overflow.http_client import Address
-from tests.serving.direct_line import DirectLine
+from mark.serving.overflow.functions import FunctionsFailed
+from tests.serving.conductor.cast import RT_MAX_S, Cast, CastOf, plus, raises, run
 from tests.serving.fakes import ModelFunctions
-from tests.serving.place import Pool
-
-RT_MAX_S = 5.0
-Predict = Callable[[list[Any]], Any]
-CastOf = Callable[..., "Cast"]
-
-
-class Cast:
-    """A conductor, a stage for each function (or model), and what it answered by request id."""
-
-    def __init__(
-        self,
-        models: Mapping[str, Predict | mark.Model],
-        *,
-        driver: Any = None,
-        pipeline: Pipeline | None = None,
-        takes_s: Mapping[str, float] | None = None,
-        most_batch: int = 8,
-        elsewhere: bool = False,
-        functions: Mapping[str, FunctionClient] | None = None,
-        **options: Any,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self.pools: dict[str, Pool] = {}
-        stages = []
-        for name, predict in models.items():
-            model = predict if isinstance(predict, mark.Model) else mark.model(predict)
-            times = FixedTimes([0.0] + [(takes_s or {}).get(name, 1e-3)] * most_batch, most_batch)
-            function = (functions or {}).get(name)
-            function_s = NEVER_S if function is None else 1e-3
-            bouncer = Bouncer(
-                times, rt_max_s=RT_MAX_S, workers=0, function_s=function_s, late=REJECT, probe_every_s=0.01
-            )
-            replica = Replica(bouncer, function, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
-            self.pools[name] = Pool(replica, model)
-            replica.attach(self.pools[name])
-            replica.worker_ready(0)
-            stages.append(ConductedStage(name, _far(name, replica) if elsewhere else replica, RT_MAX_S))
-        self.conductor = Conductor(
-            stages,
-            ModelMetrics("p", "1", ""),
-            loop,
-            name="p",
-            driver=driver,
-            graph=None if pipeline is None else StageGraph(pipeline),
-            **options,
-        )
-        self.answers: dict[str, tuple[int, Any, str]] = {}
-        self.stages: dict[str, str] = {}
-        self._came = asyncio.Event()
-        self._number = 0
-
-    def send(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker") -> str:
-        """A request whose body is this value in JSON; its id."""
-        self._number += 1
-        now_s = self.conductor.now()
-        call = Call(protocol, "application/json", json.dumps(value).encode())
-        request = Request(call, items_in(call), now_s, now_s + allowed_s, self._answered, f"r{self._number}")
-        self.conductor.offer(request)
-        return request.id
-
-    def _answered(self, request: Request, answer: Answer) -> None:
-        if request.id in self.answers:
-            pytest.fail(f"{request.id} is answered twice")
-        self.answers[request.id] = answer.reply.status, json.loads(bytes(answer.reply.body)), answer.made_by
-        self.stages[request.id] = answer.stages
-        self._came.set()
-
-    async def ask(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker") -> tuple[int, Any, str]:
-        return await self.answer(self.send(value, allowed_s, protocol))
-
-    async def answer(self, identity: str) -> tuple[int, Any, str]:
-        while identity not in self.answers:
-            self._came.clear()
-            await self._came.wait()
-        return self.answers[identity]
-
-    async def has(self, stage: str) -> None:
-        """Until the stage's worker holds a batch."""
-        while not self.pools[stage].waiting:
-            await asyncio.sleep(0)
-
-    async def is_ready(self) -> None:
-        while not self.conductor.ready:
-            await asyncio.sleep(0)
-
-    def said(self, identity: str) -> dict[str, str]:
-        """What became of each stage."""
-        parts = [part.partition("=") for part in self.stages[identity].split(";") if part]
-        return {name: what.partition("/")[2] for name, _, what in parts}
-
-
-def _far(name: str, replica: Replica) -> RemoteStage:
-    """The replica behind a server of its own, and an address."""
-    server = Server(name, [ServedVersion("1", replica)], replica, RT_MAX_S, Metrics(), stage=True)
-    at = StageAddress(Address.of("http://stage:1"), RT_MAX_S)
-    loop = asyncio.get_running_loop()
-    stage = RemoteStage(name, at, ModelMetrics("p", "1", name), loop, line=partial(DirectLine, server))
-    stage.look()
-    return stage
 
 
 @pytest.fixture(params=[False, True], ids=["here", "elsewhere"])
 def cast_of(request: pytest.FixtureRequest) -> CastOf:
     """Makes a conductor whose stages are replicas here, or servers behind addresses: the same holds of both."""
     return partial(Cast, elsewhere=request.param)
-
-
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(main(), 60))
-
-
-def plus(number: int) -> Predict:
-    return lambda batch: [item + number for item in batch]
-
-
-def raises(batch: list[Any]) -> Any:
-    raise ValueError("no")
 
 
 @mark.pipeline
@@ -324,7 +201,7 @@ def test_a_value_that_cannot_be_passed_on_is_an_error(cast_of: CastOf) -> None:
 
     async def main() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), ALL_OF))
-        models: dict[str, Predict] = {"a": lambda batch: [nested(each) for each in batch], "b": echo}
+        models: dict[str, Any] = {"a": lambda batch: [nested(each) for each in batch], "b": echo}
         cast = cast_of(models | {"c": lambda batch: [0] * len(batch)}, pipeline=pipeline)
         answers = [await cast.ask(depth) for depth in range(400, 500, 2)]
         assert {status for status, *_ in answers} == {200, 500}

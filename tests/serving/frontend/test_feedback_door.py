@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mark.models.compression import Refused
 from mark.serving.feedback.port import Feedback
-from mark.serving.frontend.feedback_door import MOST_BYTES, MOST_ITEMS, feedback_in
+from mark.serving.frontend.feedback_door import MOST_BYTES, MOST_ITEMS, check_shares, feedback_in
 
 
 @pytest.mark.parametrize("content_type", [b"", b"application/json", b"application/x-www-form-urlencoded"])
@@ -78,3 +78,10 @@ def test_a_wrong_line_is_named() -> None:
 def test_no_body_is_more_than_refused(body: bytes, lines: bool) -> None:
     with suppress(Refused):
         assert feedback_in(body, b"application/x-ndjson" if lines else b"", None)
+
+
+@pytest.mark.parametrize("reward", [-0.1, 1.1, 7])
+def test_reward_that_something_learns_from_is_a_share(reward: float) -> None:
+    with pytest.raises(Refused, match=f"feedback 2: reward must be 0 to 1, not {reward}"):
+        check_shares([Feedback("a", {"reward": 0.5}), Feedback("b", {"reward": reward})])
+    check_shares([Feedback("a", {"reward": 0}), Feedback("b", {"reward": 1}), Feedback("c", {"label": 9})])

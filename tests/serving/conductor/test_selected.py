@@ -1,0 +1,296 @@
+"""A conductor that selects among candidates: real replicas, whose models are in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mark.models.answer import DEFAULT, INSTANCE, NOBODY, Provenance
+from mark.selection.outcome import QueryNote, notes_from_json
+from mark.selection.policies import policy_of
+from mark.selection.query import Selection
+from mark.selection.settings import SelectionSettings
+from mark.selection.state import SelectionState
+from mark.serving.conductor.selected import ServedSelection
+from mark.serving.conductor.selection_learner import SelectionLearner
+from mark.serving.feedback.port import Feedback, Observation, RecordedBody, ServedAnswer
+from tests.serving.conductor.cast import Cast, raises, run
+
+Predict = Callable[[list[Any]], Any]
+NO_BODY = RecordedBody("", 0, b"")
+
+
+class Candidates(Cast):
+    """Candidates that answer the label (and score) of a function of the item, selected by the settings."""
+
+    def __init__(self, models: dict[str, Predict], settings: SelectionSettings, *, draws: float = 0.5) -> None:
+        self.state = SelectionState(list(models), settings)
+        generator = FixedDraws(draws)
+        made = policy_of(settings, len(models), generator)  # type: ignore[arg-type]
+        self.served = ServedSelection(list(models), Selection(made, self.state, settings, generator.random))
+        self.learner = SelectionLearner(self.state, self.served.counts, settings.champion)
+        super().__init__(models, selection=self.served)
+
+    def feedback(self, identity: str, **said: Any) -> bool:
+        """Learn from feedback on an answer; was there anything to learn?"""
+        how = self.how[identity]
+        answer = ServedAnswer(identity, "p", "1", 0.0, how.made_by, NO_BODY, NO_BODY, how.provenance)
+        fact = self.learner.fact(Observation(answer, Feedback(identity, said), 0.0))
+        if fact is not None:
+            self.learner.apply(fact)
+        return fact is not None
+
+    def provenance(self, identity: str) -> Provenance:
+        found = self.how[identity].provenance
+        assert found is not None
+        return found
+
+    def notes(self, identity: str) -> list[QueryNote]:
+        return notes_from_json(self.provenance(identity).note)
+
+
+class FixedDraws:
+    """A generator whose every number is the same."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def random(self) -> float:
+        return self.value
+
+
+def says(label: Any) -> Predict:
+    return lambda batch: [label for _ in batch]
+
+
+def scored(label: Any, score: float) -> Predict:
+    return lambda batch: [{"label": label, "score": score} for _ in batch]
+
+
+def test_ensemble_passes_on_the_answer_of_the_majority() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("dog"), "c": says("cat")}, SelectionSettings("exp4"))
+
+        assert await cast.ask(0) == (200, "cat", INSTANCE)
+        how = cast.provenance("r1")
+        assert how.selected == "exp4;a"
+        assert how.confidence == pytest.approx(2 / 3)
+        assert how.agreement, "no feedback has calibrated it yet"
+        assert [one.model for one in how.asked] == ["a", "b", "c"]
+
+    run(main)
+
+
+def test_feedback_moves_an_ensemble_to_the_candidate_that_is_right() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("dog"), "c": says("cat")}, SelectionSettings("exp4"))
+        for _ in range(20):
+            identity = cast.send(0)
+            await cast.answer(identity)
+            assert cast.feedback(identity, label="dog")
+
+        assert (await cast.ask(0))[1] == "dog"
+        said = cast.served.said(0.0)
+        assert said["candidates"]["b"]["error"] == 0.0
+        assert said["candidates"]["a"]["error"] == 1.0
+        assert said["candidates"]["b"]["weight"] > 0.9
+        assert said["feedback"] == 20
+
+    run(main)
+
+
+def test_cascade_asks_the_next_only_below_its_threshold() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("cascade", threshold=0.8, score="score", answer="label", explore=0.0)
+        unsure = Candidates({"small": scored(1, 0.7), "large": scored(2, 0.1)}, settings)
+        sure = Candidates({"small": scored(1, 0.9), "large": scored(2, 0.1)}, settings)
+
+        assert (await unsure.ask(0))[1]["label"] == 2
+        assert unsure.provenance("r1").selected == "cascade;large"
+        assert (await sure.ask(0))[1]["label"] == 1
+        assert sure.pools["large"].calls == []
+
+    run(main)
+
+
+def test_one_that_fails_is_replaced_by_another_candidate() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": raises, "b": says("dog")}, SelectionSettings("split"), draws=0.0)
+
+        assert await cast.ask(0) == (200, "dog", INSTANCE)
+        assert cast.said("r1") == {"a": "failed", "b": ""}
+        assert cast.provenance("r1").selected == "split;b"
+        assert cast.served.counts.missed[0] == 1
+
+    run(main)
+
+
+def test_query_without_an_answering_candidate_ends_with_the_last_error() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": raises, "b": raises}, SelectionSettings("exp4"))
+
+        status, body, made_by = await cast.ask(0)
+        assert status == 500
+        assert "stage " in body["error"]
+        assert made_by == INSTANCE
+
+    run(main)
+
+
+def test_result_without_the_answer_field_is_that_candidates_error() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("exp4", answer="label")
+        cast = Candidates({"a": says("cat"), "b": scored("dog", 0.9)}, settings)
+
+        assert (await cast.ask(0))[1] == {"label": "dog", "score": 0.9}
+        assert cast.said("r1") == {"a": "failed", "b": ""}
+
+    run(main)
+
+
+def test_candidate_that_hangs_is_left_behind_at_the_deadline_and_still_judged() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("exp4", deadline_s=0.05)
+        cast = Candidates({"a": says("cat"), "b": says("cat"), "c": says("dog")}, settings)
+        cast.pools["c"].held = True
+        cast.pools["b"].held = True
+        began_s = cast.conductor.now()
+
+        assert await cast.ask(0) == (200, "cat", INSTANCE)
+        assert 0.05 <= cast.conductor.now() - began_s < 1.0
+        assert cast.said("r1") == {"a": "", "b": "unused", "c": "unused"}
+        cast.pools["c"].release()
+        (note,) = cast.notes("r1")
+        assert [one.answered for one in note.asked] == [True, False, True]
+        assert cast.feedback("r1", label="dog")
+        assert cast.state.sums("").losses[2] == 0.0
+        assert cast.state.sums("").counts[2] == 1.0, "its late answer was right, and counts"
+
+    run(main)
+
+
+def test_vote_is_decided_before_a_reply_that_cannot_change_it() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("cat"), "c": says("dog")}, SelectionSettings("exp4"))
+        cast.pools["c"].held = True
+
+        assert (await cast.ask(0))[1] == "cat"
+
+    run(main)
+
+
+def test_default_answers_where_nobody_is_sure() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("exp4", min_confidence=0.6, default="unsure", has_default=True)
+        cast = Candidates({"a": says("cat"), "b": says("dog")}, settings)
+
+        assert await cast.ask(0) == (200, "unsure", DEFAULT)
+        assert cast.provenance("r1").selected == "exp4;default"
+        assert cast.feedback("r1", label="dog"), "feedback still judges the candidates"
+        assert cast.state.sums("").losses[0] == 1.0
+
+    run(main)
+
+
+def test_default_answers_at_the_deadline_where_no_candidate_does() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("exp4", min_confidence=0.1, default="none", has_default=True, deadline_s=0.02)
+        cast = Candidates({"a": says("cat"), "b": says("cat")}, settings)
+        cast.pools["a"].held = cast.pools["b"].held = True
+
+        assert await cast.ask(0) == (200, "none", DEFAULT)
+
+    run(main)
+
+
+def test_without_a_default_a_query_that_nobody_answers_ends_at_its_deadline() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("cat")}, SelectionSettings("exp4"))
+        cast.pools["a"].held = cast.pools["b"].held = True
+
+        status, _, made_by = await cast.ask(0, allowed_s=0.05)
+        assert (status, made_by) == (504, NOBODY)
+
+    run(main)
+
+
+def test_items_of_a_request_are_queries_of_their_own_and_labels_a_list() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("cascade", threshold=0.5, score="score", answer="label", explore=0.0)
+
+        def small(batch: list[Any]) -> Any:
+            return [{"label": item, "score": item / 10} for item in batch]
+
+        cast = Candidates({"small": small, "large": scored("big", 1.0)}, settings)
+        identity = cast.send({"instances": [9, 1]})
+        _, body, _ = await cast.answer(identity)
+
+        assert [one["label"] for one in body["predictions"]] == [9, "big"]
+        assert cast.provenance(identity).selected == "cascade;small,large"
+        assert not cast.feedback(identity, label=[9]), "as many labels as items"
+        assert cast.feedback(identity, label=[9, "other"])
+        assert (cast.state.answers, cast.state.errors) == ([2.0, 1.0], [1.0, 1.0])
+
+    run(main)
+
+
+def test_contexts_by_key_learn_apart() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("dog")}, SelectionSettings("exp4", by_key=True))
+        for key, label in (("u1", "cat"), ("u2", "dog")) * 30:
+            identity = cast.send(0, key=key)
+            await cast.answer(identity)
+            assert cast.feedback(identity, label=label)
+
+        one, other = cast.send(0, key="u1"), cast.send(0, key="u2")
+        assert (await cast.answer(one))[1] == "cat"
+        assert (await cast.answer(other))[1] == "dog"
+        assert cast.state.contexts == 2
+
+    run(main)
+
+
+def test_reward_judges_the_candidates_that_gave_the_answer() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("dog"), "c": says("cat")}, SelectionSettings("exp4"))
+        await cast.ask(0)
+
+        assert cast.feedback("r1", reward=0.25)
+        assert cast.state.errors == [0.75, 0.0, 0.75]
+        assert not cast.feedback("r1", reward=1.5)
+
+    run(main)
+
+
+def test_guard_switches_off_the_challenger_that_is_proved_worse() -> None:
+    async def main() -> None:
+        settings = SelectionSettings("exp4", champion="a")
+        cast = Candidates({"a": says("cat"), "b": says("dog")}, settings)
+        for _ in range(40):
+            identity = cast.send(0)
+            await cast.answer(identity)
+            cast.feedback(identity, label="cat")
+
+        assert cast.state.off == {1}
+        await cast.ask(0)
+        assert [one.model for one in cast.provenance("r41").asked] == ["a"]
+        assert cast.served.said(0.0)["candidates"]["b"]["off"]
+
+    run(main)
+
+
+def test_memory_that_an_answer_takes_is_counted_alike_before_and_after_a_late_reply() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("cat"), "c": says("dog")}, SelectionSettings("exp4"))
+        cast.pools["c"].held = True
+        await cast.ask(0)
+        before = cast.provenance("r1").memory_bytes()
+        note = cast.provenance("r1").note
+        cast.pools["c"].release()
+
+        assert cast.provenance("r1").note != note
+        assert cast.provenance("r1").memory_bytes() == before
+
+    run(main)
