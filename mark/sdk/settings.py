@@ -64,12 +64,13 @@ class StageOptions(TypedDict, total=False):
     gpus: int
     workers: int
     slo_ms: float
+    usd_per_call: float
 
 
 class PipelineOptions(TypedDict, total=False):
     """Keys of a pipeline file beside its stages; `packs` is `allow` of [packs], the others are as of a service.
 
-    `slo_ms` may be left out where the driver promises one.
+    `selection` and `feedback` are the sections of those names. `slo_ms` may be left out where the driver promises one.
     """
 
     name: str
@@ -88,6 +89,8 @@ class PipelineOptions(TypedDict, total=False):
     function: str | Sequence[str]
     max_function_usd_per_hour: float
     packs: str
+    selection: Mapping[str, Any]
+    feedback: Mapping[str, Any]
 
 
 # Where a key of the file stands, and its name there, unless in [service] by its own.
@@ -136,6 +139,8 @@ def pipeline_text(stages: Mapping[str, Any], settings: Mapping[str, Any]) -> tup
             value, folders[""] = driver_reference(value)
         if key == "packs":
             tables["packs"]["allow"] = value
+        elif key in ("selection", "feedback"):
+            tables[key] = _section(key, value)
         else:
             _say(tables, key, value)
     if not isinstance(stages, Mapping):
@@ -175,6 +180,16 @@ def _say(tables: _Tables, key: str, value: Any) -> None:
         tables["overflow"][_OVERFLOW[key]] = value
     else:
         tables["fleet" if key in _FLEET else "service"][key] = value
+
+
+def _section(name: str, value: Any) -> dict[str, Any]:
+    """A section as it is said, the folder of a log absolute."""
+    if not isinstance(value, Mapping):
+        raise BadInput("must be the keys of the section, by name", f"mark.Service {name}", value)
+    found = dict(value)
+    if name == "feedback" and isinstance(found.get("log"), str | Path):
+        found["log"] = str(Path(found["log"]).resolve())
+    return found
 
 
 def _text(tables: _Tables) -> str:

@@ -97,6 +97,23 @@ def test_settings_say_what_a_pipeline_file_says(folder: Path) -> None:
     assert (nodes["b"].after, nodes["d"].after, nodes["d"].join) == (("a",), ("b", "c"), Join(1, 0.04))
 
 
+def test_settings_say_a_selection_with_its_feedback(folder: Path) -> None:
+    stages = {"small": "small", "large": {"model": "large", "usd_per_call": 0.002}}
+    selection = {"policy": "cascade", "correct_usd": 1e-4, "score": "p"}
+    settings = {key: GRAPH[key] for key in ("name", "slo_ms", "slo_attainment", "profile", "instances")}
+    service = mark.Service(**settings, stages=stages, selection=selection, feedback={"log": "told"})
+    service.write("selected.toml")
+    found = load_pipeline("selected.toml")
+
+    assert found.selection is not None
+    assert (found.selection.policy, found.selection.correct_usd) == ("cascade", 1e-4)
+    assert found.stages[1].usd_per_call == 0.002
+    assert found.feedback is not None
+    assert found.feedback.log == str(folder / "told")
+    with pytest.raises(BadInput, match=r"mark.Service selection: must be the keys"):
+        mark.Service(**settings, stages=stages, selection="thompson")
+
+
 def test_a_driver_and_its_promise_are_found(folder: Path) -> None:
     service = mark.Service(**LOUD)
     service.write("loud.toml")
