@@ -21,6 +21,7 @@ LONG = {
     "pipelines",
     "pipelines-reference",
     "pipelines-serve",
+    "selection",
     "registry",
     "bouncer-before-your-server",
 }
