@@ -26,12 +26,13 @@ class Cascade:
     def ask(self, query: Query) -> Sequence[tuple[int, float]]:
         if query.waits or not query.open:
             return ()
-        following = [one for one in sorted(query.open) if not query.replies or one > max(query.replies)]
         if not query.replies:
             return ((min(query.open), 1.0),)
+        last = max(query.replies)
+        following = sorted([one for one in query.open if one > last])
         if not following:
             return ()
-        found = self._worth(query, max(query.replies), following)
+        found = self._worth(query, last, following)
         if found is not None:
             return ((found, 1.0),)
         return ((following[0], query.explore),) if query.explores else ()

@@ -6,27 +6,37 @@ discounted, so that a model which was broken comes back; `exp4:thesis` is the ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from mark.selection.labels import label_of
+from mark.selection.labels import label_key, label_of
 from mark.selection.one_asked import exponential_weights
 from mark.selection.policy import Choice, Policy, Query, answer_of
+from mark.selection.tally import Sums
 
 RATE = 0.3  # eta: measured best with a half-life of 140 feedbacks, on MNIST and digits
+_PRIOR_COUNT = 10.0  # losses that were not observed: the mean of all candidates counts as so many observations
+_ROUNDING = 1e-9  # of sums of weights
 
 
 class Exp4:
-    """See the module. Arrays of numbers are averaged by weight, all other answers are voted for."""
+    """See the module. Arrays of numbers are averaged by weight, all other answers are voted for.
+
+    The agreement of an answer is its share of the weight of all that were asked and have not failed. One whose reply
+    has not come does not agree, as in Clipper (section 5.2.2).
+    """
 
     def ask(self, query: Query) -> Sequence[tuple[int, float]]:
         return () if query.asked else [(one, 1.0) for one in sorted(query.open)]
 
     def combine(self, query: Query) -> Choice:
-        weights = _weights(query)
-        answered = sorted(query.replies)
+        weights, answered = _weights(query), sorted(query.replies)
+        whole = sum([weights[one] for one in query.asked])
+        if not any(weights[one] for one in answered):  # all of them underflow beside one that has not answered
+            weights = _weights_among(answered, query)
+            whole = math.inf if whole else 1.0
         results = [query.replies[one].result for one in answered]
         if all(isinstance(one, np.ndarray) and one.ndim and one.dtype.kind == "f" for one in results):
             same_shape = len({one.shape for one in results}) == 1
@@ -34,46 +44,63 @@ class Exp4:
                 mean = np.average(results, axis=0, weights=[weights[one] for one in answered])
                 mean = mean.astype(results[0].dtype)
                 return Choice(mean, label_of(mean), None)
-        votes = _votes(query, weights)
-        key = max(votes, key=lambda one: votes[one][0])  # the first of equal ones, which the best candidate gave
-        share, candidate = votes[key]
-        whole = sum(weights[one] for one in answered)
-        # The best candidate that gave the answer: its own result is passed on.
-        return answer_of(query, candidate, share / whole if whole > 0.0 else 1.0 / len(answered))
+        share, best = _votes(query, weights)[0]
+        return answer_of(query, best, min(1.0, share / whole))
 
     def settled(self, query: Query) -> bool:
         """Is the lead larger than the weight of all that are awaited? Means need every reply."""
-        if not query.replies or any(isinstance(one.result, np.ndarray) for one in query.replies.values()):
+        weights, replies = _weights(query), query.replies
+        replied = sum([weights[one] for one in replies])
+        awaited = sum([weights[one] for one in query.asked if one not in replies]) + _ROUNDING
+        if replied <= awaited or any(isinstance(one.result, np.ndarray) for one in replies.values()):
             return False
-        weights = _weights(query)
-        shares = sorted((share for share, _ in _votes(query, weights).values()), reverse=True)
-        awaited = sum(weights[one] for one in query.asked if one not in query.replies)
-        return shares[0] - (shares[1] if len(shares) > 1 else 0.0) > awaited
+        votes = _votes(query, weights)
+        return votes[0][0] - (votes[1][0] if len(votes) > 1 else 0.0) > awaited
+
+
+def full_losses(sums: Sums) -> Sequence[float]:
+    """The losses of each candidate as if all of them had been observed equally often.
+
+    Otherwise a candidate that is often late, or new, would have the least losses and the largest weight. The losses
+    that were not observed are assumed to be the candidate's mean, shrunk towards the mean of all candidates.
+    """
+    counts = sums.counts
+    most = max(counts)
+    if min(counts) == most:
+        return sums.losses
+    shared = sum(sums.losses) / sum(counts)
+    return [
+        loss + (most - count) * (loss + _PRIOR_COUNT * shared) / (count + _PRIOR_COUNT)
+        for count, loss in zip(counts, sums.losses, strict=True)
+    ]
 
 
 def _weights(query: Query) -> Sequence[float]:
     if not query.weights:
-        query.weights = exponential_weights(query.sums.losses, RATE)
+        query.weights = exponential_weights(full_losses(query.sums), RATE)
     return query.weights
 
 
-def _votes(query: Query, weights: Sequence[float]) -> dict[Any, tuple[float, int]]:
-    """By label (in a form that can be a key) the weight of the candidates that gave it, and the best of them."""
-    found: dict[Any, tuple[float, int]] = {}
-    for candidate in sorted(query.replies, key=lambda one: (-weights[one], one)):
-        key = label_key(query.replies[candidate].label)
-        share, best = found.get(key, (0.0, candidate))
-        found[key] = share + weights[candidate], best
+def _weights_among(candidates: Sequence[int], query: Query) -> Sequence[float]:
+    """Weights that add up to 1 among some candidates; all others have 0."""
+    losses, found = full_losses(query.sums), [0.0] * len(query.sums.losses)
+    for one, weight in zip(candidates, exponential_weights([losses[one] for one in candidates], RATE), strict=True):
+        found[one] = weight
     return found
 
 
-def label_key(label: Any) -> Any:
-    """The label as a dictionary's key. Labels that are equal have equal keys."""
-    if isinstance(label, list):
-        return tuple(label_key(one) for one in label)
-    if isinstance(label, dict):
-        return tuple(sorted((name, label_key(one)) for name, one in label.items()))
-    return label
+def _votes(query: Query, weights: Sequence[float]) -> list[tuple[float, int]]:
+    """Of each label the weight of the candidates that gave it, and the best of them, the heaviest label first.
+
+    Of equally heavy labels that of the best candidate comes first. Its own result is passed on.
+    """
+    replies = query.replies
+    found: dict[object, tuple[float, int]] = {}
+    for candidate in sorted(replies, key=lambda one: (-weights[one], one)):
+        key = label_key(replies[candidate].label)
+        share, best = found.get(key, (0.0, candidate))
+        found[key] = share + weights[candidate], best
+    return sorted(found.values(), key=lambda one: -one[0])
 
 
 _: type[Policy] = Exp4

@@ -1,4 +1,8 @@
-"""The answer in a model's result, as a label that can be compared, counted and written as JSON."""
+"""The answer in a model's result, as a label that can be compared, counted and written as JSON.
+
+Equal labels are one answer, in votes, in losses and for rewards alike. Equality is Python's: 7 and 7.0 are equal, and
+so are true and 1, because one candidate's class may be a boolean of numpy where another's is an integer. "7" is a text.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,12 @@ import numpy as np
 
 from mark.selection.settings import ABSOLUTE, ZERO_ONE
 
-# A label is a JSON value; equal labels are one answer.
+# A label is a JSON value: None, a boolean, a number, a text, a list or a dictionary of labels.
 Label = Any
+
+_EXACT = 2.0**53  # whole floats below it become integers; JSON ends at 64 bits
+_LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1  # JSON's
+_DEEPEST = 64  # lists in lists; an array of numpy has no more dimensions
 
 
 class NoAnswer(ValueError):
@@ -28,7 +36,14 @@ def field_of(result: object, field: str | None) -> object:
 
 
 def label_of(value: object) -> Label:
-    """A result's answer as a plain value: numbers that are whole become integers. Raises NoAnswer."""
+    """A result's answer as a plain value. Raises NoAnswer.
+
+    Whole numbers become integers, and a list of one value becomes that value.
+    """
+    return _label(value, 0)
+
+
+def _label(value: object, depth: int) -> Label:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, bytes):
@@ -36,30 +51,59 @@ def label_of(value: object) -> Label:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NoAnswer(f"the answer is {value}")
-        return int(value) if value.is_integer() else value
-    if value is None or isinstance(value, bool | int | str):
+        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, str):
+        return _text(value)
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        if not _LEAST_INTEGER <= value <= _MOST_INTEGER:
+            raise NoAnswer("the answer is an integer of more than 64 bits")
+        return value
+    if depth >= _DEEPEST:
+        raise NoAnswer(f"the answer is nested deeper than {_DEEPEST}")
     if isinstance(value, list | tuple):
-        found = [label_of(each) for each in value]
+        found = [_label(each, depth + 1) for each in value]
         return found[0] if len(found) == 1 else found
     if isinstance(value, Mapping):
-        return {str(name): label_of(each) for name, each in value.items()}
+        return {_text(str(name)): _label(each, depth + 1) for name, each in value.items()}
     raise NoAnswer(f"the answer is a {type(value).__name__}")
+
+
+def _text(value: str) -> str:
+    """The text without halves of surrogate pairs, which JSON cannot carry."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def label_key(label: Label) -> Any:
+    """The label as a dictionary's key. Labels are equal exactly where their keys are."""
+    if isinstance(label, list):
+        return tuple([label_key(one) for one in label])
+    if isinstance(label, dict):
+        return frozenset([(name, label_key(one)) for name, one in label.items()])
+    return label
 
 
 def score_of(value: object) -> float:
     """A finite number. Raises NoAnswer."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.item() if value.size == 1 else value.tolist()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise NoAnswer(f"the score is {value!r}, not a number")
-    return float(value)
+    if not isinstance(value, bool) and isinstance(value, int | float):
+        try:
+            score = float(value)
+        except OverflowError:
+            score = math.inf
+        if math.isfinite(score):
+            return score
+    raise NoAnswer(f"the score is {str(value)[:40]!r}, not a finite number")
 
 
 def loss_of(answer: Label, label: Label, loss: str, scale: float) -> float:
-    """The loss of an answer where `label` is right: 0 to 1. A numeric loss of a text is 1."""
+    """The loss of an answer where `label` is right: 0 to 1. A numeric loss of an answer without numbers is 1."""
     if loss == ZERO_ONE:
         return 0.0 if answer == label else 1.0
+    if answer == label:
+        return 0.0
     difference = _distance(answer, label)
     if difference is None:
         return 1.0
@@ -68,11 +112,16 @@ def loss_of(answer: Label, label: Label, loss: str, scale: float) -> float:
 
 def _distance(answer: Label, label: Label) -> float | None:
     """The absolute difference of two numbers, the root mean square of two lists; None: they cannot be compared."""
+    if isinstance(answer, int | float) and isinstance(label, int | float):
+        return abs(float(answer) - float(label))
     try:
-        one, other = np.asarray(answer, float), np.asarray(label, float)
-    except (TypeError, ValueError):
+        one, other = np.asarray(answer), np.asarray(label)
+    except ValueError:  # lists of unequal lengths
         return None
-    if one.shape != other.shape:
+    if one.shape != other.shape or not one.size or one.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
         return None
-    distance = float(np.sqrt(np.mean((one - other) ** 2)))
-    return distance if math.isfinite(distance) else None
+    with np.errstate(over="ignore"):
+        differences = np.abs(one.astype(float) - other.astype(float))
+    most = float(differences.max())
+    # Scaled by the largest difference, because its square may be beyond the largest float.
+    return most * float(np.sqrt(np.mean((differences / most) ** 2))) if 0.0 < most < math.inf else most

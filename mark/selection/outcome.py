@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from mark.selection.labels import Label
 
 MOST_CANDIDATES = 16
+CONTEXT_DIGITS = 16  # a context is "" or a digest of so many hexadecimal digits
+# Limits of what a peer may send.
+_MOST_BYTES = 16 * 1024 * 1024  # of the facts or notes of one request
+_LONGEST_KEY = 300
+_MOST_STAMP = 2**53  # whole numbers beyond it have gaps as floats
+_MOST_EVIDENCE = 100.0  # the logarithm of one observation's likelihood ratio
+_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 def candidate_key(name: str, model: str) -> str:
@@ -24,8 +30,12 @@ def candidate_key(name: str, model: str) -> str:
     return f"{name}@{hashlib.blake2b(model.encode(), digest_size=4).hexdigest()}"
 
 
-@dataclass(frozen=True, slots=True)
-class AskedNote:
+def context_key(key: str) -> str:
+    """The context of a `mark-key`: a digest, so that no user's name is stored and all contexts have one size."""
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=CONTEXT_DIGITS // 2).hexdigest()
+
+
+class AskedNote(NamedTuple):
     """A candidate that a query asked. `answered` is False where its reply did not come in time."""
 
     candidate: str
@@ -35,61 +45,52 @@ class AskedNote:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueryNote:
-    """How a query was answered: by whom, with which label, and how many of the vote agreed (None: no vote)."""
+class QueryNote(NamedTuple):
+    """How a query was answered.
+
+    `label` and `chosen`, a candidate's key, are of the candidates' own answer, also where the default was given
+    (`by_default`). `chosen` is "" for an average, and where no candidate has answered; then `label` is the default.
+    `agreement` is the share of the vote that the answer had, None without a vote. `shares` are the probabilities with
+    which the policy drew the first candidate; they are kept for the guard only.
+    """
 
     context: str
     asked: tuple[AskedNote, ...]
-    chosen: str  # the candidate's key; "": an average, or the default
+    chosen: str
     label: Label
     agreement: float | None = None
+    by_default: bool = False
+    shares: dict[str, float] | None = None
 
 
 def notes_to_json(notes: Sequence[QueryNote]) -> bytes:
     """The notes of a request's items."""
     return orjson.dumps(
-        [
-            [
-                one.context,
-                [
-                    [each.candidate, each.propensity, each.answered, each.label, each.score]
-                    if each.answered
-                    else [each.candidate, each.propensity]
-                    for each in one.asked
-                ],
-                one.chosen,
-                one.label,
-                one.agreement,
-            ]
-            for one in notes
-        ]
+        [[one[0], [each if each.answered else each[:2] for each in one.asked], *one[2:]] for one in notes],
+        default=tuple,
     )
 
 
 def notes_from_json(data: bytes) -> list[QueryNote]:
-    """The notes of `notes_to_json`. Raises ValueError."""
-    try:
-        return [
-            QueryNote(context, tuple(AskedNote(*each) for each in asked), chosen, label, agreement)
-            for context, asked, chosen, label, agreement in orjson.loads(data)
-        ]
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"no notes of queries: {error!r}") from None
+    """The notes of `notes_to_json`. Raises ValueError for anything else, also where a number is out of range."""
+    return [_note(one) for one in _parsed(data, "notes of queries")]
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What feedback says of one candidate that was asked."""
+class Loss(NamedTuple):
+    """What feedback says of one candidate that was asked.
+
+    One that gave no answer (`answered`) has the loss 1. Such losses are for policies that ask one candidate, which
+    would otherwise go on asking a candidate that is down.
+    """
 
     candidate: str
     loss: float
     propensity: float = 1.0
     score: float | None = None
+    answered: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One query with its feedback. Stamps are how many facts its writer knew before: of the context, and in all.
 
     `vote` is the agreement with the answer and whether the answer was correct. `evidence` is by how much it is more
@@ -101,34 +102,112 @@ class Fact:
     stamp_all: int
     losses: tuple[Loss, ...]
     vote: tuple[float, float] | None = None
-    evidence: dict[str, float] = field(default_factory=dict)
-
-    def as_list(self) -> list[Any]:
-        """The fact as a JSON list."""
-        losses = [[one.candidate, one.loss, one.propensity, one.score] for one in self.losses]
-        return [self.context, self.stamp, self.stamp_all, losses, self.vote, self.evidence]
+    evidence: dict[str, float] | None = None
 
 
 def facts_to_json(facts: Sequence[Fact]) -> bytes:
     """The facts of one piece of feedback, one for each item of its request."""
-    return orjson.dumps([one.as_list() for one in facts])
+    return orjson.dumps(facts, default=tuple)
 
 
 def facts_from_json(data: bytes) -> list[Fact]:
     """The facts of `facts_to_json`. Raises ValueError for anything else, also where a number is out of range."""
-    try:
-        return [_fact(*one) for one in orjson.loads(data)]
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"no facts of a selection: {error!r}") from None
+    return [_fact(one) for one in _parsed(data, "facts of a selection")]
 
 
-def _fact(context: str, stamp: int, stamp_all: int, losses: Any, vote: Any, evidence: Any) -> Fact:
-    found = tuple(
-        Loss(str(key), float(loss), float(propensity), None if score is None else float(score))
-        for key, loss, propensity, score in losses
-    )
-    if not all(0.0 <= one.loss <= 1.0 and 0.0 < one.propensity <= 1.0 for one in found):
-        raise ValueError("a loss is 0 to 1, a propensity above 0 and 1 at most")
-    agreed = None if vote is None else (float(vote[0]), float(vote[1]))
-    grown = {str(key): float(value) for key, value in evidence.items()}
-    return Fact(str(context), int(stamp), int(stamp_all), found, agreed, grown)
+def _parsed(data: bytes, what: str) -> list[Any]:
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{len(data)} bytes are too many for the {what} of one request: {_MOST_BYTES} at most")
+    found = orjson.loads(data)
+    if not isinstance(found, list):
+        raise ValueError(f"no list of {what}")
+    return found
+
+
+def _note(said: Any) -> QueryNote:
+    context, asked, chosen, label, agreement, by_default, shares = _list(said, 7)
+    _require(type(chosen) is str and len(chosen) <= _LONGEST_KEY, "the key of a candidate", chosen)
+    _require(agreement is None or _is_share(agreement), "an agreement of 0 to 1", agreement)
+    _require(type(by_default) is bool, "true or false", by_default)
+    found = tuple([_asked(one) for one in _candidates(asked)])
+    return QueryNote(_context(context), found, chosen, label, agreement, by_default, _by_key(shares, 0.0, 1.0))
+
+
+def _asked(said: Any) -> AskedNote:
+    _require(type(said) is list and len(said) in (2, 5), "two or five values of a candidate", said)
+    _require_key(said[0])
+    _require(_is_share(said[1]) and said[1] > 0.0, "a propensity above 0 and 1 at most", said[1])
+    if len(said) == 2:
+        return AskedNote(said[0], said[1])
+    _require(type(said[2]) is bool, "true or false", said[2])
+    _require(said[4] is None or _is_number(said[4]), "a score", said[4])
+    return AskedNote(*said)
+
+
+def _fact(said: Any) -> Fact:
+    context, stamp, stamp_all, losses, vote, evidence = _list(said, 6)
+    for one in (stamp, stamp_all):
+        _require(type(one) is int and 1 <= one <= _MOST_STAMP, "a stamp", one)
+    found = tuple([_loss(one) for one in _candidates(losses)])
+    if vote is not None:
+        agreement, right = _list(vote, 2)
+        _require(_is_share(agreement) and _is_share(right), "an agreement and a correctness of 0 to 1", vote)
+        vote = agreement, right
+    grown = _by_key(evidence, -_MOST_EVIDENCE, _MOST_EVIDENCE)
+    return Fact(_context(context), stamp, stamp_all, found, vote, grown)
+
+
+def _loss(said: Any) -> Loss:
+    key, loss, propensity, score, answered = _list(said, 5)
+    _require_key(key)
+    _require(_is_share(loss), "a loss of 0 to 1", loss)
+    _require(_is_share(propensity) and propensity > 0.0, "a propensity above 0 and 1 at most", propensity)
+    _require(score is None or _is_number(score), "a score", score)
+    _require(type(answered) is bool, "true or false", answered)
+    return Loss(key, loss, propensity, score, answered)
+
+
+def _candidates(said: Any) -> list[Any]:
+    """Lists that begin with a candidate's key, each key once."""
+    _require(type(said) is list and len(said) <= MOST_CANDIDATES, "a list of candidates", said)
+    keys = {one[0] for one in said if type(one) is list and one and type(one[0]) is str}
+    _require(len(keys) == len(said), "a list of different candidates", said)
+    return list(said)
+
+
+def _by_key(said: Any, least: float, most: float) -> dict[str, float] | None:
+    if said is None:
+        return None
+    _require(type(said) is dict and len(said) <= MOST_CANDIDATES, "numbers by candidate", said)
+    for key, value in said.items():
+        _require_key(key)
+        _require(_is_number(value) and least <= value <= most, f"a number of {least:g} to {most:g}", value)
+    return dict(said)
+
+
+def _context(said: Any) -> str:
+    well = type(said) is str and len(said) in (0, CONTEXT_DIGITS) and _HEXADECIMAL.issuperset(said)
+    _require(well, "a context", said)
+    return str(said)
+
+
+def _require_key(said: Any) -> None:
+    _require(type(said) is str and 0 < len(said) <= _LONGEST_KEY, "the key of a candidate", said)
+
+
+def _list(said: Any, length: int) -> list[Any]:
+    _require(type(said) is list and len(said) == length, f"a list of {length} values", said)
+    return list(said)
+
+
+def _is_number(said: Any) -> bool:
+    return type(said) is float or (type(said) is int and -_MOST_STAMP <= said <= _MOST_STAMP)
+
+
+def _is_share(said: Any) -> bool:
+    return (type(said) is float or type(said) is int) and 0.0 <= said <= 1.0
+
+
+def _require(holds: bool, what: str, said: Any) -> None:
+    if not holds:
+        raise ValueError(f"must be {what}, and is {str(said)[:80]!r}")

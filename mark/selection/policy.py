@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mark.selection.labels import Label
 from mark.selection.tally import Sums
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What one candidate answered. `result` is the model's own, `label` and `score` are read from it."""
 
     result: Any
@@ -25,8 +24,7 @@ class Reply:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The answer to a query. `candidate` is the one whose result it is, None where results were averaged.
 
     `confidence` is the probability that it is correct, `agreement` the share of a vote that it had; both are 0 to 1.
@@ -52,8 +50,9 @@ class Query:
     """A query on its way. Candidates are positions in the order of the file; `draw` gives uniform numbers of [0, 1).
 
     `usd` is the price of a call of each candidate. Only candidates that are `open` may be asked: neither asked before,
-    nor switched off, nor refused for want of time. `asked` has each candidate that was asked with the probability of
-    asking it; `replies` are those that have come.
+    nor switched off, nor refused for want of time. `asked` has each candidate that was asked and has not failed, with
+    the probability of asking it; `replies` are those that have come. A policy that draws one candidate leaves the
+    probabilities of all candidates in `shares`, because the guard compares candidates by them.
     """
 
     sums: Sums
@@ -66,6 +65,7 @@ class Query:
     explores: bool = False  # drawn once a query, with the probability `explore`
     explore: float = 0.0
     weights: Sequence[float] = ()  # of the candidates, where a policy has reckoned them for this query
+    shares: Sequence[float] = ()
 
     @property
     def waits(self) -> bool:
@@ -98,18 +98,24 @@ def draw_one(query: Query, weights: Sequence[float]) -> tuple[int, float]:
 
     With weights that are all zero the open candidates are alike, too.
     """
-    among = sorted(query.open)
-    total = math.fsum(weights[one] for one in among)
+    among, explore = sorted(query.open), query.explore
+    total = math.fsum([weights[one] for one in among])
     even = 1.0 / len(among)
-    shares = [
-        (1.0 - query.explore) * (weights[one] / total if total > 0.0 else even) + query.explore * even for one in among
-    ]
+    shares = [0.0] * len(weights)
+    for one in among:
+        by_weight = weights[one] / total if total > 0.0 else even
+        shares[one] = min(1.0, (1.0 - explore) * by_weight + explore * even)
+    query.shares = shares
     point = query.draw()
-    for one, share in zip(among, shares, strict=True):
-        point -= share
-        if point < 0.0:
-            return one, share
-    return among[-1], shares[-1]  # rounding
+    drawn = among[0]
+    for one in among:
+        share = shares[one]
+        if share > 0.0:  # also where rounding leaves a rest, the drawn one has a share
+            drawn = one
+            point -= share
+            if point < 0.0:
+                break
+    return drawn, shares[drawn]
 
 
 def answer_of(query: Query, candidate: int, agreement: float | None = None) -> Choice:

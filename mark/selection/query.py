@@ -2,14 +2,14 @@
 
     start ─► ask ─► answered / missed ─► ask ... ─► decided, or lost where no candidate has answered
 
-The shell (`mark.serving.conductor.selected_item`) tells what happened and at what time. Times are seconds of one
+The shell (`mark.serving.conductor.selected`) tells what happened and at what time. Times are seconds of one
 monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mark.selection.outcome import AskedNote, QueryNote
 from mark.selection.policy import Choice, Policy, Query, Reply
@@ -17,8 +17,7 @@ from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer to a query. `by_default`: it is the configured default, and no candidate's.
 
     `calibrated` says whether the confidence is a probability of being correct, or only the agreement of the vote.
@@ -37,34 +36,38 @@ class Selection:
         self, policy: Policy, state: SelectionState, settings: SelectionSettings, draw: Callable[[], float]
     ) -> None:
         self.policy, self.state, self.settings, self._draw = policy, state, settings, draw
+        self._explore = settings.explores
 
     def open(self, key: str, usd: Sequence[float], deadline_s: float, now_s: float) -> SelectedQuery:
         """A query with this `mark-key`; `usd` is the price of a call of each candidate.
 
         It is decided by `deadline_s` at the latest, where a candidate has answered by then.
         """
-        context, explore = self.state.context_of(key), self.settings.explores
-        off = self.state.off if self.settings.champion is not None else ()
+        state, settings = self.state, self.settings
+        context, explore = state.context_of(key), self._explore
+        candidates = set(range(len(state.candidates)))
         query = Query(
-            sums=self.state.sums(context),
-            tables=self.state,
+            sums=state.sums(context),
+            tables=state,
             usd=usd,
             draw=self._draw,
-            open=set(range(len(self.state.candidates))).difference(off),
+            open=candidates.difference(state.off) if settings.champion is not None else candidates,
             explores=explore > 0.0 and self._draw() < explore,
             explore=explore,
         )
-        return SelectedQuery(self, query, context, min(deadline_s, now_s + self.settings.deadline_s))
+        return SelectedQuery(self, query, context, min(deadline_s, now_s + settings.deadline_s))
 
 
 class SelectedQuery:
     """See the module. Methods that return candidates want them to be called now."""
 
+    __slots__ = ("_asked", "_combined", "_context", "_query", "_selection", "_shares", "decision", "due_s", "lost")
+
     def __init__(self, selection: Selection, query: Query, context: str, due_s: float) -> None:
         self._selection, self._query, self._context = selection, query, context
         self.due_s = due_s  # then it is decided with the replies that there are, or else the default
-        self._missed: set[int] = set()
-        self._asked: dict[int, float] = {}
+        self._asked: dict[int, float] = {}  # also those that have failed
+        self._shares: Sequence[float] = ()  # with which the first candidate was drawn
         self._combined: Choice | None = None  # of candidates' replies
         self.decision: Decision | None = None
         self.lost = False  # no candidate answers, and there is no default
@@ -79,17 +82,18 @@ class SelectedQuery:
 
     def answered(self, candidate: int, reply: Reply, now_s: float) -> Sequence[int]:
         """A candidate has answered. After the decision the reply only stands in the note, for feedback to judge it."""
-        if candidate not in self._query.asked:
+        query = self._query
+        if candidate not in query.asked or candidate in query.replies:
             return ()
-        self._query.replies[candidate] = reply
+        query.replies[candidate] = reply
         return () if self.over else self._go_on(now_s)
 
     def missed(self, candidate: int, now_s: float) -> Sequence[int]:
         """A candidate was refused, failed, or cannot be asked for want of time."""
-        if self.over or candidate not in self._query.asked:
+        query = self._query
+        if self.over or candidate not in query.asked or candidate in query.replies:
             return ()
-        self._missed.add(candidate)
-        del self._query.asked[candidate]
+        del query.asked[candidate]
         return self._go_on(now_s)
 
     def woken(self, now_s: float) -> Sequence[int]:
@@ -117,14 +121,23 @@ class SelectedQuery:
             return ()
         asks = policy.ask(query)
         if asks:
+            if not self._asked:
+                self._shares = query.shares
             for candidate, propensity in asks:
-                query.open.discard(candidate)
-                query.asked[candidate] = propensity
-                self._asked[candidate] = propensity
+                if candidate not in query.open or not 0.0 < propensity <= 1.0:
+                    what = f"candidate {candidate} with probability {propensity}, and {query.open} are open"
+                    raise ValueError(f"the policy {policy!r} asks {what}")
+                query.open.remove(candidate)
+                query.asked[candidate] = self._asked[candidate] = propensity
             return [candidate for candidate, _ in asks]
-        if not query.waits or (query.replies and policy.settled(query)):
+        if not query.waits or (query.replies and self._may_be_settled and policy.settled(query)):
             self._decide()
         return ()
+
+    @property
+    def _may_be_settled(self) -> bool:
+        """May the query be decided early? Awaited replies can still change the confidence of a settled vote."""
+        return self._selection.settings.min_confidence is None
 
     def _decide(self) -> None:
         query, selection, settings = self._query, self._selection, self._selection.settings
@@ -150,15 +163,21 @@ class SelectedQuery:
 
     def note(self) -> QueryNote:
         """The query as feedback finds it again. It keeps the candidates' own answer where the default was given."""
-        keys, replies = self._selection.state.candidates, self._query.replies
+        settings, keys, replies = self._selection.settings, self._selection.state.candidates, self._query.replies
         asked = tuple(
-            AskedNote(keys[one], propensity, True, replies[one].label, replies[one].score)
-            if one in replies
-            else AskedNote(keys[one], propensity)
-            for one, propensity in self._asked.items()
+            [
+                AskedNote(keys[one], propensity, True, replies[one].label, replies[one].score)
+                if one in replies
+                else AskedNote(keys[one], propensity)
+                for one, propensity in self._asked.items()
+            ]
         )
+        by_default = self.decision is not None and self.decision.by_default
+        shares = None
+        if self._shares and settings.champion is not None:
+            shares = dict(zip(keys, self._shares, strict=True))
         combined = self._combined
         if combined is None:
-            return QueryNote(self._context, asked, "", self._selection.settings.default)
+            return QueryNote(self._context, asked, "", settings.default, None, by_default, shares)
         chosen = "" if combined.candidate is None else keys[combined.candidate]
-        return QueryNote(self._context, asked, chosen, combined.label, combined.agreement)
+        return QueryNote(self._context, asked, chosen, combined.label, combined.agreement, by_default, shares)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 SPLIT, EXP3, EXP4, EXP4_THESIS, THOMPSON, CASCADE = "split", "exp3", "exp4", "exp4:thesis", "thompson", "cascade"
 POLICIES = (SPLIT, EXP3, EXP4, EXP4_THESIS, THOMPSON, CASCADE)
 # Policies whose loss estimates come from one asked candidate need a longer memory than those that see every answer.
-_BANDITS = (EXP3, THOMPSON)
+BANDITS = (EXP3, THOMPSON)
 _HALF_LIFE, _BANDIT_HALF_LIFE = 140.0, 350.0
 
 ZERO_ONE, ABSOLUTE, SQUARED = "zero-one", "absolute", "squared"
@@ -48,7 +48,7 @@ class SelectionSettings:
         """The half-life in feedbacks."""
         if self.half_life is not None:
             return self.half_life
-        return _BANDIT_HALF_LIFE if self.policy in _BANDITS else _HALF_LIFE
+        return _BANDIT_HALF_LIFE if self.policy in BANDITS else _HALF_LIFE
 
     @property
     def explores(self) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mark.selection.exp4 import RATE as EXP4_RATE
+from mark.selection.exp4 import full_losses
 from mark.selection.one_asked import EXP3_RATE, exponential_weights
 from mark.selection.settings import EXP3, EXP4, EXP4_THESIS, SPLIT, THOMPSON, SelectionSettings
 from mark.selection.tally import Sums
@@ -20,7 +21,7 @@ def weights_now(settings: SelectionSettings, sums: Sums, off: Sequence[int] = ()
     if settings.policy == SPLIT:
         found = list(settings.weights) or [1.0 / n] * n
     elif settings.policy in (EXP4, EXP4_THESIS):
-        found = exponential_weights(sums.losses, EXP4_RATE)
+        found = exponential_weights(full_losses(sums), EXP4_RATE)
     elif settings.policy == EXP3:
         found = exponential_weights(sums.weighted, EXP3_RATE)
     elif settings.policy == THOMPSON:

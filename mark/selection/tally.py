@@ -6,16 +6,23 @@ Each fact carries a stamp: how many facts of its context its writer had seen bef
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+# A candidate that was observed: its place, its loss, and the probability with which it was asked.
+Observed = tuple[int, float, float]
 
 _COLUMNS = 3  # of each candidate: count, loss, weighted
-_ROWS = 4096  # of a block, so that a growing store copies nothing
+_HEAD = 3  # before them: the newest stamp, how many facts there were, and the newest stamp of all contexts
+_PER_BUCKET = 16  # contexts of one hash bucket, in the mean, when the store is full
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(NamedTuple):
     """Sums over the facts of one context, by candidate.
 
     `counts` are discounted numbers of observed losses, `losses` their sums (each loss is 0 to 1), and `weighted` the
@@ -31,116 +38,199 @@ class Sums:
         return (self.losses[candidate] + prior * prior_count) / (self.counts[candidate] + prior_count)
 
 
-class Tallies:
-    """Sums for each context of `candidates` models. `discount` is the weight that a fact loses with the next one.
+class Tally:
+    """The sums of one context with `candidates` models. `discount` is the weight that a fact keeps with the next one.
 
-    The oldest context is forgotten where there would be more than `most`.
+    `sums` is replaced by each fact and never changed, so that a query keeps the sums that it began with.
+    """
+
+    __slots__ = ("_discount", "facts", "newest", "sums")
+
+    def __init__(self, candidates: int, discount: float) -> None:
+        if not 0.0 < discount <= 1.0:
+            raise ValueError("a discount is above 0 and 1 at most")
+        self._discount = discount
+        self.newest, self.facts = 0, 0
+        zeros = [0.0] * candidates
+        self.sums = Sums(zeros, zeros, zeros)
+
+    def add(self, stamp: int, observed: Sequence[Observed]) -> None:
+        """Add a fact."""
+        values, weight = [*self.sums.counts, *self.sums.losses, *self.sums.weighted], 1.0
+        n = len(self.sums.counts)
+        if stamp > self.newest:
+            values = _faded(values, self._discount ** (stamp - self.newest))
+            self.newest = stamp
+        else:
+            weight = self._discount ** (self.newest - stamp)
+        _put(values, 0, n, weight, observed)
+        self.facts += 1
+        self.sums = Sums(values[:n], values[n : 2 * n], values[2 * n :])
+
+    def dump(self) -> list[float]:
+        """The tally as a row: newest stamp, facts, then the columns."""
+        return [self.newest, self.facts, *self.sums.counts, *self.sums.losses, *self.sums.weighted]
+
+    def load(self, row: Sequence[float]) -> None:
+        """Replace the sums with those of a row of as many candidates."""
+        n = len(self.sums.counts)
+        newest, facts, *values = row
+        if len(values) != _COLUMNS * n:
+            raise ValueError("the sums are of another number of candidates")
+        self.newest, self.facts = int(newest), int(facts)
+        self.sums = Sums(values[:n], values[n : 2 * n], values[2 * n :])
+
+
+class Tallies:
+    """The sums of many contexts, which are given by 64-bit digests of their keys.
+
+    Where there would be more than `most`, the new one takes the place of the context in its hash bucket whose last
+    fact is the oldest. Processes may then differ in which contexts they remember, and in nothing else. A million
+    contexts with five candidates take 182 MB.
     """
 
     def __init__(self, candidates: int, discount: float, most: int = 1_000_000) -> None:
         if not 0.0 < discount <= 1.0:
             raise ValueError("a discount is above 0 and 1 at most")
-        self.candidates, self.discount, self._most = candidates, discount, most
-        self._width = _COLUMNS * candidates + 2  # and the newest stamp, and how many facts there were
-        self._rows: dict[str, int] = {}  # in the order in which contexts were first seen
-        self._blocks: list[array[float]] = []
-        self._free: list[int] = []
+        self.candidates, self.discount, self.most = candidates, discount, most
+        self._width = _COLUMNS * candidates + _HEAD
+        self._buckets = 1 << max(0, most // _PER_BUCKET - 1).bit_length()
+        # By bucket: the contexts' digests, and their rows one after another. Python's own dictionary would take more
+        # than half of the memory for keys and places.
+        self._tags: list[array[int] | None] = [None] * self._buckets
+        self._rows: list[array[float] | None] = [None] * self._buckets
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
 
-    def __contains__(self, context: str) -> bool:
-        return context in self._rows
+    def facts(self, context: int) -> int:
+        """How many facts of the context there were."""
+        row = self._row(context)
+        return 0 if row is None else int(row[1])
 
-    def seen(self, context: str) -> int:
-        """How many facts of the context there were: the stamp of a new one."""
-        row = self._rows.get(context)
+    def sums(self, context: int) -> Sums | None:
+        """The sums of a context; None: it has no facts."""
+        row, n = self._row(context), self.candidates
         if row is None:
-            return 0
-        block, at = self._place(row)
-        return int(block[at + 1])
+            return None
+        values = row.tolist()
+        return Sums(values[_HEAD : _HEAD + n], values[_HEAD + n : _HEAD + 2 * n], values[_HEAD + 2 * n :])
 
-    def sums(self, context: str) -> Sums:
-        """The sums of a context, zeros for one without facts."""
-        row, n = self._rows.get(context), self.candidates
-        if row is None:
-            zeros = [0.0] * n
-            return Sums(zeros, zeros, zeros)
-        block, at = self._place(row)
-        at += 2
-        return Sums(block[at : at + n], block[at + n : at + 2 * n], block[at + 2 * n : at + 3 * n])
-
-    def add(
-        self, context: str, stamp: int, losses: Sequence[float | None], propensities: Sequence[float] | None = None
-    ) -> None:
-        """Add a fact: the loss of each candidate (None: not observed) and the probability of asking it (None: 1)."""
-        row = self._rows.get(context)
-        if row is None:
-            row = self._new_row(context)
-        block, at = self._place(row)
-        n, newest = self.candidates, block[at]
-        weight = 1.0
-        if stamp > newest:
-            faded = self.discount ** (stamp - newest)
-            if faded != 1.0:
-                for place in range(at + 2, at + 2 + _COLUMNS * n):
-                    block[place] *= faded
-            block[at] = stamp
-        elif stamp < newest:
-            weight = self.discount ** (newest - stamp)
-        block[at + 1] += 1.0
-        for candidate, loss in enumerate(losses):
-            if loss is None:
-                continue
-            place = at + 2 + candidate
-            block[place] += weight
-            if loss:
-                block[place + n] += weight * loss
-                propensity = 1.0 if propensities is None else propensities[candidate]
-                block[place + 2 * n] += weight * loss / propensity
-
-    def clear(self, context: str) -> bool:
-        """Forget a context; False where it was unknown."""
-        row = self._rows.pop(context, None)
-        if row is None:
-            return False
-        block, at = self._place(row)
-        for place in range(at, at + self._width):
-            block[place] = 0.0
-        self._free.append(row)
-        return True
-
-    def dump(self) -> dict[str, list[float]]:
-        """All rows, for `load`."""
-        found = {}
-        for context, row in self._rows.items():
-            block, at = self._place(row)
-            found[context] = list(block[at : at + self._width])
-        return found
-
-    def load(self, dumped: dict[str, list[float]]) -> None:
-        """Replace all rows. Raises ValueError where they are of another number of candidates."""
-        if any(len(row) != self._width for row in dumped.values()):
-            raise ValueError("the sums are of another number of candidates")
-        self._rows, self._blocks, self._free = {}, [], []
-        for context, values in dumped.items():
-            block, at = self._place(self._new_row(context))
-            block[at : at + self._width] = array("d", values)
-
-    def _new_row(self, context: str) -> int:
-        if len(self._rows) >= self._most:
-            self.clear(next(iter(self._rows)))
-        if self._free:
-            row = self._free.pop()
+    def add(self, context: int, stamp: int, stamp_all: int, observed: Sequence[Observed]) -> None:
+        """Add a fact. `stamp_all` is its stamp among the facts of all contexts."""
+        rows, at = self._place(context)
+        if rows is None:
+            rows, at = self._new(context)
+        width = self._width
+        values, weight = rows[at : at + width].tolist(), 1.0
+        if stamp > values[0]:
+            newest, facts, newest_all, *sums = values
+            values = [stamp, facts, newest_all, *_faded(sums, self.discount ** (stamp - newest))]
         else:
-            row = len(self._rows)
-            if row // _ROWS >= len(self._blocks):
-                self._blocks.append(array("d", bytes(8 * self._width * _ROWS)))
-        self._rows[context] = row
-        return row
+            weight = self.discount ** (values[0] - stamp)
+        values[1] += 1.0
+        values[2] = max(values[2], stamp_all)
+        _put(values, _HEAD, self.candidates, weight, observed)
+        rows[at : at + width] = array("d", values)
 
-    def _place(self, row: int) -> tuple[array[float], int]:
-        return self._blocks[row // _ROWS], row % _ROWS * self._width
+    def dump(self) -> bytes:
+        """All contexts: their number of 8 bytes, the digests, then the rows, all little-endian."""
+        parts = [self._count.to_bytes(8, "little")]
+        parts += [_little(one) for one in self._tags if one is not None]
+        parts += [_little(one) for one in self._rows if one is not None]
+        return b"".join(parts)
+
+    def load(self, data: bytes | memoryview, places: Sequence[int | None], theirs: int) -> None:
+        """Replace all contexts. `places` says for each candidate which of `theirs` it is; None: it begins anew.
+
+        Raises ValueError where the data is not of that size.
+        """
+        count, width = int.from_bytes(data[:8], "little"), _COLUMNS * theirs + _HEAD
+        if len(data) != 8 + 8 * count * (1 + width):
+            raise ValueError("the sums of contexts are cut short")
+        tags = np.frombuffer(data, "<u8", count, 8)
+        rows = np.frombuffer(data, "<f8", count * width, 8 + 8 * count).reshape(count, width)
+        if not np.isfinite(rows).all():
+            raise ValueError("the sums of contexts are no finite numbers")
+        if count > self.most:  # of a process with a higher limit
+            kept = np.sort(np.argsort(rows[:, 2], kind="stable")[count - self.most :])
+            tags, rows, count = tags[kept], rows[kept], self.most
+        if list(places) != list(range(theirs)):
+            rows = _moved(rows, places, theirs)
+        bucket = (tags & np.uint64(self._buckets - 1)).astype(np.int64)
+        order = np.argsort(bucket, kind="stable")
+        tags, rows, bucket = tags[order], rows[order], bucket[order]
+        self._tags, self._rows = [None] * self._buckets, [None] * self._buckets
+        first = 0
+        for last in [*np.flatnonzero(np.diff(bucket)) + 1, count] if count else []:
+            at = int(bucket[first])
+            own_tags, own_rows = array("Q"), array("d")
+            own_tags.frombytes(tags[first:last].astype(np.uint64).tobytes())
+            own_rows.frombytes(rows[first:last].astype(np.float64).tobytes())
+            self._tags[at], self._rows[at] = own_tags, own_rows
+            first = last
+        self._count = count
+
+    def _row(self, context: int) -> array[float] | None:
+        rows, at = self._place(context)
+        return None if rows is None else rows[at : at + self._width]
+
+    def _place(self, context: int) -> tuple[array[float] | None, int]:
+        """Rows with that of the context, and where it begins; None: there is none."""
+        bucket = context & (self._buckets - 1)
+        tags = self._tags[bucket]
+        if tags is None:
+            return None, 0
+        try:
+            return self._rows[bucket], tags.index(context) * self._width
+        except ValueError:
+            return None, 0
+
+    def _new(self, context: int) -> tuple[array[float], int]:
+        bucket, width = context & (self._buckets - 1), self._width
+        tags, rows = self._tags[bucket] or array("Q"), self._rows[bucket] or array("d")
+        if self._count >= self.most and tags:
+            at = min(range(len(tags)), key=lambda one: (rows[one * width + 2], tags[one]))
+            rows[at * width : (at + 1) * width] = array("d", bytes(8 * width))
+            tags[at] = context  # last, because another thread may ask how many facts a context has
+            return rows, at * width
+        # New arrays, because arrays that grow take a sixteenth more than they need.
+        rows = self._rows[bucket] = rows + array("d", bytes(8 * width))
+        self._tags[bucket] = tags + array("Q", (context,))
+        self._count += 1
+        return rows, len(tags) * width
+
+
+def _faded(values: list[float], by: float) -> list[float]:
+    return values if by == 1.0 else [by * one for one in values]
+
+
+def _put(values: list[float], first: int, n: int, weight: float, observed: Sequence[Observed]) -> None:
+    for candidate, loss, propensity in observed:
+        at = first + candidate
+        values[at] += weight
+        if loss:
+            values[at + n] += weight * loss
+            values[at + 2 * n] += weight * loss / propensity
+
+
+def _moved(rows: npt.NDArray[np.float64], places: Sequence[int | None], theirs: int) -> npt.NDArray[np.float64]:
+    """Rows with the candidates in another order; new ones have zeros."""
+    found = np.zeros((len(rows), _HEAD + _COLUMNS * len(places)))
+    found[:, :_HEAD] = rows[:, :_HEAD]
+    for candidate, at in enumerate(places):
+        if at is not None:
+            for column in range(_COLUMNS):
+                found[:, _HEAD + column * len(places) + candidate] = rows[:, _HEAD + column * theirs + at]
+    return found
+
+
+def _little(values: array[int] | array[float]) -> bytes:
+    if sys.byteorder == "big":
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
 
 
 def discount_of(half_life: float) -> float:
