@@ -51,6 +51,8 @@ class AnswerLog:
         head = beginning(self._path, _HEAD_BYTES).lstrip()
         if not head:
             raise BadInput("is empty", name)
+        if head.startswith(b"["):
+            raise BadInput("is a JSON array: write JSON Lines, one object a line", name)
         self._is_json = head.startswith(b"{")
         if not self._is_json:
             self.candidates = _candidates(_header(head.partition(b"\n")[0], f"{name}:1"), f"{name}:1")
@@ -91,7 +93,7 @@ class AnswerLog:
     def _table_rows(self) -> Iterator[AnswerRow]:
         reader = csv.reader((_text(where, line) for where, line in self._lines()), strict=True)
         try:
-            header = [cell.strip() for cell in next(reader, [])]
+            header = [cell.strip() for cell in next(filter(None, reader), [])]
             for cells in reader:
                 where = f"{self.name}:{reader.line_num}"
                 if not cells:

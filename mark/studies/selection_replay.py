@@ -71,10 +71,9 @@ def replay_log(request: ReplayRequest, progress: Callable[[float], None] | None 
     scan = AnswerScan(log, config)
     for name, one in settings.items():
         _check_scores(name, one, scan)
-    search = Path.cwd() if request.service is None else Path(request.service).resolve().parent
     names = tuple(scan.records)
     # All are made before the first replay, because a policy that does not load should not take a minute to show.
-    selections = {name: _selection(name, one, names, search, request.seed) for name, one in settings.items()}
+    selections = {name: _selection(name, one, names, request) for name, one in settings.items()}
     found = {}
     for done, (name, selection) in enumerate(selections.items()):
         queries = _shown(scan.queries(selection.settings.loss), scan.rows, done, len(selections), progress)
@@ -143,13 +142,21 @@ def _check_scores(name: str, settings: SelectionSettings, scan: AnswerScan) -> N
             raise BadInput(what, f"{one.unscored} {candidate}.{SCORE}")
 
 
-def _selection(name: str, settings: SelectionSettings, names: Sequence[str], search: Path, seed: int) -> Selection:
-    generator = np.random.default_rng(seed)
+def _selection(name: str, settings: SelectionSettings, names: Sequence[str], request: ReplayRequest) -> Selection:
+    generator = np.random.default_rng(request.seed)
     if name in POLICIES:
         policy = policy_of(settings, len(names), generator)
     else:
-        policy = load_policy(name, search, names, settings)
+        policy = load_policy(name, _folder_of(name, request.service), names, settings)
     return Selection(policy, SelectionState(names, settings), settings, generator.random)
+
+
+def _folder_of(reference: str, service: str | None) -> Path:
+    """Where the module of a policy lies: in the folder of the service file, else in the current one."""
+    module = reference.partition(":")[0].partition(".")[0]
+    beside = Path.cwd() if service is None else Path(service).resolve().parent
+    found = (beside / module).is_dir() or (beside / f"{module}.py").is_file()
+    return beside if found else Path.cwd()
 
 
 def _replayed(name: str, queries: Iterator[LoggedQuery], selection: Selection, window: int) -> Replay:

@@ -25,12 +25,12 @@ def opened(folder: Path, text: str | bytes, name: str = "log.csv") -> AnswerLog:
 
 
 def test_table_is_read_with_its_candidates_in_the_order_of_the_columns(tmp_path: Path) -> None:
-    log = opened(tmp_path, 'b.answer,label,a.answer,key,id\r\n,3,3,u1,x\r\n\r\n"4",4,,u2,y\r\n')
+    log = opened(tmp_path, '\r\nb.answer,label,a.answer,key,id\r\n,3,3,u1,x\r\n\r\n"4",4,,u2,y\r\n')
     assert log.candidates == ("b", "a")
     for _ in range(2):
         first, second = log.rows()
-        assert (first.where, first.label, list(first.replies), first.key) == (f"{log.name}:2", 3, ["a"], "u1")
-        assert (second.where, second.label, list(second.replies)) == (f"{log.name}:4", 4, ["b"])
+        assert (first.where, first.label, list(first.replies), first.key) == (f"{log.name}:3", 3, ["a"], "u1")
+        assert (second.where, second.label, list(second.replies)) == (f"{log.name}:5", 4, ["b"])
 
 
 def test_log_may_be_compressed(tmp_path: Path) -> None:
@@ -49,6 +49,7 @@ def test_json_lines_are_read_and_a_last_line_that_was_cut_off_is_counted(tmp_pat
     ("text", "message"),
     [
         ("", "is empty"),
+        ('[{"label": 1}]', "is a JSON array: write JSON Lines"),
         ("a.answer\n1\n", ":1: missing column: label"),
         ("label,a.answer,a.answer\n1,1,1\n", ":1: the same column twice: a.answer"),
         ("label,a.scoer\n1,1\n", ":1: unknown column, did you mean a.score?: a.scoer"),

@@ -90,10 +90,15 @@ def own(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_own_policy_is_replayed(own: Path) -> None:
+@pytest.mark.parametrize("beside", [True, False])
+def test_own_policy_lies_beside_the_file_or_in_the_current_folder(
+    own: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = list(sys.path)
+    (own / "elsewhere").mkdir()
+    monkeypatch.chdir(own / "elsewhere" if beside else own)
     try:
-        service = write_service(own)
+        service = write_service(own if beside else own / "elsewhere")
         found = replay_log(ReplayRequest(write_log(own), service, ("policy_of_test:First", "exp4")))
         assert found.policies["policy_of_test:First"].error == pytest.approx(0.6)
         with pytest.raises(BadInput, match=r"^policy_of_test:Stranger: ask\(\) returned candidate 7"):

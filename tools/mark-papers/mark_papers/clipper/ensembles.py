@@ -9,7 +9,7 @@ import numpy as np
 from mark.selection.settings import EXP4, SelectionSettings
 from mark_papers.clipper.asking import Learner
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
-from mark_papers.clipper.figure import ClipperFigure, Panel
+from mark_papers.clipper.figure import ClipperFigure, Panel, Row
 
 _LEAST_AGREEING = (4, 5)  # the groups that the paper shows
 
@@ -44,7 +44,7 @@ def run_clipper_fig3_7(
     )
 
 
-def ensemble_rows(data: Classified) -> tuple[dict[str, str | float], ...]:
+def ensemble_rows(data: Classified) -> tuple[Row, ...]:
     """The best model, the ensemble, and its answers by agreement: the share of the queries, and their error."""
     learner = Learner(data.names, SelectionSettings(EXP4))
     wrong, agreeing = [], []
@@ -57,11 +57,11 @@ def ensemble_rows(data: Classified) -> tuple[dict[str, str | float], ...]:
     groups = [(f"exp4, {least} or more agree", counts >= least) for least in _LEAST_AGREEING[:-1]]
     last = _LEAST_AGREEING[-1]
     groups += [(f"exp4, all {last} agree", counts >= last), (f"exp4, fewer than {last} agree", counts < last)]
-    return (
+    rows: list[Row] = [
         {"answers": f"{data.names[best]} alone", "share": 1.0, "error": float(data.errors[best])},
         {"answers": "exp4", "share": 1.0, "error": float(errors.mean())},
-        *(
-            {"answers": title, "share": float(of.mean()), "error": float(errors[of].mean()) if of.any() else 0.0}
-            for title, of in groups
-        ),
-    )
+    ]
+    for title, of in groups:
+        error = float(errors[of].mean()) if of.any() else 0.0
+        rows.append({"answers": title, "share": float(of.mean()), "error": error})
+    return tuple(rows)

@@ -14,12 +14,12 @@ from mark.selection.replay import LoggedQuery, replay
 from mark.selection.settings import EXP3, EXP4, EXP4_THESIS, THOMPSON, SelectionSettings
 from mark.selection.state import Judge, SelectionState
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
-from mark_papers.clipper.figure import ClipperFigure, Curve, Panel
+from mark_papers.clipper.figure import ClipperFigure, Curve, Panel, Row
 
 QUERIES, BROKEN, MENDED = 20_000, 5_000, 10_000
 POLICIES = (EXP4, EXP4_THESIS, THOMPSON, EXP3)
 _WINDOW = 500  # queries from one point of a curve to the next
-_ROW = tuple[str, npt.NDArray[np.float64]]
+_Errors = tuple[str, npt.NDArray[np.float64]]
 
 
 def broken_answers(data: Classified, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -64,7 +64,7 @@ def run_clipper_fig3_8(
         found = classified(name)
         answers, labels = broken_answers(found, seed)
         wrong = (answers != labels[:, None]).astype(float).reshape(-1, _WINDOW, len(found.names)).mean(1)
-        rows: list[_ROW] = [(model, wrong[:, at]) for at, model in enumerate(found.names)]
+        rows: list[_Errors] = [(model, wrong[:, at]) for at, model in enumerate(found.names)]
         asked = queries(found, seed)
         for at, policy in enumerate(POLICIES):
             rows.append((policy, window_errors(policy, found.names, asked, seed, _WINDOW)))
@@ -86,13 +86,13 @@ def run_clipper_fig3_8(
     )
 
 
-def _panel(name: str, rows: list[_ROW]) -> Panel:
+def _panel(name: str, rows: list[_Errors]) -> Panel:
     curves = []
     for model, errors in rows:
         cumulative = np.cumsum(errors) / np.arange(1, len(errors) + 1)
         x = tuple(float(_WINDOW * (at + 1)) for at in range(len(errors)))
         curves.append(Curve(model, x, tuple(cumulative.tolist())))
-    table = [
+    table: list[Row] = [
         {
             "policy": model,
             "before": float(errors[: BROKEN // _WINDOW].mean()),
@@ -105,7 +105,7 @@ def _panel(name: str, rows: list[_ROW]) -> Panel:
     return Panel(name, tuple(table), tuple(curves), ("queries", "cumulative error"))
 
 
-def _verdict(name: str, rows: list[_ROW]) -> str:
+def _verdict(name: str, rows: list[_Errors]) -> str:
     alone = {model: float(errors.mean()) for model, errors in rows if model not in POLICIES}
     ours = {model: float(errors.mean()) for model, errors in rows if model in POLICIES}
     best = min(alone, key=lambda model: alone[model])

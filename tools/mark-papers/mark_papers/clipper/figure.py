@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+Row = Mapping[str, str | float]
+"""A value by column."""
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -23,14 +26,14 @@ class Panel:
     """
 
     title: str
-    rows: tuple[Mapping[str, str | float], ...]
+    rows: tuple[Row, ...]
     curves: tuple[Curve, ...] = ()
     axes: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ClipperFigure:
-    """A figure by its name, as `clipper-fig3-8`; `of_paper` is what the paper says of it."""
+    """A figure by its name, as `clipper-fig3-8`."""
 
     figure: str
     headline: str

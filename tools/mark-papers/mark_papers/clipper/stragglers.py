@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mark.selection.settings import EXP4, SelectionSettings
 from mark_papers.clipper.asking import Learner
 from mark_papers.clipper.classifiers import data_notes, shuffled, usable
-from mark_papers.clipper.figure import ClipperFigure, Curve, Panel
+from mark_papers.clipper.figure import ClipperFigure, Curve, Panel, Row
 
 SIZES = (1, 2, 4, 8, 12, 16)
 DEADLINE_MS = 20.0  # the paper's latency objective
@@ -82,9 +82,7 @@ def forests(data: str, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return np.stack(found, 1), labels[half:]
 
 
-def straggler_row(
-    answers: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], queries: int, seed: int
-) -> dict[str, str | float]:
+def straggler_row(answers: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], queries: int, seed: int) -> Row:
     """An ensemble of these forests, once with the deadline and once without."""
     generator = np.random.default_rng(seed)
     index = generator.integers(0, len(labels), queries)
