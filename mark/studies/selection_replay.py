@@ -27,7 +27,7 @@ from mark.studies.answer_scan import AnswerScan, CandidateRecord
 class ReplayRequest:
     """Names and numbers as the command line has them. `service` is a pipeline file with `[selection]`.
 
-    No policy: that of the file. None of a number: as the file says.
+    Without `policies` the file's own is replayed. A number that is None is the file's.
     """
 
     log: str
@@ -53,8 +53,7 @@ class SelectionReplay:
     @property
     def best(self) -> str:
         """The candidate with the smallest error in hindsight."""
-        known = [name for name, one in self.candidates.items() if one.answers]
-        return min(known, key=lambda name: self.candidates[name].error)
+        return min(self.candidates, key=lambda name: self.candidates[name].error)
 
     def regret(self, policy: str) -> float:
         """By how much the mean loss of a policy is above that of the best candidate; below zero: it is better."""
@@ -66,8 +65,8 @@ def replay_log(request: ReplayRequest, progress: Callable[[float], None] | None 
     config = None if request.service is None else _pipeline(request.service)
     of_file = None if config is None else config.selection
     settings = {name: _settings(name, request, of_file) for name in _policies(request, of_file)}
-    horizon_s = config.feedback.horizon_s if config is not None and config.feedback is not None else None
-    log = AnswerLog(request.log, FeedbackSettings("").horizon_s if horizon_s is None else horizon_s)
+    feedback = None if config is None else config.feedback
+    log = AnswerLog(request.log, (feedback or FeedbackSettings("")).horizon_s)
     scan = AnswerScan(log, config)
     for name, one in settings.items():
         _check_scores(name, one, scan)
