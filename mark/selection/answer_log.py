@@ -143,6 +143,8 @@ def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter
         return
     try:
         notes = notes_from_json(orjson.dumps(note))
+        if not all(isinstance(text, str) for one in notes for text in (one.context, *(x.candidate for x in one.asked))):
+            raise TypeError("a context or a candidate is no text")
         prices = {str(one["model"]): float(one["usd"]) for one in how.get("asked", ())}
     except (ValueError, TypeError, KeyError) as error:
         raise BadInput(f"provenance is none of a selection ({error})", where) from None
@@ -154,7 +156,9 @@ def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter
         replies, usd = {}, {}
         for each in one.asked:
             if each.answered:
-                replies[each.candidate] = Reply(each.label, each.label, each.score)
+                label = _read(label_of, each.label, f"{where} {each.candidate}.{ANSWER}")
+                score = None if each.score is None else _read(score_of, each.score, f"{where} {each.candidate}.{SCORE}")
+                replies[each.candidate] = Reply(label, label, score)
             name = each.candidate.partition("@")[0]
             if name in prices:
                 usd[each.candidate] = prices[name]

@@ -123,10 +123,17 @@ def test_observations_of_no_use_are_counted() -> None:
     assert left_out == {NO_NOTE: 2, NO_LABEL: 1, OTHER_ITEMS: 2}
 
 
-@pytest.mark.parametrize("note", [7, [["context"]], {"a": 1}, [[1, 2, 3, 4, 5]]])
+@pytest.mark.parametrize("note", [7, [["u"]], {"a": 1}, [[1, 2, 3, 4, 5]], [["u", [[7, 1.0]], "", 1, None]]])
 def test_note_of_another_kind_is_one_line(note: object) -> None:
     record = {"id": "r", "feedback": {"label": 1}, "provenance": {"note": note, "asked": []}}
     with pytest.raises(BadInput, match=r"^w: provenance is none of a selection"):
+        list(rows_of_observation("w", record, Counter()))
+
+
+def test_score_of_a_note_must_be_a_number() -> None:
+    note = [["", [["a@1", 1.0, True, 1, {"p": 1}]], "a@1", 1, None]]
+    record = {"id": "r", "feedback": {"label": 1}, "provenance": {"note": note, "asked": []}}
+    with pytest.raises(BadInput, match=r"^w a@1.score: must be a finite number"):
         list(rows_of_observation("w", record, Counter()))
 
 
