@@ -22,7 +22,7 @@ from typing import Any
 DOCS = Path(__file__).parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 # Details of runs that no table shows: they would be most of the kept files.
-_DETAILS = frozenset({"fleet", "promise", "speed", "trace", "box_ms", "sagemaker_types", "parts_usd"})
+_DETAILS = frozenset({"fleet", "promise", "speed", "trace", "box_ms", "sagemaker_types", "parts_usd", "curves"})
 Json = Any
 Rows = Iterable[Sequence[str]]
 
@@ -234,6 +234,19 @@ def forecasts(kind: str) -> Callable[[Json], Rows]:
     return make
 
 
+def clipper(result: Json) -> Rows:
+    """The rows of all panels with their titles. Columns that end in _ms are milliseconds, other numbers shares."""
+    panels = result["panels"]
+    yield ("", *(column.replace("_", " ") for column in panels[0]["rows"][0]))
+    for panel in panels:
+        for row in panel["rows"]:
+            cells = (
+                value if isinstance(value, str) else f"{value:.1f}" if column.endswith("_ms") else percent(value)
+                for column, value in row.items()
+            )
+            yield (panel["title"], *cells)
+
+
 # The name in a page: the benchmark whose kept file has the numbers, and the table made of it.
 TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
     "table2": ("table2", price_of_requests),
@@ -256,6 +269,7 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
     "inferline-fig11": ("inferline-fig11", tuners),
     "inferline-fig12": ("inferline-fig12", tuners),
     "inferline-activation": ("inferline-activation", activation),
+    **{f"clipper-{figure}": (f"clipper-{figure}", clipper) for figure in ("fig3-7", "fig3-8", "fig3-9", "fig3-10")},
 }
 
 

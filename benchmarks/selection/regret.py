@@ -12,41 +12,8 @@ import argparse
 import time
 
 import numpy as np
-from models import Classified, classified
-
-from mark.selection.policies import policy_of
-from mark.selection.policy import Reply
-from mark.selection.query import Selection
-from mark.selection.replay import LoggedQuery, replay
-from mark.selection.settings import SelectionSettings
-from mark.selection.state import Judge, SelectionState
-
-QUERIES, BROKEN, MENDED = 20_000, 5_000, 10_000
-
-
-def queries(data: Classified, seed: int) -> list[LoggedQuery]:
-    """The scenario's queries."""
-    generator = np.random.default_rng(seed)
-    best = int(data.errors.argmin())
-    index = generator.integers(0, len(data.labels), QUERIES)
-    answers = data.answers[index].copy()
-    answers[BROKEN:MENDED, best] = generator.integers(0, 10, MENDED - BROKEN)
-    usd = [0.0] * len(data.names)
-    return [
-        LoggedQuery(int(label), [Reply(one, one) for one in row], usd)
-        for label, row in zip(data.labels[index].tolist(), answers.tolist(), strict=True)
-    ]
-
-
-def errors(policy: str, names: tuple[str, ...], asked: list[LoggedQuery], seed: int) -> list[float]:
-    """Errors in percent: before, broken, after, all."""
-    settings = SelectionSettings(policy)
-    state = SelectionState(names, settings)
-    generator = np.random.default_rng(seed + 1)
-    selection = Selection(policy_of(settings, len(names), generator), state, settings, generator.random)
-    found = replay(asked, selection, Judge(state, None), window=BROKEN)
-    losses = [100.0 * one.loss / one.queries for one in found.windows]
-    return [losses[0], losses[1], float(np.mean(losses[2:])), 100.0 * found.error]
+from mark_papers.clipper.failure import BROKEN, QUERIES, queries, window_errors
+from models import classified
 
 
 def main() -> None:
@@ -61,12 +28,15 @@ def main() -> None:
         worlds = [queries(data, seed) for seed in range(args.seeds)]
         for policy in args.policies.split(","):
             began = time.perf_counter()
-            rows = np.array([errors(policy, data.names, world, seed) for seed, world in enumerate(worlds)])
+            rows = np.array(
+                [window_errors(policy, data.names, world, seed, BROKEN) for seed, world in enumerate(worlds)]
+            )
             us = 1e6 * (time.perf_counter() - began) / (len(worlds) * QUERIES)
-            before, broken, after, whole = rows.mean(0)
+            before, broken, *_ = 100.0 * rows.mean(0)
+            after, whole = 100.0 * rows[:, 2:].mean(), 100.0 * rows.mean(1)
             print(
-                f"  {policy:12} before {before:5.2f}  broken {broken:5.2f}  after {after:5.2f}  all {whole:5.2f} "
-                f"(sd {rows[:, 3].std():.2f}), {us:.0f} us a query with feedback"
+                f"  {policy:12} before {before:5.2f}  broken {broken:5.2f}  after {after:5.2f}  "
+                f"all {whole.mean():5.2f} (sd {whole.std():.2f}), {us:.0f} us a query with feedback"
             )
 
 

@@ -47,6 +47,9 @@ COMMANDS = {
         "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
     ),
     "feedback": CliEntry("mark.cli.feedback", "join the feedback logs of several bouncers"),
+    "selection": CliEntry(
+        "mark.cli.selection", "several models for one query: replay policies, show a server", "serve"
+    ),
     "completion": CliEntry("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
 }
 

@@ -22,7 +22,7 @@ Z_95 = 1.96
 class LoggedQuery:
     """A query with its right `label`; `replies` and `usd` (the price of a call) are by candidate.
 
-    A reply is None where the candidate gave no answer in the log.
+    A reply is None where the log has no answer of the candidate: then nobody knows what it would have said.
     """
 
     label: Label
@@ -51,6 +51,8 @@ class Replay:
     asks: int = 0
     usd: float = 0.0
     unanswered: int = 0
+    by_default: int = 0  # answered with the configured default
+    skipped: int = 0  # queries that asked a candidate without an answer in the log; they count nowhere else
     calls: Counter[tuple[int, ...]] = field(default_factory=Counter)  # sets of candidates that queries asked
 
     @property
@@ -64,12 +66,18 @@ class Replay:
 
 
 def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, window: int = 1000) -> Replay:
-    """Give the queries to the policy in their order."""
+    """Give the queries to the policy in their order.
+
+    Where the policy asks a candidate whose answer the log lacks, the query is skipped, and nothing is learned of it.
+    """
     found, settings = Replay(), selection.settings
     for query in queries:
+        machine, asked = _answered(query, selection)
+        if machine is None:
+            found.skipped += 1
+            continue
         if found.queries % window == 0:
             found.windows.append(Window(found.queries))
-        machine, asked = _answered(query, selection)
         decision = machine.decision
         loss = 1.0
         at = found.windows[-1]
@@ -77,6 +85,7 @@ def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, w
             found.unanswered += 1
         else:
             loss = loss_of(decision.choice.label, query.label, settings.loss, settings.loss_scale)
+            found.by_default += decision.by_default
             if decision.choice.candidate is not None:
                 at.chosen[decision.choice.candidate] += 1
             fact = judge.by_label(machine.note(), query.label)
@@ -92,8 +101,11 @@ def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, w
     return found
 
 
-def _answered(query: LoggedQuery, selection: Selection) -> tuple[SelectedQuery, list[int]]:
-    """The query, decided, and the candidates that it asked. All of them reply, also after the decision."""
+def _answered(query: LoggedQuery, selection: Selection) -> tuple[SelectedQuery | None, list[int]]:
+    """The query, decided, and the candidates that it asked. All of them reply, also after the decision.
+
+    None where the log lacks an answer of one of them.
+    """
     machine = selection.open(query.key, query.usd, math.inf, 0.0)
     asked: list[int] = []
     waiting = list(machine.start(0.0))
@@ -102,9 +114,8 @@ def _answered(query: LoggedQuery, selection: Selection) -> tuple[SelectedQuery, 
         asked.append(candidate)
         reply = query.replies[candidate]
         if reply is None:
-            waiting += machine.missed(candidate, 0.0)
-        else:
-            waiting += machine.answered(candidate, reply, 0.0)
+            return None, asked
+        waiting += machine.answered(candidate, reply, 0.0)
     return machine, asked
 
 

@@ -52,6 +52,17 @@ def test_table_is_counted_by_hand(tmp_path: Path) -> None:
     assert "old" not in written
 
 
+def test_figures_of_clipper_are_told_by_panel(tmp_path: Path) -> None:
+    row = {"forests": "4", "p99_ms": 20.04, "error": 0.0125}
+    found = {"panels": [{"title": "digits", "rows": [row], "curves": [{"name": "p99", "x": [1.0]}]}], "notes": ["a"]}
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    tables.keep("clipper-fig3-9", tmp_path / "found.json", tmp_path, "2026-11-29", "mark reproduce clipper-fig3-9")
+    head, _, line, *_ = tables.block("clipper-fig3-9", tmp_path).splitlines()
+    assert head == "|  | forests | p99 ms | error |"
+    assert line == "| digits | 4 | 20.0 | 1.25 % |"
+    assert "curves" not in (tmp_path / "measured" / "clipper-fig3-9.json").read_text()
+
+
 def test_kept_file_has_neither_curves_nor_details_of_runs() -> None:
     run = {"usd": 1.0, "windows": {"missed": [0, 1]}, "fleet": {"peak": 3}}
     found = {"loads": [run], "came_rps": [1.0, 2.0], "model": "a"}

@@ -12,6 +12,7 @@ import pytest
 from mark_papers.paper.optimal import Optimal
 
 from mark.cli.main import main
+from tests.papers.clipper_pages import test_clipper_page
 from tests.papers.inferline_pages import test_planners_page, test_tuners_page
 from tests.papers.paper_pages import test_fig6_page, test_fig7_page, test_fig8_page, test_fig9_page
 
@@ -24,6 +25,10 @@ FOUND: dict[str, Callable[[], Any]] = {
     **{
         f"inferline-{n}": partial(test_tuners_page.found, f"inferline-{n}")
         for n in ("fig6", "fig10", "fig11", "fig12", "activation")
+    },
+    **{
+        f"clipper-{n}": partial(test_clipper_page.found, f"clipper-{n}")
+        for n in ("fig3-7", "fig3-8", "fig3-9", "fig3-10")
     },
 }
 
@@ -68,9 +73,9 @@ def test_a_figure_is_json_and_nothing_else_when_asked(
 
 
 def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
-    if experiment.figure.startswith("inferline-"):
+    if experiment.figure.startswith(("inferline-", "clipper-")):
         assert main(["reproduce", experiment.figure, "--trace", "t.csv"]) == 2
-        assert f"--trace: {experiment.figure} makes its own loads" in capsys.readouterr().err
+        assert f"--trace: {experiment.figure} takes no traffic" in capsys.readouterr().err
         return
     assert main(["reproduce", experiment.figure, "--trace", "t.csv", "--spot-trace", "s.csv", "--json", "-"]) == 0
     args, options = experiment.given

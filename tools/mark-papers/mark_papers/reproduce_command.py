@@ -15,6 +15,12 @@ from mark.cli.output import deliver, progress, write_file
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, did_you_mean
 from mark.profiling.table import load_profiles
+from mark_papers.clipper.dialects import run_clipper_fig3_10
+from mark_papers.clipper.ensembles import run_clipper_fig3_7
+from mark_papers.clipper.failure import run_clipper_fig3_8
+from mark_papers.clipper.figure import ClipperFigure
+from mark_papers.clipper.stragglers import run_clipper_fig3_9
+from mark_papers.clipper_pages.clipper_page import clipper_json, clipper_table, render_clipper
 from mark_papers.inferline.planners import PlannerComparison, run_inferline_fig5, run_inferline_fig9
 from mark_papers.inferline.tuners import (
     TunerComparison,
@@ -59,6 +65,9 @@ Of InferLine: inferline-fig5, -fig9: what planners of pipelines pay, and what ne
 tuner on loads like AutoScale's. inferline-fig7: it beside coarse-grained tuning while the rate grows. inferline-fig10,
 -fig11: 150 to 250 queries/s, and CV 1 to 4. inferline-fig12: what of it is the planner's. inferline-activation: its
 tuner and ours where a replica takes 5 to 180 s to become active.
+Of Clipper: clipper-fig3-7: errors of an ensemble, and where its models agree. clipper-fig3-8: policies while the best
+model is broken. clipper-fig3-9: late replies in larger ensembles, simulated. clipper-fig3-10: a selection for each
+user.
 """
 
 
@@ -87,10 +96,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.model and args.what != "optimal":
         raise BadInput("only `optimal` can be of some models", "--model", args.what)
-    if args.what.startswith("inferline-"):
+    if args.what.startswith(("inferline-", "clipper-")):
         for option, given in (("--trace", args.trace), ("--spot-trace", args.spot_trace)):
             if given:
-                raise BadInput(f"{args.what} makes its own loads", option, given)
+                raise BadInput(f"{args.what} takes no traffic: it makes its own queries", option, given)
     if args.what in _FIGURES:
         return _figure(args)
     if args.report:
@@ -176,6 +185,12 @@ def _tuners(run_it: Callable[..., TunerComparison]) -> Shown:
     return tuners_json(found), lambda: tuners_table(found), lambda: render_tuners(found)
 
 
+def _clipper(run_it: Callable[..., ClipperFigure]) -> Shown:
+    with progress("asking") as bar:
+        found = run_it(progress=bar)
+    return clipper_json(found), lambda: clipper_table(found), lambda: render_clipper(found)
+
+
 _TABLES: dict[str, Callable[[argparse.Namespace], int]] = {
     "table2": _table2,
     "table3": _table3,
@@ -195,6 +210,10 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "inferline-fig11": lambda args: _tuners(run_inferline_fig11),
     "inferline-fig12": lambda args: _tuners(run_inferline_fig12),
     "inferline-activation": lambda args: _tuners(run_inferline_activation),
+    "clipper-fig3-7": lambda args: _clipper(run_clipper_fig3_7),
+    "clipper-fig3-8": lambda args: _clipper(run_clipper_fig3_8),
+    "clipper-fig3-9": lambda args: _clipper(run_clipper_fig3_9),
+    "clipper-fig3-10": lambda args: _clipper(run_clipper_fig3_10),
 }
 
 

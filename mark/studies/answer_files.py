@@ -1,0 +1,157 @@
+"""Logs of answers on disk, read row by row: CSV, JSON Lines, or the folder of a feedback log (`mark.selection`).
+
+A file is read again for each policy that is replayed on it, so that a long one takes no memory. Of a feedback log the
+observations are kept, as short JSON texts, because its files have to be put in order of time.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from mark.domain.errors import BadInput
+from mark.selection.answer_log import (
+    LABEL,
+    AnswerRow,
+    cell_value,
+    is_observation,
+    place_of,
+    row_of,
+    rows_of_observation,
+)
+from mark.serving.feedback.log_join import LogJoin, join_logs
+from mark.traffic.traces.blocks import beginning, blocks, is_folder
+
+CUT_OFF = "cut off at the end"
+_HEAD_BYTES = 1 << 16
+
+
+class AnswerLog:
+    """A log that can be read repeatedly. `left_out` counts, by reason, the lines that the last reading left out.
+
+    `candidates` are those of a table, in the order of its columns; of other logs only the rows tell them. Feedback
+    counts for `horizon_s` after its answer. Raises BadInput where the log cannot be read, also while its rows are.
+    """
+
+    def __init__(self, name: str, horizon_s: float) -> None:
+        self.name, self._path = name, Path(name)
+        self.left_out: Counter[str] = Counter()
+        self._observations: list[bytes] | None = None
+        self._is_json, self.candidates = False, tuple[str, ...]()
+        if is_folder(self._path):
+            self._observations = _observations(self._path, horizon_s, self.left_out)
+            self._unreadable = self.left_out.copy()
+            return
+        head = beginning(self._path, _HEAD_BYTES).lstrip()
+        if not head:
+            raise BadInput("is empty", name)
+        if head.startswith(b"["):
+            raise BadInput("is a JSON array: write JSON Lines, one object a line", name)
+        self._is_json = head.startswith(b"{")
+        if not self._is_json:
+            self.candidates = _candidates(_header(head.partition(b"\n")[0], f"{name}:1"), f"{name}:1")
+
+    def rows(self) -> Iterator[AnswerRow]:
+        """The queries in the order of the log, of a feedback log in the order in which they were answered."""
+        self.left_out.clear()
+        if self._observations is not None:
+            self.left_out.update(self._unreadable)
+            for text in self._observations:
+                record = orjson.loads(text)
+                yield from rows_of_observation(f"{self.name} {record['id']}", record, self.left_out)
+        elif self._is_json:
+            yield from self._json_rows()
+        else:
+            yield from self._table_rows()
+
+    def _json_rows(self) -> Iterator[AnswerRow]:
+        cut: tuple[str, bytes] | None = None
+        for where, line in self._lines():
+            if not line.strip():
+                continue
+            if cut is not None:
+                raise BadInput("is no JSON", cut[0], cut[1].decode("utf-8", "replace"))
+            try:
+                record = orjson.loads(line)
+            except ValueError:
+                cut = where, line  # the last line of a log that is still written may end anywhere
+                continue
+            if not isinstance(record, dict):
+                raise BadInput("must be a JSON object", where, record)
+            if is_observation(record):
+                yield from rows_of_observation(where, record, self.left_out)
+            else:
+                yield row_of(where, record)
+        self.left_out[CUT_OFF] += cut is not None
+
+    def _table_rows(self) -> Iterator[AnswerRow]:
+        reader = csv.reader((_text(where, line) for where, line in self._lines()), strict=True)
+        try:
+            header = [cell.strip() for cell in next(filter(None, reader), [])]
+            for cells in reader:
+                where = f"{self.name}:{reader.line_num}"
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    raise BadInput(f"{len(cells)} cells under a header of {len(header)}", where)
+                yield row_of(where, {name: cell_value(name, cell) for name, cell in zip(header, cells, strict=True)})
+        except csv.Error as error:
+            raise BadInput(f"is no CSV ({error})", f"{self.name}:{reader.line_num}") from None
+
+    def _lines(self) -> Iterator[tuple[str, bytes]]:
+        for first, block in blocks(self._path):
+            for number, line in enumerate(block.splitlines(keepends=True), first):
+                yield f"{self.name}:{number}", line
+
+
+def _text(where: str, line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise BadInput("is no UTF-8 text", where) from None
+
+
+def _header(line: bytes, where: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([_text(where, line)], strict=True), [])]
+    except csv.Error as error:
+        raise BadInput(f"is no CSV ({error})", where) from None
+
+
+def _candidates(header: list[str], where: str) -> tuple[str, ...]:
+    """The candidates in the order of their columns. Raises BadInput for a header that cannot be meant."""
+    found: list[str] = []
+    for column in header:
+        try:
+            place = place_of(column)
+        except ValueError as error:
+            raise BadInput(str(error), where, column) from None
+        if header.count(column) > 1:
+            raise BadInput("the same column twice", where, column)
+        if place is not None and place[0]:
+            found.append(place[0])
+    if LABEL not in header:
+        raise BadInput("missing column", where, LABEL)
+    return tuple(dict.fromkeys(found))
+
+
+def _observations(folder: Path, horizon_s: float, left_out: Counter[str]) -> list[bytes]:
+    """What a replay needs of each observation, in the order in which the queries were answered."""
+    found, texts, served_s = LogJoin(), [], []
+    for line in join_logs([folder], horizon_s, found):
+        texts.append(orjson.dumps(_short(line)))
+        served_s.append(float(line["served_at_s"]))
+    if found.unreadable:
+        left_out[CUT_OFF] = found.unreadable
+    return [texts[at] for at in np.argsort(np.array(served_s), kind="stable")]
+
+
+def _short(line: dict[str, Any]) -> dict[str, Any]:
+    """An observation without the bodies of request and answer."""
+    return {"id": line["id"], "feedback": line["feedback"], "provenance": line.get("provenance")}

@@ -1,0 +1,50 @@
+"""Clipper's figures as table, JSON and page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mark_papers.clipper.figure import ClipperFigure, Curve, Panel, Row
+from mark_papers.clipper_pages.clipper_page import clipper_json, clipper_table, render_clipper
+
+from tests.studies.report.test_comparison_page import EVIL, parsed
+from tests.studies.report.test_forecast import printed
+
+
+def found(figure: str = "clipper-fig3-9", title: str = "forests on digits") -> ClipperFigure:
+    rows: tuple[Row, ...] = (
+        {"forests": "4", "p99_all_ms": 31.25, "error": 0.0125},
+        {"forests": "8", "p99_all_ms": 40.0, "error": 0.01},
+    )
+    panel = Panel(title, rows, (Curve(title, (4.0, 8.0), (31.25, 40.0)),), ("forests", "p99_ms"))
+    plain = Panel("without curves", ({"answers": "exp4", "share": 1.0},))
+    return ClipperFigure(figure, "Fig. 3.9 of the paper (Clipper)", (panel, plain), ("It holds.",), ("digits only",))
+
+
+def test_table_json_and_page_hold_the_same_numbers() -> None:
+    shown = printed(clipper_table(found()))
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["forests", "p99", "all", "ms", "error"] in lines
+    assert ["4", "31.2", "1.25", "%"] in lines
+    assert ["exp4", "100.00", "%"] in lines
+    assert "note: digits only" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    data = json.loads(json.dumps(clipper_json(found())))
+    assert (data["schema"], data["figure"]) == (1, "clipper-fig3-9")
+    assert data["panels"][0]["rows"][0] == {"forests": "4", "p99_all_ms": 31.25, "error": 0.0125}
+    assert data["panels"][0]["curves"] == [{"name": "forests on digits", "x": [4.0, 8.0], "y": [31.25, 40.0]}]
+    assert data["notes"] == ["digits only"]
+    page = render_clipper(found())
+    assert "31.2" in page
+    assert "Fig. 3.9" in page
+
+
+@pytest.mark.parametrize("figure", ["clipper-fig3-7", "clipper-fig3-10"])
+def test_page_names_its_figure(figure: str) -> None:
+    assert f"Fig. 3.{figure.rpartition('-')[2]} of Crankshaw" in render_clipper(found(figure))
+
+
+def test_no_text_from_outside_becomes_markup() -> None:
+    tags, usual = (parsed(render_clipper(made)).tags for made in (found(title=EVIL), found()))
+    assert [tag for tag, _ in tags] == [tag for tag, _ in usual]

@@ -1,0 +1,1 @@
+"""Clipper's figures as tables, JSON and pages."""
