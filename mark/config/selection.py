@@ -10,12 +10,12 @@ from typing import Any
 from mark.config.section import Section
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
-from mark.selection.outcome import MOST_CANDIDATES
 from mark.selection.settings import (
     CASCADE,
     EXP4,
     EXP4_THESIS,
     LOSSES,
+    MOST_CANDIDATES,
     POLICIES,
     SPLIT,
     SelectionSettings,

@@ -143,8 +143,6 @@ def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter
         return
     try:
         notes = notes_from_json(orjson.dumps(note))
-        if not all(isinstance(text, str) for one in notes for text in (one.context, *(x.candidate for x in one.asked))):
-            raise TypeError("a context or a candidate is no text")
         prices = {str(one["model"]): float(one["usd"]) for one in how.get("asked", ())}
     except (ValueError, TypeError, KeyError) as error:
         raise BadInput(f"provenance is none of a selection ({error})", where) from None
@@ -157,8 +155,7 @@ def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter
         for each in one.asked:
             if each.answered:
                 label = _read(label_of, each.label, f"{where} {each.candidate}.{ANSWER}")
-                score = None if each.score is None else _read(score_of, each.score, f"{where} {each.candidate}.{SCORE}")
-                replies[each.candidate] = Reply(label, label, score)
+                replies[each.candidate] = Reply(label, label, each.score)
             name = each.candidate.partition("@")[0]
             if name in prices:
                 usd[each.candidate] = prices[name]

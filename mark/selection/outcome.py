@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from mark.selection.labels import Label
+from mark.selection.settings import MOST_CANDIDATES
 
-MOST_CANDIDATES = 16
 CONTEXT_DIGITS = 16  # a context is "" or a digest of so many hexadecimal digits
 # Limits of what a peer may send.
 _MOST_BYTES = 16 * 1024 * 1024  # of the facts or notes of one request

@@ -15,9 +15,9 @@ from mark.planning.resolve import buyable, resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.selection.answer_log import ANSWER, AnswerRow, query_of
 from mark.selection.labels import loss_of
-from mark.selection.outcome import MOST_CANDIDATES, candidate_key
+from mark.selection.outcome import candidate_key
 from mark.selection.replay import LoggedQuery, wilson
-from mark.selection.settings import ZERO_ONE
+from mark.selection.settings import MOST_CANDIDATES, ZERO_ONE
 from mark.studies.answer_files import CUT_OFF, AnswerLog
 
 OTHER_VERSION = "of another version of a candidate"

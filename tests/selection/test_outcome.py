@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.selection.outcome import (
-    MOST_CANDIDATES,
     AskedNote,
     Fact,
     Loss,
@@ -22,7 +21,7 @@ from mark.selection.outcome import (
     notes_from_json,
     notes_to_json,
 )
-from mark.selection.settings import SelectionSettings
+from mark.selection.settings import MOST_CANDIDATES, SelectionSettings
 from mark.selection.state import SelectionState
 
 KEYS = st.sampled_from(["a@00", "b@00", "c@00"])
