@@ -94,6 +94,11 @@ def _check(section: Section, found: SelectionSettings, candidates: Sequence[str]
         raise BadInput(what, section.where("min_confidence"), found.min_confidence)
     if found.champion is not None and found.champion not in candidates:
         raise BadInput("is no candidate", section.where("champion"), found.champion, known=candidates)
+    if found.champion is not None and cascade:
+        what = (
+            "is for other policies: a cascade asks its later candidates only when the first is unsure, so it errs more"
+        )
+        raise BadInput(what, section.where("champion"), found.champion)
 
 
 def _weights(section: Section, policy: str, candidates: Sequence[str]) -> tuple[float, ...]:

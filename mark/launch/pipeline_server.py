@@ -19,6 +19,7 @@ from mark.domain.slo import Slo
 from mark.launch.listening import key_from, trusting
 from mark.launch.server import ServerOptions, listen, on_instances, own_profile, serving_of
 from mark.models.driver import PipelineDriver
+from mark.models.policy_loading import load_policy
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
 from mark.planning.graphs.lineage_file import calls_per_query
@@ -27,6 +28,8 @@ from mark.planning.graphs.shared_workers import workers_together
 from mark.planning.graphs.trace_file import open_driver
 from mark.profiling.version_profiles import service_profiles
 from mark.selection.outcome import candidate_key
+from mark.selection.policy import Policy
+from mark.selection.settings import POLICIES
 from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.frontend.auth import is_loopback
@@ -123,7 +126,20 @@ def _selection(
         ),
         planned_usd=tuple(_planned_usd(config, one) for one in stages.values()),
         usd_per_call=tuple(stage.usd_per_call for stage in config.stages),
+        own_policy=_own_policy(config),
     )
+
+
+def _own_policy(config: PipelineConfig) -> Policy | None:
+    """The policy that `module:Class` names; None: it is one of mark's. Raises BadInput."""
+    found = config.selection
+    if found is None or found.policy in POLICIES:
+        return None
+    where = f"{config.source} [selection] policy"
+    try:
+        return load_policy(found.policy, Path(config.source).resolve().parent, config.names, found)
+    except BadInput as error:
+        raise BadInput(f"{error.where}: {error.what}", where, error.value) from error.__cause__
 
 
 def _planned_usd(config: PipelineConfig, stage: Serving | StageAddress) -> float:

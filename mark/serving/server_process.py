@@ -107,14 +107,14 @@ class SelectionServing:
     """How candidates are selected. Tuples are by candidate, in the order of the stages.
 
     `keys` change with the candidates' models. `planned_usd` is a call's share of the machine's price, `usd_per_call`
-    what it costs besides. `own_policy` makes a policy that is not mark's own.
+    what it costs besides. `own_policy` is a policy that is not mark's own.
     """
 
     settings: SelectionSettings
     keys: tuple[str, ...]
     planned_usd: tuple[float, ...]
     usd_per_call: tuple[float, ...]
-    own_policy: Callable[[], Policy] | None = None
+    own_policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ class ModelServer:
             return None
         settings, generator = found.settings, np.random.default_rng()
         state = SelectionState(found.keys, settings)
-        made = found.own_policy() if found.own_policy is not None else policy_of(settings, len(found.keys), generator)
+        made = found.own_policy or policy_of(settings, len(found.keys), generator)
         names = tuple(pipeline.stages)
 
         def usd(now_s: float) -> Sequence[float]:

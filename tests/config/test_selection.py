@@ -65,6 +65,7 @@ def test_candidates_of_an_ensemble_are_asked_at_once(tmp_path: Path) -> None:
         ('policy = "split"\nweights = { small = 0.5, large = 0.6 }', "weights", "add up to 1"),
         ('policy = "split"\nweights = { small = 0.5, huge = 0.5 }', "huge", "unknown key"),
         ('policy = "thompson"\nchampion = "smal"', "champion", "is no candidate"),
+        ('policy = "cascade"\nscore = "p"\nthreshold = 0.9\nchampion = "small"', "champion", "for other policies"),
         ('policy = "exp4"\ndefault = 3', "default", "min_confidence"),
         ('policy = "exp4"\nmin_confidence = 0.5', "min_confidence", "default"),
         ('policy = "thompson"\nmin_confidence = 0.5\ndefault = 3', "min_confidence", "score"),

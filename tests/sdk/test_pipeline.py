@@ -98,7 +98,7 @@ def test_settings_say_what_a_pipeline_file_says(folder: Path) -> None:
 
 
 def test_settings_say_a_selection_with_its_feedback(folder: Path) -> None:
-    stages = {"small": "small", "large": {"model": "large", "usd_per_call": 0.002}}
+    stages: dict[str, Any] = {"small": "small", "large": {"model": "large", "usd_per_call": 0.002}}
     selection = {"policy": "cascade", "correct_usd": 1e-4, "score": "p"}
     settings = {key: GRAPH[key] for key in ("name", "slo_ms", "slo_attainment", "profile", "instances")}
     service = mark.Service(**settings, stages=stages, selection=selection, feedback={"log": "told"})

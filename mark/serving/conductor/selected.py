@@ -196,13 +196,24 @@ class SelectedItem:
         self._notes.begin(self._index, self._query, usd)
         if self._query.due_s < run.progress.deadline_s:
             self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
-        self._go_on(self._query.start(now_s), now_s, usd)
+        self._go_on(self._step(self._query.start, now_s), now_s, usd)
 
     def give_up(self) -> None:
         """The request's deadline has come: the replies that there are must do."""
         if not self._query.over:
-            self._query.give_up()
+            self._step(self._query.give_up)
             self._finish_if_over()
+
+    def _step(self, step: Callable[..., Sequence[int] | None], *args: Any) -> Sequence[int]:
+        """A step of the query. A policy of the user's own may raise: then the request ends with 500."""
+        try:
+            return step(*args) or ()
+        except Exception as error:
+            policy = self._served.selection.settings.policy
+            _LOG.exception("policy %s failed", policy, extra={"request_id": self._run.request.id})
+            reply = error_reply(500, f"the policy {policy} failed: {type(error).__name__}")
+            self._conductor.fail(self._run, reply)
+            return ()
 
     def _woken(self) -> None:
         if self._query.over or self._run.progress.over:
@@ -211,7 +222,7 @@ class SelectedItem:
         if now_s < self._query.due_s:  # timers tick in milliseconds
             self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
             return
-        self._go_on(self._query.woken(now_s), now_s, self._served.usd(now_s))
+        self._go_on(self._step(self._query.woken, now_s), now_s, self._served.usd(now_s))
 
     def _go_on(self, candidates: Sequence[int], now_s: float, usd: Sequence[float]) -> None:
         conductor, run, counts = self._conductor, self._run, self._served.counts
@@ -243,7 +254,7 @@ class SelectedItem:
                 self._missed(candidate, error_reply(500, what), now_s)
                 return
             was_over = self._query.over
-            more = self._query.answered(candidate, reply, now_s)
+            more = self._step(self._query.answered, candidate, reply, now_s)
             if was_over:
                 self._notes.came_late()
             else:
@@ -256,7 +267,7 @@ class SelectedItem:
             return
         self._served.counts.missed[candidate] += 1
         self._errors[candidate] = error
-        self._go_on(self._query.missed(candidate, now_s), now_s, self._served.usd(now_s))
+        self._go_on(self._step(self._query.missed, candidate, now_s), now_s, self._served.usd(now_s))
 
     def _finish_if_over(self) -> None:
         query, run = self._query, self._run

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from mark.models.answer import DEFAULT, INSTANCE, NOBODY, Provenance
+from mark.selection.one_asked import Split
 from mark.selection.outcome import QueryNote, notes_from_json
 from mark.selection.policies import policy_of
+from mark.selection.policy import Policy, Query
 from mark.selection.query import Selection
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
@@ -25,10 +27,17 @@ NO_BODY = RecordedBody("", 0, b"")
 class Candidates(Cast):
     """Candidates that answer the label (and score) of a function of the item, selected by the settings."""
 
-    def __init__(self, models: dict[str, Predict], settings: SelectionSettings, *, draws: float = 0.5) -> None:
+    def __init__(
+        self,
+        models: dict[str, Predict],
+        settings: SelectionSettings,
+        *,
+        draws: float = 0.5,
+        own_policy: Policy | None = None,
+    ) -> None:
         self.state = SelectionState(list(models), settings)
         generator = FixedDraws(draws)
-        made = policy_of(settings, len(models), generator)  # type: ignore[arg-type]
+        made = own_policy or policy_of(settings, len(models), generator)  # type: ignore[arg-type]
         self.served = ServedSelection(list(models), Selection(made, self.state, settings, generator.random))
         self.learner = SelectionLearner(self.state, self.served.counts, settings.champion)
         super().__init__(models, selection=self.served)
@@ -292,5 +301,23 @@ def test_memory_that_an_answer_takes_is_counted_alike_before_and_after_a_late_re
 
         assert cast.provenance("r1").note != note
         assert cast.provenance("r1").memory_bytes() == before
+
+    run(main)
+
+
+class Raises(Split):
+    """A policy that fails while it combines."""
+
+    def combine(self, query: Query) -> Any:
+        raise KeyError("no such thing")
+
+
+def test_policy_that_raises_ends_the_request_and_not_the_server() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says(1), "b": says(2)}, SelectionSettings("my:Raises"), own_policy=Raises([0.5, 0.5]))
+
+        status, body, _ = await cast.ask(0)
+        assert (status, body["error"]) == (500, "the policy my:Raises failed: KeyError")
+        assert (await cast.ask(1))[0] == 500
 
     run(main)
