@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mark.config.cache import CACHE_KEYS, cache_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.layers import layers_of
@@ -22,7 +23,7 @@ from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
-from mark.domain.service import FeedbackSettings, LayerSection, ServiceConfig
+from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig
 from mark.domain.slo import Slo
 
 PACKS = ("auto", "separate")
@@ -42,6 +43,7 @@ _KEYS = {
     "packs": {"allow", "together"},
     "conductors": {"count"},
     "feedback": FEEDBACK_KEYS,
+    "cache": CACHE_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", *_GRAPH_KEYS)
@@ -79,6 +81,7 @@ class PipelineConfig:
     lineage_file: str | None  # what queries visit together, as `mark pipeline trace` writes it
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
+    cache: CacheSettings | None = None  # before each stage
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
@@ -267,6 +270,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         source=file,
         files=tuple(service.texts("files", [])) if "files" in service.table else (),
         feedback=feedback_of(path, tables),
+        cache=cache_of(path, tables),
         layers=layers,
         conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
     )

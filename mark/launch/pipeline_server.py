@@ -99,6 +99,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         pipeline=PipelineServing(stages, None if apart else config.pipeline, driver, keeps_parts=keeps_parts),
         layers=() if apart else opened(config.layers),
         feedback=None if apart else config.feedback,
+        cache=None if apart else config.cache,
     )
 
 

@@ -55,6 +55,15 @@ def test_feedback_is_on_the_whole_and_on_no_stage(tmp_path: Path) -> None:
     assert [stage.feedback for stage in found.pipeline.stages.values()] == [None, None]
 
 
+def test_a_cache_stands_before_stages_where_queries_are_conducted(tmp_path: Path) -> None:
+    """A server of single stages has none: the calls that reach it are those that were in no conductor's memory."""
+    found = serving(tmp_path, CHAIN + "[cache]\nmemory_mb = 3\n")
+    assert found.cache == CacheSettings(3)
+    assert found.pipeline is not None
+    assert [stage.cache for stage in found.pipeline.stages.values() if isinstance(stage, Serving)] == [None, None]
+    assert serving(tmp_path, CHAIN + "[cache]\n", stages_here=["a"]).cache is None
+
+
 def test_what_two_machines_take_is_not_mixed(tmp_path: Path) -> None:
     """Rows of one stage on one instance type and of the other on another: this machine may be neither."""
     profile = PROFILE.replace("m:A,c7i.large", "m:A,g4dn.xlarge").replace("m:B,c7i.large,1,6", "m:B,c7i.large,1,200")

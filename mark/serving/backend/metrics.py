@@ -55,6 +55,19 @@ class Histogram:
         return found
 
 
+class CacheCounts:
+    """Counts of the cache before one version of a model, or before one stage (`mark.serving.backend.cache`).
+
+    Each request that comes to it is one of `hits`, `misses` and `coalesced`. Only misses come to the backend behind it.
+    """
+
+    __slots__ = ("bytes", "coalesced", "evictions", "hits", "misses")
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.coalesced = self.evictions = 0
+        self.bytes = 0  # in memory now
+
+
 class ModelMetrics:
     """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads.
 
@@ -80,6 +93,7 @@ class ModelMetrics:
         self.queued = self.running = self.workers_ready = 0
         self.n_batch = 0
         self.refresh: Callable[[], None] = _as_it_is
+        self.cache: CacheCounts | None = None  # None: there is none
 
     def answered(self, made_by: str, status: int, latency_s: float, allowed_s: float) -> None:
         """Count an answer, by whom or by none, against the latency that its request allowed."""
@@ -197,6 +211,8 @@ class Metrics(Collector):
         yield from counters.values()
         yield from gauges.values()
         yield from histograms.values()
+        if cached := [(one.labels, one.cache) for one in self.models if one.cache is not None]:
+            yield from _of_caches(of, cached)
         if self.spent:
             yield from _of_functions(self.spent)
         if self.feedback is not None:
@@ -206,6 +222,25 @@ class Metrics(Collector):
                 yield GaugeMetricFamily(f"mark_{name}", what, usd)
         if self.listener is not None:
             yield from _of_listener(self.listener)
+
+
+def _of_caches(of: Sequence[str], cached: Sequence[tuple[tuple[str, ...], CacheCounts]]) -> Iterator[Metric]:
+    counters = {
+        "hits": CounterMetricFamily("mark_cache_hits", "Requests answered from memory.", labels=of),
+        "misses": CounterMetricFamily("mark_cache_misses", "Requests that the model had to answer.", labels=of),
+        "coalesced": CounterMetricFamily(
+            "mark_cache_coalesced",
+            "Requests that waited for the answer of an equal one, and were answered by it.",
+            labels=of,
+        ),
+        "evictions": CounterMetricFamily("mark_cache_evictions", "Answers dropped to make room for others.", labels=of),
+    }
+    size = GaugeMetricFamily("mark_cache_bytes", "Memory of the answers that are kept.", labels=of)
+    for labels, counts in cached:
+        for name, counter in counters.items():
+            counter.add_metric(labels, getattr(counts, name))
+        size.add_metric(labels, counts.bytes)
+    yield from (*counters.values(), size)
 
 
 def _of_functions(all_spent: Sequence[tuple[tuple[str, ...], Spent]]) -> Iterator[Metric]:

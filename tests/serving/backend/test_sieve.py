@@ -1,0 +1,144 @@
+"""SIEVE against a reference that keeps a plain list, and the cases that the paper draws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mark.serving.backend.sieve import Sieve
+
+
+@dataclass
+class Row:
+    key: bytes
+    value: int
+    size: int
+    until_s: float
+    marked: bool = False
+
+
+class Reference:
+    """The queue as a list, oldest first; `hand` is the place that the hand looks at next."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget, self.rows, self.hand = budget, list[Row](), 0
+
+    @property
+    def size(self) -> int:
+        return sum(row.size for row in self.rows)
+
+    def get(self, key: bytes, now_s: float) -> int | None:
+        for row in self.rows:
+            if row.key == key and now_s < row.until_s:
+                row.marked = True
+                return row.value
+        return None
+
+    def put(self, key: bytes, value: int, size: int, now_s: float, ttl_s: float) -> list[bytes]:
+        there = [row for row in self.rows if row.key == key]
+        for row in there:
+            row.value, row.size, row.until_s, row.marked = value, size, now_s + ttl_s, True
+        need = self.budget if there else self.budget - size
+        evicted = []
+        while self.size > need:
+            row = self.rows[self.hand]
+            if row in there or (row.marked and now_s < row.until_s):
+                row.marked = row in there
+                self.hand += 1
+            else:
+                evicted.append(self.rows.pop(self.hand).key)
+            if self.hand == len(self.rows):
+                self.hand = 0
+        if not there:
+            self.rows.append(Row(key, value, size, now_s + ttl_s))
+        return evicted
+
+
+def key(number: int) -> bytes:
+    return b"%d" % number
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.booleans(),  # put, or only get
+        st.integers(0, 12),
+        st.integers(0, 20),
+        st.sampled_from([0.0, 1.0, 5.0, math.inf]),
+        st.sampled_from([0.0, 0.5, 2.0]),
+    ),
+    max_size=80,
+)
+
+
+@given(budget=st.integers(20, 60), steps=STEPS)
+def test_sieve_agrees_with_a_plain_list(budget: int, steps: list[tuple[bool, int, int, float, float]]) -> None:
+    """Values, evictions in their order, and sizes, however entries age, grow and are asked for."""
+    sieve, reference, now_s = Sieve[int, str](budget), Reference(budget), 0.0
+    for value, (puts, number, size, ttl_s, passes_s) in enumerate(steps):
+        now_s += passes_s
+        if puts:
+            evicted = sieve.put(key(number), value, "owner", size, now_s, ttl_s)
+            assert [entry.key for entry in evicted] == reference.put(key(number), value, size, now_s, ttl_s)
+        else:
+            assert sieve.get(key(number), now_s) == reference.get(key(number), now_s)
+        assert (sieve.size, len(sieve)) == (reference.size, len(reference.rows))
+        assert sieve.size <= budget
+
+
+def filled(numbers: range, budget: int = 3) -> Sieve[int, str]:
+    sieve = Sieve[int, str](budget)
+    for number in numbers:
+        sieve.put(key(number), number, "owner", 1, 0.0)
+    return sieve
+
+
+def held(sieve: Sieve[int, str]) -> set[int]:
+    """The numbers that are there. Asking marks them."""
+    return {number for number in range(20) if sieve.get(key(number), 0.0) is not None}
+
+
+def test_an_entry_that_was_asked_for_stays_before_newer_ones() -> None:
+    sieve = filled(range(3))
+    assert sieve.get(key(0), 0.0) == 0
+    (evicted,) = sieve.put(key(3), 3, "owner", 1, 0.0)
+    assert (evicted.key, evicted.value, evicted.owner, evicted.size) == (key(1), 1, "owner", 1)
+    assert held(sieve) == {0, 2, 3}
+
+
+def test_the_hand_goes_on_from_its_last_eviction() -> None:
+    """Entry 0 has lost its mark, but the hand comes to it again only after all newer ones."""
+    sieve = filled(range(3))
+    sieve.get(key(0), 0.0)
+    for number in (3, 4):
+        sieve.put(key(number), number, "owner", 1, 0.0)
+    assert held(sieve) == {0, 3, 4}
+
+
+def test_a_scan_leaves_entries_in_use() -> None:
+    sieve = filled(range(3))
+    for number in range(3, 20):
+        assert sieve.get(key(0), 0.0) == 0
+        sieve.put(key(number), number, "owner", 1, 0.0)
+    assert sieve.get(key(0), 0.0) == 0
+
+
+def test_an_entry_too_old_is_given_no_more_and_leaves_first_though_marked() -> None:
+    sieve = Sieve[int, str](3)
+    for number, ttl_s in ((0, math.inf), (1, 5.0), (2, math.inf)):
+        sieve.put(key(number), number, "owner", 1, 0.0, ttl_s)
+        assert sieve.get(key(number), 4.9) == number
+    assert sieve.get(key(1), 5.0) is None
+    (evicted,) = sieve.put(key(3), 3, "owner", 1, 5.0)
+    assert evicted.key == key(1)
+
+
+def test_a_size_beyond_the_budget_changes_nothing() -> None:
+    sieve = filled(range(3))
+    for size in (4, -1):
+        with pytest.raises(ValueError, match="do not fit into 3"):
+            sieve.put(key(9), 9, "owner", size, 0.0)
+    assert (held(sieve), sieve.size) == ({0, 1, 2}, 3)
