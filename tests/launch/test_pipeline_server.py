@@ -12,6 +12,7 @@ from mark_infra.aws.lambda_functions import LambdaFunctions
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.domain.rules.admission import REJECT
+from mark.domain.service import CacheSettings
 from mark.launch.pipeline_server import pipeline_serving_of
 from mark.launch.server import ServerOptions
 from mark.serving.conductor.remote_stage import StageAddress

@@ -19,16 +19,19 @@ import pytest
 import uvloop
 
 import mark
-from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.rules.admission import NEVER_S, REJECT
 from mark.models.answer import INSTANCE, NOBODY, Answer
 from mark.models.call import Call
 from mark.models.driver import PipelineDriver, StageFailed
 from mark.models.items import items_in
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.port import StageBackend
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
+from mark.serving.backend.sieve import Sieve
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
@@ -57,10 +60,12 @@ class Cast:
         most_batch: int = 8,
         elsewhere: bool = False,
         functions: Mapping[str, FunctionClient] | None = None,
+        cached: bool = False,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.pools: dict[str, Pool] = {}
+        store: KeptAnswers = Sieve(1_000_000)
         stages = []
         for name, predict in models.items():
             model = predict if isinstance(predict, mark.Model) else mark.model(predict)
@@ -74,7 +79,10 @@ class Cast:
             self.pools[name] = Pool(replica, model)
             replica.attach(self.pools[name])
             replica.worker_ready(0)
-            stages.append(ConductedStage(name, _far(name, replica) if elsewhere else replica, RT_MAX_S))
+            backend: StageBackend = _far(name, replica) if elsewhere else replica
+            if cached:
+                backend = Cache(backend, store, loop, model=name, rt_max_s=RT_MAX_S)
+            stages.append(ConductedStage(name, backend, RT_MAX_S))
         self.conductor = Conductor(
             stages,
             ModelMetrics("p", "1", ""),
@@ -156,6 +164,11 @@ def plus(number: int) -> Predict:
 
 def raises(batch: list[Any]) -> Any:
     raise ValueError("no")
+
+
+@mark.pipeline
+async def _next_of_half(query: int, models: mark.StageModels) -> Any:
+    return await models.next(await models.halves(query))
 
 
 @mark.pipeline
@@ -736,6 +749,35 @@ def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> No
         none = cast_of({"low": plus(1), "high": plus(100)}, **slow)
         await none.is_ready()
         assert (await none.ask({"x": 50}, allowed_s=2.0))[0] in (429, 504)
+
+    run(main)
+
+
+@pytest.mark.parametrize("driven", [False, True])
+def test_a_stage_that_was_asked_the_same_before_is_not_called(cast_of: CastOf, driven: bool) -> None:
+    """Each stage by its own input: of a query that is new, only a part may be. The answer says which parts were not."""
+
+    async def main() -> None:
+        models = {"halves": lambda batch: [each // 2 for each in batch], "next": plus(1)}
+        one_after_the_other = graph(halves=((), ALL), next=(("halves",), ALL))
+        how = {"driver": _next_of_half} if driven else {"pipeline": one_after_the_other}
+        cast = cast_of(models, cached=True, **how)
+        await cast.is_ready()
+        said = []
+        for query in (8, 8, 9, 10):
+            identity = cast.send(query)
+            assert await cast.answer(identity) == (200, query // 2 + 1, INSTANCE)
+            said.append(cast.said(identity))
+        new, old = "", "cache"
+        assert said == [
+            {"halves": new, "next": new},
+            {"halves": old, "next": old},
+            {"halves": new, "next": old},
+            {"halves": new, "next": new},
+        ]
+        assert [len(cast.pools[name].calls) for name in models] == [3, 2]
+        counts = [stage.backend.metrics.cache for stage in cast.conductor.stages]
+        assert [(one.hits, one.misses) for one in counts if one is not None] == [(1, 3), (2, 2)]
 
     run(main)
 
