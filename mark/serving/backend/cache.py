@@ -29,8 +29,7 @@ from mark.serving.backend.request import Request, own_deadline
 from mark.serving.backend.sieve import Sieve
 
 _LOG = logging.getLogger("mark.serving")
-# The answers in memory, and where each is counted.
-KeptAnswers = Sieve[Reply, CacheCounts]
+KeptAnswers = Sieve[Reply]
 # Memory of an answer beside its body: measured (tests/serving/backend/test_cache.py), and rounded up.
 ENTRY_BYTES = 400
 # An answer may take this part of the memory: a larger one would evict many others.
@@ -109,17 +108,16 @@ class Cache:
             self._behind.offer(request)
             return
         key = self._key(request.call)
-        now_s = self._now()
-        kept = self._store.get(key, now_s)
+        kept = self._store.get(key, request.arrived_s)
         if kept is not None:
             self._counts.hits += 1
-            self._answer(request, Answer(kept, CACHE, request.version), now_s)
+            self._answer(request, Answer(kept, CACHE, request.version), self._now())
             return
         if key not in self._under_way:
             self._under_way[key] = None
             request.answer = partial(self._replied, key, request.answer)
         elif self._waiting < self._most_waiting:
-            self._wait(key, request, now_s)
+            self._wait(key, request, self._now())
             return
         self._counts.misses += 1
         self._behind.offer(request)
@@ -225,13 +223,7 @@ class Cache:
             return
         if not isinstance(reply.body, bytes):  # a view of memory that may be used again
             reply = Reply(reply.status, reply.content_type, bytes(reply.body), reply.json_bytes)
-        store, counts = self._store, self._counts
-        before = store.size
-        for entry in store.put(key, reply, counts, size, now_s, self._ttl_s):
-            entry.owner.evictions += 1
-            entry.owner.bytes -= entry.size
-            before -= entry.size
-        counts.bytes += store.size - before  # less than `size` where it takes the place of one that is too old
+        self._store.put(key, reply, self._counts.kept, size, now_s, self._ttl_s)
 
     # Answers
 

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from mark.domain.price_list import PriceList
 from mark.domain.rules.admission import in_time
 from mark.models.answer import NOBODY
+from mark.serving.backend.sieve import Owner
 
 if TYPE_CHECKING:
     from mark.serving.feedback.collector import FeedbackCollector
@@ -61,11 +62,11 @@ class CacheCounts:
     Each request that comes to it is one of `hits`, `misses` and `coalesced`. Only misses come to the backend behind it.
     """
 
-    __slots__ = ("bytes", "coalesced", "evictions", "hits", "misses")
+    __slots__ = ("coalesced", "hits", "kept", "misses")
 
     def __init__(self) -> None:
-        self.hits = self.misses = self.coalesced = self.evictions = 0
-        self.bytes = 0  # in memory now
+        self.hits = self.misses = self.coalesced = 0
+        self.kept = Owner()
 
 
 class ModelMetrics:
@@ -225,22 +226,20 @@ class Metrics(Collector):
 
 
 def _of_caches(of: Sequence[str], cached: Sequence[tuple[tuple[str, ...], CacheCounts]]) -> Iterator[Metric]:
-    counters = {
-        "hits": CounterMetricFamily("mark_cache_hits", "Requests answered from memory.", labels=of),
-        "misses": CounterMetricFamily("mark_cache_misses", "Requests that the model had to answer.", labels=of),
-        "coalesced": CounterMetricFamily(
-            "mark_cache_coalesced",
-            "Requests that waited for the answer of an equal one, and were answered by it.",
-            labels=of,
-        ),
-        "evictions": CounterMetricFamily("mark_cache_evictions", "Answers dropped to make room for others.", labels=of),
-    }
+    hits = CounterMetricFamily("mark_cache_hits", "Requests answered from memory.", labels=of)
+    misses = CounterMetricFamily("mark_cache_misses", "Requests that came to the model.", labels=of)
+    coalesced = CounterMetricFamily(
+        "mark_cache_coalesced", "Requests that did not come to the model because an equal one was there.", labels=of
+    )
+    evictions = CounterMetricFamily("mark_cache_evictions", "Answers dropped to make room for others.", labels=of)
     size = GaugeMetricFamily("mark_cache_bytes", "Memory of the answers that are kept.", labels=of)
     for labels, counts in cached:
-        for name, counter in counters.items():
-            counter.add_metric(labels, getattr(counts, name))
-        size.add_metric(labels, counts.bytes)
-    yield from (*counters.values(), size)
+        hits.add_metric(labels, counts.hits)
+        misses.add_metric(labels, counts.misses)
+        coalesced.add_metric(labels, counts.coalesced)
+        evictions.add_metric(labels, counts.kept.evictions)
+        size.add_metric(labels, counts.kept.bytes)
+    yield from (hits, misses, coalesced, evictions, size)
 
 
 def _of_functions(all_spent: Sequence[tuple[tuple[str, ...], Spent]]) -> Iterator[Metric]:

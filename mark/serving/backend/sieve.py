@@ -8,37 +8,46 @@ and goes on from there the next time. An entry that is used once leaves early, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
-Owner = TypeVar("Owner")
 
 
-class Entry(Generic[V, Owner]):
-    """A value in the queue, put there by `owner`. From `until_s` on it is too old."""
+class Owner:
+    """One of the users of a sieve: the bytes of its entries, and how many of them were evicted so far."""
+
+    __slots__ = ("bytes", "evictions")
+
+    def __init__(self) -> None:
+        self.bytes = self.evictions = 0
+
+
+class _Entry(Generic[V]):
+    """A value in the queue. From `until_s` on it is too old."""
 
     __slots__ = ("key", "marked", "newer", "owner", "size", "until_s", "value")
 
     def __init__(self, key: bytes, value: V, owner: Owner, size: int, until_s: float) -> None:
-        self.key, self.value, self.owner, self.size, self.until_s = key, value, owner, size, until_s
+        self.key = key
+        self.value = value
+        self.owner = owner
+        self.size = size
+        self.until_s = until_s
         self.marked = False
-        self.newer: Entry[V, Owner] | None = None
+        self.newer: _Entry[V] | None = None
 
 
-class Sieve(Generic[V, Owner]):
-    """Values by key. All sizes together stay within `budget`. Several owners may share it: their keys differ."""
+class Sieve(Generic[V]):
+    """Values by key. All sizes together stay within `budget`. Owners share it, each with keys of its own."""
 
     __slots__ = ("_before", "_entries", "_newest", "_oldest", "budget", "size")
 
     def __init__(self, budget: int) -> None:
         self.budget, self.size = budget, 0
-        self._entries: dict[bytes, Entry[V, Owner]] = {}
-        self._newest: Entry[V, Owner] | None = None
-        self._oldest: Entry[V, Owner] | None = None
-        self._before: Entry[V, Owner] | None = (
-            None  # the entry that the hand passed last; None: it begins with the oldest
-        )
+        self._entries: dict[bytes, _Entry[V]] = {}
+        self._newest: _Entry[V] | None = None
+        self._oldest: _Entry[V] | None = None
+        self._before: _Entry[V] | None = None  # the entry that the hand passed last; None: it begins with the oldest
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,10 +60,8 @@ class Sieve(Generic[V, Owner]):
         entry.marked = True
         return entry.value
 
-    def put(
-        self, key: bytes, value: V, owner: Owner, size: int, now_s: float, ttl_s: float = math.inf
-    ) -> Sequence[Entry[V, Owner]]:
-        """Insert a value, to be given for `ttl_s`. Returns the entries that are evicted for it.
+    def put(self, key: bytes, value: V, owner: Owner, size: int, now_s: float, ttl_s: float = math.inf) -> None:
+        """Insert a value, to be given for `ttl_s`, and evict others for it.
 
         A key that is there gets the new value in its place, and is marked: it is used again. Raises ValueError for a
         size beyond the budget.
@@ -64,21 +71,24 @@ class Sieve(Generic[V, Owner]):
         old = self._entries.get(key)
         if old is not None:
             self.size += size - old.size
+            owner.bytes += size - old.size
             old.value, old.size, old.until_s, old.marked = value, size, now_s + ttl_s, True
-            return self._make_room(now_s, old)
-        entry = Entry(key, value, owner, size, now_s + ttl_s)
+            self._make_room(now_s, old)
+            return
         self.size += size
-        evicted = self._make_room(now_s, None) if self.size > self.budget else ()
-        if self._newest is None:
+        owner.bytes += size
+        if self.size > self.budget:
+            self._make_room(now_s, None)
+        entry = self._entries[key] = _Entry(key, value, owner, size, now_s + ttl_s)
+        newest = self._newest
+        if newest is None:
             self._oldest = entry
         else:
-            self._newest.newer = entry
-        self._newest = self._entries[key] = entry
-        return evicted
+            newest.newer = entry
+        self._newest = entry
 
-    def _make_room(self, now_s: float, kept: Entry[V, Owner] | None) -> Sequence[Entry[V, Owner]]:
+    def _make_room(self, now_s: float, kept: _Entry[V] | None) -> None:
         """Evict until the sizes are within the budget, but never `kept`."""
-        evicted: list[Entry[V, Owner]] = []
         while self.size > self.budget:
             before = self._before
             entry = self._oldest if before is None else before.newer
@@ -98,5 +108,5 @@ class Sieve(Generic[V, Owner]):
             entry.newer = None
             del self._entries[entry.key]
             self.size -= entry.size
-            evicted.append(entry)
-        return evicted
+            entry.owner.bytes -= entry.size
+            entry.owner.evictions += 1

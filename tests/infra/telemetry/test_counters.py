@@ -46,7 +46,7 @@ def test_requests_that_a_cache_answered_are_told_apart() -> None:
         one = ModelMetrics("m", version)
         one.requests["instance", 200], one.requests["cache", 200], one.requests["nobody", 504] = 10, 7, 1
         one.cache = CacheCounts()
-        one.cache.hits, one.cache.misses, one.cache.coalesced, one.cache.evictions = 5, 10, 3, 2
+        one.cache.hits, one.cache.misses, one.cache.coalesced = 5, 10, 3
         metrics.models.append(one)
     found = read_bouncer(metrics.page())
     assert (found.requests, found.from_cache, found.load) == (36.0, 16.0, 20.0)

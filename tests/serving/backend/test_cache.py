@@ -298,10 +298,10 @@ def test_an_answer_is_given_until_its_time_has_passed_and_then_replaced() -> Non
     bench.now_s = 5.0
     assert bench.ask() not in bench.answers
     bench.behind.reply(Reply(200, JSON, b"newer answer"))
-    assert bench.counts.bytes == bench.store.size == ENTRY_BYTES + len(b"newer answer")
+    assert bench.counts.kept.bytes == bench.store.size == ENTRY_BYTES + len(b"newer answer")
     bench.now_s = 9.9
     assert bench.said(bench.ask())[2] == b"newer answer"
-    assert bench.counts.evictions == 0
+    assert bench.counts.kept.evictions == 0
 
 
 def test_evictions_and_bytes_are_counted_where_the_answer_was_kept() -> None:
@@ -310,12 +310,12 @@ def test_evictions_and_bytes_are_counted_where_the_answer_was_kept() -> None:
     for number in range(100):
         bench.ask(b"%d" % number)
         bench.behind.reply()
-    assert (bench.counts.bytes, bench.counts.evictions) == (BUDGET, 0)
+    assert (bench.counts.kept.bytes, bench.counts.kept.evictions) == (BUDGET, 0)
     for number in range(30):
         other.ask(b"%d" % number)
         other.behind.reply()
-    assert (bench.counts.evictions, other.counts.evictions) == (30, 0)
-    assert (bench.counts.bytes, other.counts.bytes) == (BUDGET * 7 // 10, BUDGET * 3 // 10)
+    assert (bench.counts.kept.evictions, other.counts.kept.evictions) == (30, 0)
+    assert (bench.counts.kept.bytes, other.counts.kept.bytes) == (BUDGET * 7 // 10, BUDGET * 3 // 10)
 
 
 # Equal calls on their way
@@ -479,7 +479,7 @@ def test_every_request_has_one_answer_and_one_count_whatever_happens(steps: list
     assert sum(bench.counted) == len(asked)
     assert bench.counts.misses == len(bench.behind.offered)
     assert not bench.timers.due
-    assert bench.counts.bytes == bench.store.size <= bench.store.budget
+    assert bench.counts.kept.bytes == bench.store.size <= bench.store.budget
     made_by = Counter(answer.made_by for answer in bench.answers.values() if answer.reply.status == 200)
     assert made_by[CACHE] == bench.counts.hits + bench.counts.coalesced - bench.cache.metrics.expired
     assert sum(bench.cache.metrics.requests.values()) == len(asked)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.serving.backend.sieve import Sieve
+from mark.serving.backend.sieve import Owner, Sieve
 
 
 @dataclass
@@ -58,6 +58,9 @@ class Reference:
         return evicted
 
 
+OWNER = Owner()
+
+
 def key(number: int) -> bytes:
     return b"%d" % number
 
@@ -77,26 +80,32 @@ STEPS = st.lists(
 @given(budget=st.integers(20, 60), steps=STEPS)
 def test_sieve_agrees_with_a_plain_list(budget: int, steps: list[tuple[bool, int, int, float, float]]) -> None:
     """Values, evictions in their order, and sizes, however entries age, grow and are asked for."""
-    sieve, reference, now_s = Sieve[int, str](budget), Reference(budget), 0.0
+    sieve, reference, now_s = Sieve[int](budget), Reference(budget), 0.0
+    owners = [Owner(), Owner()]
+    evictions = [0, 0]
     for value, (puts, number, size, ttl_s, passes_s) in enumerate(steps):
         now_s += passes_s
         if puts:
-            evicted = sieve.put(key(number), value, "owner", size, now_s, ttl_s)
-            assert [entry.key for entry in evicted] == reference.put(key(number), value, size, now_s, ttl_s)
+            sieve.put(key(number), value, owners[number % 2], size, now_s, ttl_s)
+            for evicted in reference.put(key(number), value, size, now_s, ttl_s):
+                evictions[int(evicted) % 2] += 1
         else:
             assert sieve.get(key(number), now_s) == reference.get(key(number), now_s)
-        assert (sieve.size, len(sieve)) == (reference.size, len(reference.rows))
-        assert sieve.size <= budget
+        assert set(sieve._entries) == {row.key for row in reference.rows}
+        assert [owner.evictions for owner in owners] == evictions
+        sizes = [sum(row.size for row in reference.rows if int(row.key) % 2 == one) for one in (0, 1)]
+        assert [owner.bytes for owner in owners] == sizes
+        assert sieve.size == sum(sizes) <= budget
 
 
-def filled(numbers: range, budget: int = 3) -> Sieve[int, str]:
-    sieve = Sieve[int, str](budget)
+def filled(numbers: range, budget: int = 3) -> Sieve[int]:
+    sieve = Sieve[int](budget)
     for number in numbers:
-        sieve.put(key(number), number, "owner", 1, 0.0)
+        sieve.put(key(number), number, OWNER, 1, 0.0)
     return sieve
 
 
-def held(sieve: Sieve[int, str]) -> set[int]:
+def held(sieve: Sieve[int]) -> set[int]:
     """The numbers that are there. Asking marks them."""
     return {number for number in range(20) if sieve.get(key(number), 0.0) is not None}
 
@@ -104,8 +113,7 @@ def held(sieve: Sieve[int, str]) -> set[int]:
 def test_an_entry_that_was_asked_for_stays_before_newer_ones() -> None:
     sieve = filled(range(3))
     assert sieve.get(key(0), 0.0) == 0
-    (evicted,) = sieve.put(key(3), 3, "owner", 1, 0.0)
-    assert (evicted.key, evicted.value, evicted.owner, evicted.size) == (key(1), 1, "owner", 1)
+    sieve.put(key(3), 3, OWNER, 1, 0.0)
     assert held(sieve) == {0, 2, 3}
 
 
@@ -114,7 +122,7 @@ def test_the_hand_goes_on_from_its_last_eviction() -> None:
     sieve = filled(range(3))
     sieve.get(key(0), 0.0)
     for number in (3, 4):
-        sieve.put(key(number), number, "owner", 1, 0.0)
+        sieve.put(key(number), number, OWNER, 1, 0.0)
     assert held(sieve) == {0, 3, 4}
 
 
@@ -122,23 +130,23 @@ def test_a_scan_leaves_entries_in_use() -> None:
     sieve = filled(range(3))
     for number in range(3, 20):
         assert sieve.get(key(0), 0.0) == 0
-        sieve.put(key(number), number, "owner", 1, 0.0)
+        sieve.put(key(number), number, OWNER, 1, 0.0)
     assert sieve.get(key(0), 0.0) == 0
 
 
 def test_an_entry_too_old_is_given_no_more_and_leaves_first_though_marked() -> None:
-    sieve = Sieve[int, str](3)
+    sieve = Sieve[int](3)
     for number, ttl_s in ((0, math.inf), (1, 5.0), (2, math.inf)):
-        sieve.put(key(number), number, "owner", 1, 0.0, ttl_s)
+        sieve.put(key(number), number, OWNER, 1, 0.0, ttl_s)
         assert sieve.get(key(number), 4.9) == number
     assert sieve.get(key(1), 5.0) is None
-    (evicted,) = sieve.put(key(3), 3, "owner", 1, 5.0)
-    assert evicted.key == key(1)
+    sieve.put(key(3), 3, OWNER, 1, 5.0)
+    assert set(sieve._entries) == {key(0), key(2), key(3)}
 
 
 def test_a_size_beyond_the_budget_changes_nothing() -> None:
     sieve = filled(range(3))
     for size in (4, -1):
         with pytest.raises(ValueError, match="do not fit into 3"):
-            sieve.put(key(9), 9, "owner", size, 0.0)
+            sieve.put(key(9), 9, OWNER, size, 0.0)
     assert (held(sieve), sieve.size) == ({0, 1, 2}, 3)
