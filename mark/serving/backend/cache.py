@@ -56,9 +56,10 @@ class Cache:
     """The backend that answers repeated calls from `store`, which all caches of a process share.
 
     `model` is the model's reference. With the labels of the metrics (service, version, stage) it says whose answers
-    they are, and no other cache finds them. An answer is given again for `ttl_s`. By `rt_max_s` a client's own deadline
-    is known. Answers of functions are kept with `keeps_functions`: where versions are served side by side, a function
-    has only one of them. At most `most_waiting` requests wait for answers to equal calls; others go to the backend.
+    they are, and no other cache finds them. An answer is given for `ttl_s` from the arrival of the request that brought
+    it. A request whose deadline is not `rt_max_s` after its arrival has one of its own. Answers of functions are kept
+    with `keeps_functions`: where versions are served side by side, a function has only one of them. At most
+    `most_waiting` requests wait for answers to equal calls, and others go to the backend.
     """
 
     def __init__(
@@ -189,13 +190,12 @@ class Cache:
         reply, made_by, how = answer.reply, answer.made_by, answer.provenance
         if reply.status == 200 and made_by in _OF_THE_MODEL and (how is None or not how.degraded):
             del self._under_way[key]
-            now_s = self._now()
             if made_by == INSTANCE or self._keeps_functions:
-                self._keep(key, reply, now_s)
+                self._keep(key, reply, had.arrived_s)
             while waiting is not None and waiting.requests:
                 request = self._first(waiting)
                 self._counts.coalesced += 1
-                self._answer(request, Answer(reply, CACHE, request.version), now_s)
+                self._answer(request, Answer(reply, CACHE, request.version), self._now())
         elif waiting is None:
             del self._under_way[key]
         else:
@@ -217,13 +217,13 @@ class Cache:
         if not waiting.led:
             del self._under_way[key]
 
-    def _keep(self, key: bytes, reply: Reply, now_s: float) -> None:
+    def _keep(self, key: bytes, reply: Reply, asked_s: float) -> None:
         size = len(reply.body) + ENTRY_BYTES
         if size > self._largest:
             return
         if not isinstance(reply.body, bytes):  # a view of memory that may be used again
             reply = Reply(reply.status, reply.content_type, bytes(reply.body), reply.json_bytes)
-        self._store.put(key, reply, self._counts.kept, size, now_s, self._ttl_s)
+        self._store.put(key, reply, self._counts.kept, size, asked_s, self._ttl_s)
 
     # Answers
 

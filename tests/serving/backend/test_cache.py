@@ -6,25 +6,34 @@ import asyncio
 import gc
 import itertools
 import json
+import math
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.domain.pipeline import ALL, Pipeline, PipelineStage
+from mark.domain.service import CacheSettings
 from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer, Provenance
 from mark.models.call import RESULTS, Call, Reply
+from mark.models.versions import Versions
 from mark.serving.backend.cache import ENTRY_BYTES, Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import refusal
 from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Sieve
+from mark.serving.conductor.conductor import Conductor
+from mark.serving.conductor.remote_stage import StageAddress
+from mark.serving.overflow.http_client import Address
+from mark.serving.server_process import ListenerConfig, ModelServer, PipelineServing, Serving
 from tests.serving.frontend.test_grpc import infer_request
 from tests.serving.place import Place
 from tests.serving.test_server_process import INFER, body, served, write_service
@@ -36,14 +45,18 @@ OK = Reply(200, JSON, b"right")
 BUDGET = 100 * (ENTRY_BYTES + len(OK.body))
 
 
-class Timers(asyncio.AbstractEventLoop):
+class Timers:
     """The part of a loop that the cache uses: timers that are due when the test says so."""
 
     def __init__(self) -> None:
         self.handles: list[asyncio.TimerHandle] = []
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, **_: Any) -> asyncio.TimerHandle:
-        self.handles.append(asyncio.TimerHandle(delay, callback, args, self))  # type: ignore[arg-type]
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return cast(asyncio.AbstractEventLoop, self)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        self.handles.append(asyncio.TimerHandle(delay, callback, args, self.loop))
         return self.handles[-1]
 
     def get_debug(self) -> bool:
@@ -111,7 +124,7 @@ class Bench:
         self.cache = Cache(
             self.behind,
             self.store,
-            self.timers,
+            self.timers.loop,
             model=options.pop("model", "m:M"),
             rt_max_s=RT_MAX_S,
             now=lambda: self.now_s,
@@ -565,13 +578,11 @@ def test_both_protocols_are_answered_from_memory_and_say_so() -> None:
             place.pool.held = True
             other = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3.0, 4.0]}]}
             together = [asyncio.ensure_future(place.client.post(infer, json=other)) for _ in range(8)]
-            while place.metrics.cache is None or place.metrics.cache.misses < 3 or len(place.pool.waiting) < 1:
-                await asyncio.sleep(0)
-            while len(place.told) < 4 or sum(map(len, waiting(place))) < 7:
+            while sum(map(len, waiting(place))) < 7 or not place.pool.waiting:
                 await asyncio.sleep(0)
             place.pool.release()
-            made_by = Counter([(await answer).headers["mark-answered-by"] for answer in together])
-            assert made_by == {INSTANCE: 1, CACHE: 7}
+            answered_by = Counter([(await answer).headers["mark-answered-by"] for answer in together])
+            assert answered_by == {INSTANCE: 1, CACHE: 7}
             assert len(place.pool.calls) == 3
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -582,6 +593,47 @@ def waiting(place: Place) -> list[dict[Request, Any]]:
     cache = place.server.backend
     assert isinstance(cache, Cache)
     return [one.requests for one in cache._under_way.values() if one is not None]
+
+
+@pytest.mark.parametrize(("ttl_s", "here_s", "elsewhere_s"), [(None, math.inf, 60.0), (300.0, 300.0, 300.0)])
+def test_answers_of_a_stage_elsewhere_are_not_kept_for_ever(
+    tmp_path: Path, ttl_s: float | None, here_s: float, elsewhere_s: float
+) -> None:
+    """Its server may get another model, and the caches of one process share the memory."""
+
+    async def main() -> None:
+        here = Serving(name="here", versions=Versions({"1": ("m:M", 1.0)}), search=tmp_path, rt_max_s=0.5)
+        stages: dict[str, Serving | StageAddress] = {
+            "here": here,
+            "elsewhere": StageAddress(Address.of("http://127.0.0.1:1"), 0.5),
+        }
+        graph = Pipeline.ordered([PipelineStage(name, "m:M", (), ALL) for name in stages])
+        whole = PipelineServing(stages, graph)
+        serving = replace(here, name="p", pipeline=whole, cache=CacheSettings(3, ttl_s))
+        server = ModelServer(serving, ListenerConfig())
+        conductor = server.server.backend
+        assert isinstance(conductor, Conductor)
+        caches = {stage.name: cast(Cache, stage.backend) for stage in conductor.stages}
+        assert {name: cache._ttl_s for name, cache in caches.items()} == {"here": here_s, "elsewhere": elsewhere_s}
+        assert caches["here"]._store is caches["elsewhere"]._store
+        assert caches["here"]._store.budget == 3_000_000
+        await server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_answers_of_functions_are_kept_by_a_server_of_one_version(tmp_path: Path, versions: int) -> None:
+    async def main() -> None:
+        side_by_side = Versions({str(one): ("m:M", 1.0 / versions) for one in range(versions)})
+        serving = Serving("m", side_by_side, tmp_path, 0.5, cache=CacheSettings())
+        server = ModelServer(serving, ListenerConfig())
+        for one in server.server.served:
+            assert isinstance(one.backend, Cache)
+            assert one.backend._keeps_functions is (versions == 1)
+        await server.close()
+
+    asyncio.run(main())
 
 
 STAGES = (
