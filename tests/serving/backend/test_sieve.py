@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 
 import pytest
@@ -65,27 +66,17 @@ def key(number: int) -> bytes:
     return b"%d" % number
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.booleans(),  # put, or only get
-        st.integers(0, 12),
-        st.integers(0, 20),
-        st.sampled_from([0.0, 1.0, 5.0, math.inf]),
-        st.sampled_from([0.0, 0.5, 2.0]),
-    ),
-    max_size=80,
-)
-
-
-@given(budget=st.integers(20, 60), steps=STEPS)
-def test_sieve_agrees_with_a_plain_list(budget: int, steps: list[tuple[bool, int, int, float, float]]) -> None:
-    """Values, evictions in their order, and sizes, however entries age, grow and are asked for."""
-    sieve, reference, now_s = Sieve[int](budget), Reference(budget), 0.0
+@given(budget=st.integers(3, 8), keys=st.integers(2, 12), ages=st.booleans(), seed=st.integers(0, 2**32))
+def test_sieve_agrees_with_a_plain_list(budget: int, keys: int, ages: bool, seed: int) -> None:
+    """Values, evictions and sizes, by owner, however entries age, grow and are asked for."""
+    draw, sieve, reference, now_s = random.Random(seed), Sieve[int](budget), Reference(budget), 0.0
     owners = [Owner(), Owner()]
     evictions = [0, 0]
-    for value, (puts, number, size, ttl_s, passes_s) in enumerate(steps):
-        now_s += passes_s
-        if puts:
+    for value in range(200):
+        now_s += draw.choice((0.0, 0.0, 0.5, 2.0))
+        number, size = draw.randrange(keys), draw.choice((0, 1, 1, 2, 3))
+        ttl_s = draw.choice((0.0, 1.0, 5.0, math.inf)) if ages else math.inf
+        if draw.random() < 0.5:
             sieve.put(key(number), value, owners[number % 2], size, now_s, ttl_s)
             for evicted in reference.put(key(number), value, size, now_s, ttl_s):
                 evictions[int(evicted) % 2] += 1
@@ -124,6 +115,25 @@ def test_the_hand_goes_on_from_its_last_eviction() -> None:
     for number in (3, 4):
         sieve.put(key(number), number, OWNER, 1, 0.0)
     assert held(sieve) == {0, 3, 4}
+
+
+def test_the_hand_begins_with_the_oldest_after_it_evicted_the_newest() -> None:
+    sieve = filled(range(2), budget=2)
+    sieve.get(key(0), 0.0)
+    sieve.put(key(2), 2, OWNER, 1, 0.0)
+    assert set(sieve._entries) == {key(0), key(2)}
+    sieve.put(key(3), 3, OWNER, 1, 0.0)
+    assert set(sieve._entries) == {key(2), key(3)}
+
+
+def test_a_value_that_grows_makes_room_and_stays() -> None:
+    """Also one that is too old at once."""
+    sieve = filled(range(3))
+    sieve.put(key(0), 10, OWNER, 3, 0.0, ttl_s=0.0)
+    assert (set(sieve._entries), sieve.size) == ({key(0)}, 3)
+    sieve.put(key(0), 11, OWNER, 2, 1.0)
+    sieve.put(key(1), 1, OWNER, 1, 1.0)
+    assert sieve.get(key(0), 1.0) == 11
 
 
 def test_a_scan_leaves_entries_in_use() -> None:
