@@ -36,6 +36,9 @@ ENTRY_BYTES = 400
 _LARGEST_PART = 8
 # Hashes that are begun with the form of a call. Clients choose content types, so there is a limit.
 _MOST_FORMS = 64
+# After so many requests of which none was equal to another one, the answer to every eighth is kept: keeping an answer
+# that nobody asks for again is most of what the cache costs.
+_MOST_FRUITLESS, _EVERY = 10_000, 8
 _OF_THE_MODEL = frozenset((INSTANCE, FUNCTION))
 
 
@@ -86,6 +89,7 @@ class Cache:
         # Calls that the backend has, by their keys; None: no request waits for the answer.
         self._under_way: dict[bytes, _Waiting | None] = {}
         self._waiting = 0
+        self._fruitless = 0  # requests since one was equal to another
         self._draining = False
 
     # The port
@@ -111,13 +115,17 @@ class Cache:
         key = self._key(request.call)
         kept = self._store.get(key, request.arrived_s)
         if kept is not None:
+            self._fruitless = 0
             self._counts.hits += 1
             self._answer(request, Answer(kept, CACHE, request.version), self._now())
             return
         if key not in self._under_way:
-            self._under_way[key] = None
-            request.answer = partial(self._replied, key, request.answer)
+            self._fruitless += 1
+            if self._fruitless <= _MOST_FRUITLESS or self._fruitless % _EVERY == 0:
+                self._under_way[key] = None
+                request.answer = partial(self._replied, key, request.answer)
         elif self._waiting < self._most_waiting:
+            self._fruitless = 0
             self._wait(key, request, self._now())
             return
         self._counts.misses += 1

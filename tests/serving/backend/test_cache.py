@@ -317,6 +317,34 @@ def test_an_answer_is_given_until_its_time_has_passed_and_then_replaced() -> Non
     assert bench.counts.kept.evictions == 0
 
 
+def test_while_no_call_is_repeated_the_answer_to_every_eighth_is_kept() -> None:
+    """A repeated call among the kept ones ends that, or one that comes while an equal call is on its way."""
+    bench = Bench(store=Sieve(100_000_000))
+
+    def kept(first: int, count: int) -> list[int]:
+        for number in range(first, first + count):
+            bench.ask(b"%d" % number)
+            bench.behind.reply()
+        return [
+            number for number in range(first, first + count) if bench.store.get(bench.cache._key(call(number)), 0.0)
+        ]
+
+    def call(number: int) -> Call:
+        return Call("oip", JSON, b"%d" % number)
+
+    assert kept(0, 10_000) == list(range(10_000))
+    assert kept(10_000, 80) == list(range(10_007, 10_080, 8))
+    assert bench.said(bench.ask(b"10015")) == AGAIN
+    assert kept(20_000, 10) == list(range(20_000, 20_010))
+    kept(30_000, 9_990)
+    assert kept(40_000, 7) == []
+    numbers = [bench.ask(b"same") for _ in range(3)]
+    assert len(bench.behind.has) == 1
+    bench.behind.reply()
+    assert [bench.said(number) for number in numbers] == [RIGHT, AGAIN, AGAIN]
+    assert kept(50_000, 10) == list(range(50_000, 50_010))
+
+
 def test_evictions_and_bytes_are_counted_where_the_answer_was_kept() -> None:
     store: KeptAnswers = Sieve(BUDGET)
     bench, other = Bench(store=store), Bench(Behind("m", "2"), store)
