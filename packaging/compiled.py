@@ -26,6 +26,7 @@ MODULES = (
     "mark/models/answer.py",
     "mark/serving/worker/shared_memory.py",
     "mark/serving/backend/bouncer.py",
+    "mark/serving/backend/cache.py",
     "mark/serving/frontend/calls.py",
     "mark/serving/frontend/connection.py",
     "mark/serving/frontend/http.py",
@@ -35,6 +36,7 @@ MODULES = (
     "mark/serving/backend/request.py",
     "mark/serving/frontend/routes.py",
     "mark/serving/frontend/server.py",
+    "mark/serving/backend/sieve.py",
     "mark/serving/backend/tuning.py",
     "mark/serving/backend/variants.py",
 )

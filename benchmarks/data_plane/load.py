@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import re
 import select
@@ -46,12 +47,16 @@ _SENT_AT_ONCE = 16  # due at the same time: after that many it looks for answers
 
 @dataclass(frozen=True)
 class Target:
-    """A request, and where it goes. `expected` is the body of the right answer; None takes any."""
+    """A request, and where it goes. `expected` is the body of the right answer; None takes any.
+
+    With `bodies` each request has the next one of these, in turn, instead of `body`.
+    """
 
     url: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
     expected: bytes | None = None
+    bodies: Sequence[bytes] = ()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -63,10 +68,14 @@ class Target:
         return urlsplit(self.url).path or "/"
 
     @property
-    def wire(self) -> bytes:
-        headers = {"host": "{}:{}".format(*self.address), "content-length": str(len(self.body)), **self.headers}
-        lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
+    def wires(self) -> list[bytes]:
+        """The requests as they are sent."""
+        found = []
+        for body in self.bodies or (self.body,):
+            headers = {"host": "{}:{}".format(*self.address), "content-length": str(len(body)), **self.headers}
+            lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+            found.append("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        return found
 
 
 @contextmanager
@@ -184,7 +193,7 @@ class _Client:
     """`connections` of them behind one epoll, and what was answered so far."""
 
     def __init__(self, target: Target, connections: int) -> None:
-        self.target, self._wire = target, target.wire
+        self.target, self._wires = target, itertools.cycle(target.wires)
         self._epoll = select.epoll()
         self._by_fd: dict[int, _Connection] = {}
         self.rows: list[tuple[float, float, float, int, str, bool]] = []
@@ -204,10 +213,11 @@ class _Client:
             if connection.sock is None:
                 self._open(connection)
             assert connection.sock is not None
-            sent = connection.sock.send(self._wire)
-            if sent < len(self._wire):  # the server doesn't read; rare enough to wait for it
+            wire = next(self._wires)
+            sent = connection.sock.send(wire)
+            if sent < len(wire):  # the server doesn't read; rare enough to wait for it
                 connection.sock.settimeout(5.0)
-                connection.sock.sendall(self._wire[sent:])
+                connection.sock.sendall(wire[sent:])
                 connection.sock.setblocking(False)
         except OSError:
             self._lose(connection)

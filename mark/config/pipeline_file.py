@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mark.config.cache import CACHE_KEYS, cache_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.layers import layers_of
@@ -23,7 +24,7 @@ from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
-from mark.domain.service import FeedbackSettings, LayerSection, ServiceConfig
+from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig
 from mark.domain.slo import Slo
 from mark.selection.settings import CASCADE, SelectionSettings
 
@@ -45,6 +46,7 @@ _KEYS = {
     "conductors": {"count"},
     "feedback": FEEDBACK_KEYS,
     "selection": SELECTION_KEYS,
+    "cache": CACHE_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", "usd_per_call", *_GRAPH_KEYS)
@@ -84,6 +86,7 @@ class PipelineConfig:
     source: str  # the file it was read from
     feedback: FeedbackSettings | None = None  # on answers of the whole
     selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
+    cache: CacheSettings | None = None  # before each stage
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
@@ -287,6 +290,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         files=tuple(service.texts("files", [])) if "files" in service.table else (),
         feedback=feedback,
         selection=selection,
+        cache=cache_of(path, tables),
         layers=layers,
         conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
     )

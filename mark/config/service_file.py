@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mark.config.cache import CACHE_KEYS, cache_of
 from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, check_name, fleet_of, slo_of
@@ -45,6 +46,7 @@ _KEYS = {
     "control": {"tau_s", "horizon_steps", "cool_down_s", "launch_overhead_s"},
     "rollout": {"canary_share", "canary_s", "surge_share"},
     "feedback": FEEDBACK_KEYS,
+    "cache": CACHE_KEYS,
     "faults": FAULT_KEYS,
     "slo_monitor": {"window", "count", "instance", "pause_s"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
@@ -118,6 +120,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         rollout=_rollout(Section(path, "rollout", tables.get("rollout", {}))),
         faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
         feedback=feedback_of(path, tables),
+        cache=cache_of(path, tables),
         slo_monitor=_slo_monitor(Section(path, "slo_monitor", tables.get("slo_monitor", {}))),
         versions=_versions(service.below("versions")),
         files=tuple(service.texts("files", [])) if "files" in service.table else (),

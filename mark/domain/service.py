@@ -97,6 +97,14 @@ class FeedbackSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """Answers that are kept in memory for repeated requests (`[cache]` of the service file)."""
+
+    memory_mb: int = 64  # of 1e6 bytes: all answers of a process
+    ttl_s: float | None = None  # how long an answer is given again; None: as long as it is in memory
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSection:
     """A section of a service file that an installed package reads (`mark.config.layers`), with the file's name."""
 
@@ -136,6 +144,7 @@ class ServiceConfig:
     rollout: RolloutSettings = RolloutSettings()
     faults: Faults = NO_FAULTS  # that simulator and testbed play
     feedback: FeedbackSettings | None = None  # None: none is taken
+    cache: CacheSettings | None = None  # None: no answer is kept
     layers: tuple[LayerSection, ...] = ()  # before the model
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that its models open

@@ -110,6 +110,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         ),
         layers=() if apart else opened(config.layers),
         feedback=None if apart else config.feedback,
+        cache=None if apart else config.cache,
     )
 
 

@@ -186,6 +186,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         worker_socket=options.worker_socket,
         layers=() if options.to_measure else opened(service.layers),
         feedback=None if options.to_measure else service.feedback,
+        cache=None if options.to_measure else service.cache,
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
     )
 

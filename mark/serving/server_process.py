@@ -30,7 +30,7 @@ from mark.domain.errors import BadInput, MarkError
 from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, NEVER_S
-from mark.domain.service import FeedbackSettings
+from mark.domain.service import CacheSettings, FeedbackSettings
 from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
@@ -42,9 +42,12 @@ from mark.selection.state import SelectionState
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
+from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.port import StageBackend
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
+from mark.serving.backend.sieve import Sieve
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.backend.variants import Variants
 from mark.serving.conductor.conductor import ConductedStage, Conductor
@@ -78,6 +81,8 @@ log = logging.getLogger("mark.serving")
 # The last seconds before an interruption: no request is sent to the instance any more, and those there end.
 NOTICE_MARGIN_S = 10.0
 _DESCRIPTORS = 8192
+# Without `ttl_s` an answer of a stage elsewhere is kept for so long: nobody tells a conductor of another release there.
+_STAGE_TTL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,7 @@ class Serving:
     pipeline: PipelineServing | None = None
     layers: Sequence[Layer] = ()  # before the model, the first one outermost
     feedback: FeedbackSettings | None = None  # None: none is taken
+    cache: CacheSettings | None = None  # None: no answer is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +199,9 @@ class ModelServer:
         tracer = _tracer(serving.name) if listener.trace_requests else None
         self._feedback = None if serving.feedback is None else _collector(serving.name, serving.feedback, self._loop)
         self.metrics.feedback = self._feedback
+        self._kept: KeptAnswers | None = None
+        if serving.cache is not None:
+            self._kept = Sieve(serving.cache.memory_mb * 1_000_000)
         self._served = None if tracer is None else tracer.served
         self._tracer, self._observer = tracer, _observer(listener, tracer, self._feedback)
         pipeline = serving.pipeline
@@ -262,7 +271,8 @@ class ModelServer:
         def said(known: dict[str, Any]) -> None:
             served.metadata = orjson.dumps(known)
 
-        served = ServedVersion(version, self._replica(serving, version, reference, metrics, said))
+        replica = self._replica(serving, version, reference, metrics, said)
+        served = ServedVersion(version, self._cached(replica, serving, reference))
         return served
 
     def _conduct(self, pipeline: PipelineServing, version: str) -> ServedVersion:
@@ -285,14 +295,16 @@ class ModelServer:
         stages = []
         for number, (name, stage) in enumerate(pipeline.stages.items()):
             metrics = ModelMetrics(serving.name, version, name)
-            backend: Replica | RemoteStage
+            backend: StageBackend
             if isinstance(stage, StageAddress):
                 self.metrics.models.append(metrics)
-                backend = RemoteStage(name, stage, metrics, self._loop, became_ready=self._see_ready)
-                self._remote.append(backend)
+                remote = RemoteStage(name, stage, metrics, self._loop, became_ready=self._see_ready)
+                self._remote.append(remote)
+                backend = self._cached(remote, stage, stage.address.url)
             else:
                 ((own_version, reference),) = stage.versions.references.items()
-                backend = self._replica(stage, own_version, reference, metrics, partial(said, number))
+                replica = self._replica(stage, own_version, reference, metrics, partial(said, number))
+                backend = self._cached(replica, stage, reference)
             stages.append(ConductedStage(name, backend, stage.rt_max_s))
         conductor = Conductor(
             stages,
@@ -334,6 +346,22 @@ class ModelServer:
         champion = None if settings.champion is None else found.keys[names.index(settings.champion)]
         self.learner = SelectionLearner(state, self.selection.counts, champion)
         return self.selection
+
+    def _cached(self, backend: StageBackend, of: Serving | StageAddress, reference: str) -> StageBackend:
+        """With the cache before it, where the service file has `[cache]`."""
+        settings = self._serving.cache
+        if settings is None or self._kept is None:
+            return backend
+        ttl_s = settings.ttl_s or (_STAGE_TTL_S if isinstance(of, StageAddress) else math.inf)
+        return Cache(
+            backend,
+            self._kept,
+            self._loop,
+            model=reference,
+            rt_max_s=of.rt_max_s,
+            ttl_s=ttl_s,
+            keeps_functions=isinstance(of, StageAddress) or len(of.versions.references) == 1,
+        )
 
     def _replica(
         self,

@@ -12,6 +12,7 @@ from mark_infra.aws.lambda_functions import LambdaFunctions
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.domain.rules.admission import REJECT
+from mark.domain.service import CacheSettings
 from mark.launch.pipeline_server import pipeline_serving_of
 from mark.launch.server import ServerOptions
 from mark.serving.conductor.remote_stage import StageAddress
@@ -53,6 +54,15 @@ def test_feedback_is_on_the_whole_and_on_no_stage(tmp_path: Path) -> None:
     assert found.feedback.log == str(tmp_path / "said")
     assert found.pipeline is not None
     assert [stage.feedback for stage in found.pipeline.stages.values()] == [None, None]
+
+
+def test_a_cache_stands_before_stages_where_queries_are_conducted(tmp_path: Path) -> None:
+    """A server of single stages has none: the calls that reach it are those that were in no conductor's memory."""
+    found = serving(tmp_path, CHAIN + "[cache]\nmemory_mb = 3\n")
+    assert found.cache == CacheSettings(3)
+    assert found.pipeline is not None
+    assert [stage.cache for stage in found.pipeline.stages.values() if isinstance(stage, Serving)] == [None, None]
+    assert serving(tmp_path, CHAIN + "[cache]\n", stages_here=["a"]).cache is None
 
 
 def test_what_two_machines_take_is_not_mixed(tmp_path: Path) -> None:

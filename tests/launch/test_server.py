@@ -15,6 +15,7 @@ from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.faults import Faults
 from mark.domain.rules.admission import LATE
+from mark.domain.service import CacheSettings
 from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.profiling.played_faults import FAULT_STREAM, FaultStream
@@ -66,6 +67,13 @@ def test_a_call_of_a_function_has_a_limit(tmp_path: Path, given: dict[str, Any],
     """A small multiple of RT_max (0.6 s) or of a warm call; but a cold start of Lambda has its time."""
     asked = replace(options(tmp_path), **given)
     assert serving_of(asked, load_service(asked.service)).function_timeout_s == pytest.approx(expected_s)
+
+
+def test_a_server_has_the_cache_of_its_file_unless_it_is_measured(tmp_path: Path) -> None:
+    given = options(tmp_path, more="[cache]\nttl_s = 30\n")
+    service = load_service(given.service)
+    assert serving_of(given, service).cache == CacheSettings(ttl_s=30.0)
+    assert serving_of(replace(given, to_measure=True), service).cache is None
 
 
 def test_a_model_without_code_or_profile_is_bad_input(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ MODULES = (
     "mark.models.oip",
     "mark.serving.worker.shared_memory",
     "mark.serving.backend.bouncer",
+    "mark.serving.backend.cache",
     "mark.serving.frontend.http",
     "mark.serving.frontend.server",
 )

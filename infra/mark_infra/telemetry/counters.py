@@ -12,6 +12,7 @@ from mark.serving.backend.metrics import SECONDS
 
 _BY_FUNCTION, _BY_INSTANCE = b'answered_by="function"', b'answered_by="instance"'
 _SERVER_ERROR = b'code="5'
+_FROM_CACHE = (b"mark_cache_hits_total", b"mark_cache_coalesced_total")
 
 
 class BouncerCounters(NamedTuple):
@@ -29,8 +30,14 @@ class BouncerCounters(NamedTuple):
     errors: float = 0.0  # of the requests: answered by the model with an error
     answered: float = 0.0  # of the requests: not refused
     latency_s: float = 0.0  # of all of these, from arrival to answer
+    from_cache: float = 0.0  # of the requests: came to no worker, because the answer was in memory or under way
     within: tuple[float, ...] = ()
     workers: float = 0.0
+
+    @property
+    def load(self) -> float:
+        """Requests that came to workers or functions, or were refused: capacity is bought for these."""
+        return self.requests - self.from_cache
 
     def since(self, before: BouncerCounters) -> BouncerCounters:
         """What was counted since `before`. Counters that fell began anew."""
@@ -78,6 +85,7 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         errors=sum(_value(line) for line in requests if _BY_INSTANCE in line and _SERVER_ERROR in line),
         answered=sum(_values(page, b"mark_latency_seconds_count")),
         latency_s=sum(_values(page, b"mark_latency_seconds_sum")),
+        from_cache=sum(sum(_values(page, name)) for name in _FROM_CACHE),
         within=_within(list(_values(page, b"mark_latency_seconds_bucket"))),
         workers=sum(workers),
     )

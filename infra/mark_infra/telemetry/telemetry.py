@@ -124,7 +124,7 @@ class ScrapedTelemetry:
     ) -> None:
         """Window number `window` (from the origin) is over; `answered` by target id. Earlier ones stay missing."""
         with self._lock:
-            rate = requests = misses = answers = latency_s = 0.0
+            rate = requests = load = misses = answers = latency_s = 0.0
             counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
             within = np.zeros(0)
             busy: dict[str, tuple[float, float]] = {}
@@ -146,22 +146,25 @@ class ScrapedTelemetry:
                 else:
                     continue  # it served before the first scrape
                 counted += 1
-                rate += grown.requests / passed
+                rate += grown.load / passed
                 requests, misses = requests + grown.requests, misses + grown.misses
+                load += grown.load
                 answers, latency_s = answers + grown.answered, latency_s + grown.latency_s
                 if grown.within:
                     within = np.add(within, grown.within) if len(within) else np.array(grown.within)
                 if target.release:
                     of_release = self._releases.setdefault(target.release, {})
                     of_release[target.offer] = of_release.get(target.offer, ReleaseCounts()) + ReleaseCounts(
-                        round(grown.requests), round(grown.misses), round(grown.errors), grown.service_s,
+                        round(grown.load), round(min(grown.misses, grown.load)), round(grown.errors), grown.service_s,
                         round(grown.by_functions),
                     )  # fmt: skip
                 self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
                 busy_s, of_s = busy.get(target.offer, (0.0, 0.0))
                 busy[target.offer] = busy_s + grown.service_s / passed, of_s + now.workers * self._window_s
             if self._gateway:
+                cached = 1.0 - load / requests if requests else 0.0
                 rate, requests, misses = self._through_gateway(window, gateway, misses, last)
+                rate *= 1.0 - cached
             elif counted < unknown or not counted:
                 rate = math.nan
             else:

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from mark.domain.price_list import PriceList
 from mark.domain.rules.admission import in_time
 from mark.models.answer import NOBODY
+from mark.serving.backend.sieve import Owner
 
 if TYPE_CHECKING:
     from mark.serving.feedback.collector import FeedbackCollector
@@ -55,6 +56,19 @@ class Histogram:
         return found
 
 
+class CacheCounts:
+    """Counts of the cache before one version of a model, or before one stage (`mark.serving.backend.cache`).
+
+    Each request that comes to it is one of `hits`, `misses` and `coalesced`. Only misses come to the backend behind it.
+    """
+
+    __slots__ = ("coalesced", "hits", "kept", "misses")
+
+    def __init__(self) -> None:
+        self.hits = self.misses = self.coalesced = 0
+        self.kept = Owner()
+
+
 class ModelMetrics:
     """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads.
 
@@ -80,6 +94,7 @@ class ModelMetrics:
         self.queued = self.running = self.workers_ready = 0
         self.n_batch = 0
         self.refresh: Callable[[], None] = _as_it_is
+        self.cache: CacheCounts | None = None  # None: there is none
 
     def answered(self, made_by: str, status: int, latency_s: float, allowed_s: float) -> None:
         """Count an answer, by whom or by none, against the latency that its request allowed."""
@@ -197,6 +212,8 @@ class Metrics(Collector):
         yield from counters.values()
         yield from gauges.values()
         yield from histograms.values()
+        if cached := [(one.labels, one.cache) for one in self.models if one.cache is not None]:
+            yield from _of_caches(of, cached)
         if self.spent:
             yield from _of_functions(self.spent)
         if self.feedback is not None:
@@ -206,6 +223,23 @@ class Metrics(Collector):
                 yield GaugeMetricFamily(f"mark_{name}", what, usd)
         if self.listener is not None:
             yield from _of_listener(self.listener)
+
+
+def _of_caches(of: Sequence[str], cached: Sequence[tuple[tuple[str, ...], CacheCounts]]) -> Iterator[Metric]:
+    hits = CounterMetricFamily("mark_cache_hits", "Requests answered from memory.", labels=of)
+    misses = CounterMetricFamily("mark_cache_misses", "Requests that came to the model.", labels=of)
+    coalesced = CounterMetricFamily(
+        "mark_cache_coalesced", "Requests that did not come to the model because an equal one was there.", labels=of
+    )
+    evictions = CounterMetricFamily("mark_cache_evictions", "Answers dropped to make room for others.", labels=of)
+    size = GaugeMetricFamily("mark_cache_bytes", "Memory of the answers that are kept.", labels=of)
+    for labels, counts in cached:
+        hits.add_metric(labels, counts.hits)
+        misses.add_metric(labels, counts.misses)
+        coalesced.add_metric(labels, counts.coalesced)
+        evictions.add_metric(labels, counts.kept.evictions)
+        size.add_metric(labels, counts.kept.bytes)
+    yield from (hits, misses, coalesced, evictions, size)
 
 
 def _of_functions(all_spent: Sequence[tuple[tuple[str, ...], Spent]]) -> Iterator[Metric]:

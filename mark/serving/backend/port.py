@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.request import Request
 
 
@@ -30,4 +31,17 @@ class Backend(Protocol):
 
     async def drain(self, until_s: float) -> None:
         """Take nothing new; returns when every request is answered, soon after `until_s` (monotonic) at the latest."""
+        ...
+
+
+class StageBackend(Backend, Protocol):
+    """What answers the calls of a stage: a replica here (`mark.serving.backend.replica`), or a server elsewhere
+    (`mark.serving.conductor.remote_stage`), or a cache before one of these (`mark.serving.backend.cache`)."""
+
+    @property
+    def metrics(self) -> ModelMetrics: ...
+
+    @property
+    def least_s(self) -> float:
+        """What a call takes at least, as far as is known, in seconds."""
         ...

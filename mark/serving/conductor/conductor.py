@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from mark.domain.errors import BadInput
 from mark.domain.rules.stage_horizon import stage_horizon_s
-from mark.models.answer import DEFAULT, FUNCTION, INSTANCE, NOBODY, Answer, Provenance
+from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, Answer, Provenance
 from mark.models.answering import Opened, decode, encode
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
@@ -30,12 +30,13 @@ from mark.models.model import Model
 from mark.models.results import call_with, results_of
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
-from mark.serving.backend.port import Backend
+from mark.serving.backend.port import Backend, StageBackend
 from mark.serving.backend.refusals import error_reply, refusal
 from mark.serving.backend.request import Request
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.query import (
     ANSWERED,
+    BY_CACHE,
     BY_FUNCTION,
     FAILED,
     LATE,
@@ -47,23 +48,11 @@ from mark.serving.conductor.query import (
 from mark.serving.conductor.selected import SelectedItem, SelectedNotes, ServedSelection
 
 _LOG = logging.getLogger("mark.serving")
+_BY = {FUNCTION: BY_FUNCTION, CACHE: BY_CACHE}
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
 # Statuses that are no model's.
 _REFUSED = frozenset((413, 429, 502, 503, 504))
 _NOT_PLAIN = "an item is nested too deeply, or no plain value"
-
-
-class StageBackend(Backend, Protocol):
-    """What answers the calls of a stage: a replica here (`mark.serving.backend.replica`), or a server elsewhere
-    (`mark.serving.conductor.remote_stage`)."""
-
-    @property
-    def metrics(self) -> ModelMetrics: ...
-
-    @property
-    def least_s(self) -> float:
-        """What a call takes at least, as far as is known, in seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +260,7 @@ class Conductor:
                 _LOG.error("stage %s: %s", self._names[stage], error, extra={"request_id": attempt.id})
                 reply = error_reply(500, "its answer cannot be read")
             else:
-                settled = run.progress.settle(stage, now_s, BY_FUNCTION if answer.made_by == FUNCTION else ANSWERED)
+                settled = run.progress.settle(stage, now_s, _BY.get(answer.made_by, ANSWERED))
                 if settled or run.notes is not None:  # a selection learns from late replies, too
                     told(stage, result, None)
                 return

@@ -14,9 +14,9 @@ from mark.serving.conductor.graph import StageGraph
 
 # What became of the calls of a stage that were not all answered, as `mark-stages` says it.
 LATE, FAILED, REFUSED, UNUSED = "late", "failed", "refused", "unused"
-# All were answered: by its instances, or one at least by its function.
-ANSWERED, BY_FUNCTION = "", "function"
-STATES = (ANSWERED, BY_FUNCTION, LATE, FAILED, REFUSED, UNUSED)
+# All were answered: by its instances, or one at least by its function, or one at least from memory and none by that.
+ANSWERED, BY_FUNCTION, BY_CACHE = "", "function", "cache"
+STATES = (ANSWERED, BY_FUNCTION, BY_CACHE, LATE, FAILED, REFUSED, UNUSED)
 
 
 class _Visit:
@@ -73,10 +73,10 @@ class QueryProgress:
             raise ValueError(f"no call of {self._stages[stage]} is running")
         visit.running -= 1
         visit.ended_s = now_s
-        answered = state in (ANSWERED, BY_FUNCTION)
+        answered = state in (ANSWERED, BY_FUNCTION, BY_CACHE)
         if answered:
             self.answers += 1
-        if not answered or visit.state == ANSWERED:
+        if not answered or visit.state == ANSWERED or (visit.state == BY_CACHE and state == BY_FUNCTION):
             visit.state = state
         return True
 

@@ -22,9 +22,9 @@ from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.models.call import RESULTS, Reply
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
 from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import NOBODY_READY, error_reply, refusal
 from mark.serving.backend.request import Request, own_deadline
-from mark.serving.conductor.conductor import StageBackend
 from mark.serving.conductor.least import LeastSeen
 from mark.serving.overflow.http_client import CLOSED, Address, Asker, HttpAnswer, Reach, Upstream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_conductor, read_gateway
 
-from mark.serving.backend.metrics import SECONDS, Metrics, ModelMetrics
+from mark.serving.backend.metrics import SECONDS, CacheCounts, Metrics, ModelMetrics
 
 
 class Spent:
@@ -37,6 +37,20 @@ def test_a_bouncers_page_is_summed_over_versions() -> None:
         errors=2.0, answered=2.0, latency_s=0.5, workers=4.0,
         within=(*(2.0 * (bound >= 0.25) for bound in SECONDS), 2.0),
     )  # fmt: skip
+
+
+def test_requests_that_a_cache_answered_are_told_apart() -> None:
+    """They count as requests, and capacity is bought without them."""
+    metrics = Metrics()
+    for version in ("1", "2"):
+        one = ModelMetrics("m", version)
+        one.requests["instance", 200], one.requests["cache", 200], one.requests["nobody", 504] = 10, 7, 1
+        one.cache = CacheCounts()
+        one.cache.hits, one.cache.misses, one.cache.coalesced = 5, 10, 3
+        metrics.models.append(one)
+    found = read_bouncer(metrics.page())
+    assert (found.requests, found.from_cache, found.load) == (36.0, 16.0, 20.0)
+    assert found.since(BouncerCounters(requests=6.0, from_cache=2.0)).load == 16.0
 
 
 def test_a_conductors_page_is_read_without_its_stages() -> None:

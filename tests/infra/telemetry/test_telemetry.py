@@ -76,6 +76,61 @@ def test_windows_are_the_sum_of_what_the_bouncers_counted_since() -> None:
     assert bench.telemetry.answers() == RecentAnswers(91 + 14, 91 + 14)
 
 
+def cached(bench: Bench, id: str, requests: float, from_cache: float, misses: float = 0.0) -> None:
+    """Since the start, of a bouncer with a cache."""
+    bench.counts[id] = BouncerCounters(requests, misses, service_s=1.0, from_cache=from_cache, workers=2.0)
+
+
+def test_load_is_without_requests_that_a_cache_answered() -> None:
+    """Attainment is of all requests. A release is judged by those that came to its model."""
+    bench = Bench("a", "b")
+    bench.targets["a"] = replace(bench.targets["a"], release="new")
+    cached(bench, "a", 100.0, 75.0, misses=4.0)
+    cached(bench, "b", 50.0, 0.0)
+    bench.close()
+    assert list(bench.telemetry.windows_rps()) == [(25.0 + 50.0) / 5.0]
+    assert bench.telemetry.answers() == RecentAnswers(150, 146)
+    assert bench.telemetry.recent().count == 150
+    assert bench.telemetry.releases() == {"new": {"c5.large/spot/a": ReleaseCounts(25, 4, 0, 1.0, 0)}}
+
+
+def test_a_release_has_no_more_misses_than_requests() -> None:
+    """Requests that waited in a cache can miss, too."""
+    bench = Bench("a")
+    bench.targets["a"] = replace(bench.targets["a"], release="new")
+    cached(bench, "a", 100.0, 98.0, misses=7.0)
+    bench.close()
+    assert bench.telemetry.releases() == {"new": {"c5.large/spot/a": ReleaseCounts(2, 2, 0, 1.0, 0)}}
+
+
+def test_of_a_gateways_requests_the_share_is_load_that_was_load_at_the_bouncers() -> None:
+    """Also where not every bouncer says what it counted."""
+    bench = Bench("a", "b", gateway=True)
+    bench.gateway = GatewayCounts(1000.0, 0.0)
+    bench.close()
+    bench.gateway = GatewayCounts(1200.0, 0.0)
+    cached(bench, "a", 100.0, 60.0)
+    bench.silent = {"b"}
+    bench.close()
+    assert bench.telemetry.windows_rps()[-1] == pytest.approx(200.0 * 0.4 / 5.0)
+    assert bench.telemetry.answers().count == 200
+    bench.gateway = GatewayCounts(1300.0, 0.0)
+    bench.close()  # nothing came to the bouncer that answers
+    assert bench.telemetry.windows_rps()[-1] == pytest.approx(100.0 / 5.0)
+
+
+def test_counts_of_a_cache_survive_a_restart() -> None:
+    bench = Bench("a")
+    cached(bench, "a", 100.0, 60.0)
+    for _ in range(12):
+        bench.close()
+    bench.telemetry.load()
+    bench.again()
+    cached(bench, "a", 200.0, 150.0)
+    bench.close()
+    assert bench.telemetry.windows_rps()[-1] == pytest.approx(10.0 / 5.0)
+
+
 def test_a_request_may_be_several_calls_that_are_counted() -> None:
     """Of stages that are bought together: misses are of requests, and no more than these."""
     bench = Bench("a", calls_per_request=2.5)

@@ -36,7 +36,7 @@ def test_requests_are_counted_by_answerer_and_minute() -> None:
         sent(2.0, 0.05, 429, "nobody"),
         sent(61.0, math.nan, 0, "gone"),
         sent(62.0, 0.05, 500, "instance"),  # an answer that is none
-        sent(63.0, 0.01, 200, "instance"),
+        sent(63.0, 0.01, 200, "cache"),  # of an instance
     )
     assert data["requests"] == {"total": 6, "instances": 2, "functions": 1, "rejected": 3}
     assert data["slo"] == {
@@ -65,7 +65,7 @@ def test_queries_are_counted_by_what_became_of_each_stage() -> None:
         "p", Slo(0.1, 0.5), "t", 120.0, 7, LoadReplay(0.0, queries), before, after,
         wall_s=2.0, stages={"a": "p-a", "b": "p-b"},
     )  # fmt: skip
-    none = dict.fromkeys(("instances", "functions", "late", "failed", "refused", "unused"), 0)
+    none = dict.fromkeys(("instances", "functions", "cache", "late", "failed", "refused", "unused"), 0)
     assert data["stages"] == [
         {"stage": "a", "queries": 4, **none, "instances": 3, "refused": 1, "function_calls": 0, "function_usd": 0},
         {"stage": "b", "queries": 3, **none, "instances": 1, "functions": 2, "function_calls": 3, "function_usd": 0.25},

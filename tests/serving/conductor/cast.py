@@ -18,9 +18,12 @@ from mark.models.answer import Answer
 from mark.models.call import Call
 from mark.models.items import items_in
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.port import StageBackend
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
+from mark.serving.backend.sieve import Sieve
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
@@ -48,10 +51,12 @@ class Cast:
         most_batch: int = 8,
         elsewhere: bool = False,
         functions: Mapping[str, FunctionClient] | None = None,
+        cached: bool = False,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.pools: dict[str, Pool] = {}
+        store: KeptAnswers = Sieve(1_000_000)
         stages = []
         for name, predict in models.items():
             model = predict if isinstance(predict, mark.Model) else mark.model(predict)
@@ -65,7 +70,10 @@ class Cast:
             self.pools[name] = Pool(replica, model)
             replica.attach(self.pools[name])
             replica.worker_ready(0)
-            stages.append(ConductedStage(name, _far(name, replica) if elsewhere else replica, RT_MAX_S))
+            backend: StageBackend = _far(name, replica) if elsewhere else replica
+            if cached:
+                backend = Cache(backend, store, loop, model=name, rt_max_s=RT_MAX_S)
+            stages.append(ConductedStage(name, backend, RT_MAX_S))
         self.conductor = Conductor(
             stages,
             ModelMetrics("p", "1", ""),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import mark
-from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.models.answer import INSTANCE, NOBODY
 from mark.models.call import Call
 from mark.models.driver import PipelineDriver, StageFailed
@@ -33,6 +33,11 @@ from tests.serving.fakes import ModelFunctions
 def cast_of(request: pytest.FixtureRequest) -> CastOf:
     """Makes a conductor whose stages are replicas here, or servers behind addresses: the same holds of both."""
     return partial(Cast, elsewhere=request.param)
+
+
+@mark.pipeline
+async def _next_of_half(query: int, models: mark.StageModels) -> Any:
+    return await models.next(await models.halves(query))
 
 
 @mark.pipeline
@@ -613,6 +618,35 @@ def test_what_a_stage_cannot_do_in_time_its_function_does(cast_of: CastOf) -> No
         none = cast_of({"low": plus(1), "high": plus(100)}, **slow)
         await none.is_ready()
         assert (await none.ask({"x": 50}, allowed_s=2.0))[0] in (429, 504)
+
+    run(main)
+
+
+@pytest.mark.parametrize("driven", [False, True])
+def test_a_stage_that_was_asked_the_same_before_is_not_called(cast_of: CastOf, driven: bool) -> None:
+    """Each stage by its own input: of a query that is new, only a part may be. The answer says which parts were not."""
+
+    async def main() -> None:
+        models = {"halves": lambda batch: [each // 2 for each in batch], "next": plus(1)}
+        one_after_the_other = graph(halves=((), ALL), next=(("halves",), ALL))
+        how = {"driver": _next_of_half} if driven else {"pipeline": one_after_the_other}
+        cast = cast_of(models, cached=True, **how)
+        await cast.is_ready()
+        said = []
+        for query in (8, 8, 9, 10):
+            identity = cast.send(query)
+            assert await cast.answer(identity) == (200, query // 2 + 1, INSTANCE)
+            said.append(cast.said(identity))
+        new, old = "", "cache"
+        assert said == [
+            {"halves": new, "next": new},
+            {"halves": old, "next": old},
+            {"halves": new, "next": old},
+            {"halves": new, "next": new},
+        ]
+        assert [len(cast.pools[name].calls) for name in models] == [3, 2]
+        counts = [stage.backend.metrics.cache for stage in cast.conductor.stages]
+        assert [(one.hits, one.misses) for one in counts if one is not None] == [(1, 3), (2, 2)]
 
     run(main)
 

@@ -15,6 +15,7 @@ from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.query import (
     ANSWERED,
+    BY_CACHE,
     BY_FUNCTION,
     FAILED,
     LATE,
@@ -237,6 +238,17 @@ def test_a_function_is_said_unless_a_call_has_no_answer() -> None:
     assert query.said() == "vision=10/function;topics=10/failed;text=10/failed"
     assert list(states(query.said())) == [("vision", "function"), ("topics", "failed"), ("text", "failed")]
     assert list(states("")) == []
+
+
+def test_memory_is_said_unless_a_function_answered_too() -> None:
+    query = QueryProgress(("a", "b", "c", "d"), 1.0)
+    mixed = ([ANSWERED, BY_CACHE], [BY_CACHE, BY_FUNCTION], [BY_FUNCTION, BY_CACHE], [BY_CACHE, REFUSED])
+    for stage, ends in enumerate(mixed):
+        for state in ends:
+            query.begin(stage, 0.0)
+            assert query.settle(stage, 0.0, state)
+    assert query.answers == 7
+    assert [state for _, state in states(query.said())] == ["cache", "function", "function", "refused"]
 
 
 def test_an_answer_to_no_call_is_refused() -> None:
