@@ -12,6 +12,7 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import resource
 import signal
 import ssl
@@ -32,9 +33,11 @@ from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import FeedbackSettings
 from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
+from mark.models.registry_place import open_objects
 from mark.models.versions import Versions
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
+from mark.serving.backend import peer_header
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
@@ -54,6 +57,13 @@ from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.layers.layer import Layer, LayerSite, layered
+from mark.serving.learned.forwarding import Forwarding
+from mark.serving.learned.learning import Learning
+from mark.serving.learned.peers import PeerAccess, Peers
+from mark.serving.learned.port import Learner
+from mark.serving.learned.routes import routes_of
+from mark.serving.learned.sink import LearningSink
+from mark.serving.learned.stored import LearnedStore
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
@@ -127,6 +137,8 @@ class Serving:
     pipeline: PipelineServing | None = None
     layers: Sequence[Layer] = ()  # before the model, the first one outermost
     feedback: FeedbackSettings | None = None  # None: none is taken
+    learner: Callable[[], Learner] | None = None  # makes what learns from feedback
+    peers: PeerAccess = field(default_factory=PeerAccess)  # other processes with the same learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,8 @@ class ModelServer:
         self._failure: str | None = None
         self.stop = asyncio.Event()
         tracer = _tracer(serving.name) if listener.trace_requests else None
-        self._feedback = None if serving.feedback is None else _collector(serving.name, serving.feedback, self._loop)
+        self._writer = os.urandom(6).hex()
+        self._learning, self._feedback, self._forwarding = _feedback_of(serving, self._writer, self._loop)
         self.metrics.feedback = self._feedback
         self._served = None if tracer is None else tracer.served
         self._tracer, self._observer = tracer, _observer(listener, tracer, self._feedback)
@@ -183,6 +196,11 @@ class ModelServer:
         admit = listener.auth.admit if listener.auth is not None else admit_own_machine
         if listener.auth is not None:
             self.server.may_tell_prices = listener.auth.may_tell_prices
+        if self._learning is not None:
+            self.metrics.more.append(self._learning.metrics)
+            self.server.hear = partial(_hear_peers, self._learning)
+            if listener.auth is not None:
+                self._learning.may_teach = listener.auth.may_teach
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)
@@ -204,7 +222,10 @@ class ModelServer:
         if len(versions) > 1:
             backend = Variants(serving.versions, {one.version: one.backend for one in versions})
         backend = layered(backend, serving.layers, site)
-        feedback = () if self._feedback is None else (FeedbackDoor(self._feedback).route(),)
+        door = self._forwarding or self._feedback
+        routes = site.routes if door is None else [FeedbackDoor(door).route(), *site.routes]
+        if self._learning is not None and self._forwarding is not None:
+            routes = [*routes, *routes_of(self._learning, self._forwarding, self._loop)]
         return Server(
             name,
             versions,
@@ -214,9 +235,10 @@ class ModelServer:
             self._observer,
             tracer=self._tracer,
             limits=self._listener.limits,
-            routes=(*feedback, *site.routes),
+            routes=routes,
             stage=stage,
             beside=beside,
+            id_prefix=self._writer,
         )
 
     def _apart(self, name: str, stage: Serving, beside: Sequence[Server] = ()) -> Server:
@@ -367,7 +389,7 @@ class ModelServer:
             self._first_ready.set()
 
     async def start(self) -> int:
-        """Listen, start the workers, wait until they are warm and stages elsewhere are ready. The port bound.
+        """Listen, load what was learned, start the workers, wait until all is warm and ready. The port bound.
 
         Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
         """
@@ -382,14 +404,14 @@ class ModelServer:
         if self.grpc is not None and listener.grpc_port is not None:
             port = await self.grpc.start(listener.host, listener.grpc_port, listener.tls)
             log.info("gRPC listens on %s:%d", listener.host, port)
+        if self._learning is not None:
+            await self._until_stopped(self._learning.catch_up())
+            self._learning.start()
         for workers in self._workers:
             workers.start()
         for remote in self._remote:
             remote.start()
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._first_ready, self.stop)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        await self._until_stopped(self._first_ready.wait())
         if self._failure is not None:
             reason = self._failure
             await self.close()
@@ -399,6 +421,15 @@ class ModelServer:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)  # requests make no cycles
         return bound
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for the work, or until the process is to stop."""
+        working, stop = (asyncio.ensure_future(each) for each in (work, self.stop.wait()))
+        await asyncio.wait((working, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if working.done():
+            working.result()
+        working.cancel()
 
     def reload(self) -> None:
         """Look at certificates and keys anew; where they cannot be used, go on with what there is."""
@@ -457,8 +488,12 @@ class ModelServer:
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)
+        if self._forwarding is not None:
+            await self._forwarding.close()
         if self._feedback is not None:
             await self._feedback.close()
+        if self._learning is not None:
+            await self._learning.close()
         for _, functions in self._functions:
             await functions.close()
 
@@ -488,10 +523,33 @@ def _tracer(name: str) -> Tracer:
     return from_environment(name)
 
 
-def _collector(name: str, settings: FeedbackSettings, loop: asyncio.AbstractEventLoop) -> FeedbackCollector:
+def _feedback_of(
+    serving: Serving, writer: str, loop: asyncio.AbstractEventLoop
+) -> tuple[Learning | None, FeedbackCollector | None, Forwarding | None]:
+    """What learns from feedback, what joins it with answers, and what passes it on to peers. Raises BadInput."""
+    name, settings = serving.name, serving.feedback
+    if serving.learner is None and (serving.peers.addresses or (settings is not None and settings.store)):
+        raise BadInput("nothing here learns from feedback", "peers" if serving.peers.addresses else "[feedback] store")
+    if settings is None:
+        if serving.learner is not None:
+            raise BadInput("learns from feedback, and there is no section [feedback]", name)
+        return None, None, None
     join = FeedbackJoin(settings.horizon_s, settings.memory_mb * 1_000_000)
     log = FeedbackLog(Path(settings.log), settings.log_mb * 1_000_000)
-    return FeedbackCollector(name, join, log, settings.body_bytes, loop)
+    if serving.learner is None:
+        return None, FeedbackCollector(name, join, log, settings.body_bytes, loop), None
+    store = LearnedStore(open_objects(settings.store, "[feedback] store"), name) if settings.store else None
+    peers = Peers(serving.peers, name, writer, loop)
+    learner, first = serving.learner(), settings.durability == "store"
+    learning = Learning(name, writer, learner, join, log.folder, peers, loop, store=store, store_first=first)
+    collector = FeedbackCollector(name, join, LearningSink(log, learning), settings.body_bytes, loop)
+    return learning, collector, Forwarding(collector, peers, writer, loop)
+
+
+def _hear_peers(learning: Learning, headers: Mapping[bytes, bytes]) -> None:
+    urls = peer_header.peers_in(headers)
+    if urls is not None:
+        learning.hear(urls)
 
 
 def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: FeedbackCollector | None) -> Answered | None:
