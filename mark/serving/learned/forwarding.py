@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from mark.serving.feedback.collector import FeedbackCollector, Told
 from mark.serving.feedback.port import RESULTS, UNKNOWN, Feedback
-from mark.serving.learned.peers import Peer, PeerError, Peers
+from mark.serving.learned.peers import NotThere, Peer, PeerError, Peers
 
 GATHER_S = 0.2
 _ANSWER_S = 10.0  # a peer waits for its own peers and its store
-_MOST_BYTES = 16 << 20  # of feedback on its way
+_MOST_BYTES, _PART_BYTES = 16 << 20, 1 << 20  # of feedback on its way, and to a peer at a time
 Results = list[str] | None  # None: not all could be kept, and the client is asked to repeat them
 _LOG = logging.getLogger("mark.serving")
 
@@ -90,7 +90,10 @@ class Forwarding:
         peer = self._peers.of_writer(place)
         if peer is None:  # this process, or a peer that went meanwhile
             return await self._here(feedback)
-        return await self._by(peer, feedback, known_only=False)
+        try:
+            return await self._by(peer, feedback, known_only=False)
+        except NotThere:
+            return await self._by_any(feedback)
 
     async def _here(self, feedback: Sequence[Feedback], size: int = 0) -> Results:
         if not feedback:
@@ -123,27 +126,49 @@ class Forwarding:
         found: dict[int, str] = {}
         for peer in [one for one in self._peers.others if one.answering]:
             left = [at for at in range(len(feedback)) if at not in found]
-            results = await self._by(peer, [feedback[at] for at in left], known_only=True) if left else []
+            try:
+                results = await self._by(peer, [feedback[at] for at in left], known_only=True) if left else []
+            except NotThere:
+                continue
             if results is None:
                 return None
             found |= {at: result for at, result in zip(left, results, strict=True) if result != UNKNOWN}
         return found
 
     async def _by(self, peer: Peer, feedback: Sequence[Feedback], known_only: bool) -> Results:
-        """The results of a peer. None, also where it does not answer: it may have kept the feedback."""
-        pieces = [[one.id, one.said, one.version] for one in feedback]
-        body = orjson.dumps({"known_only": known_only, "feedback": pieces})
-        try:
-            results = orjson.loads(await peer.ask(b"POST", b"/feedback", body, _ANSWER_S))["results"]
-        except (PeerError, ValueError, KeyError, TypeError) as error:
-            _LOG.warning("feedback was not passed on to %s: %r", peer.address.url, error)
-            return None
-        if not isinstance(results, list) or len(results) != len(feedback) or not set(results) <= set(RESULTS):
-            return None
-        return results
+        """The results of a peer. None, also where it does not answer: it may have kept them. Raises NotThere."""
+        found: list[str] = []
+        for part in _parts(feedback):
+            body = b'{"known_only":%b,"feedback":[%b]}' % (b"true" if known_only else b"false", b",".join(part))
+            try:
+                results = orjson.loads(await peer.ask(b"POST", b"/feedback", body, _ANSWER_S))["results"]
+            except NotThere:
+                raise
+            except (PeerError, ValueError, KeyError, TypeError) as error:
+                _LOG.warning("feedback was not passed on to %s: %r", peer.address.url, error)
+                return None
+            if not isinstance(results, list) or len(results) != len(part) or not set(results) <= set(RESULTS):
+                return None
+            found += results
+        return found
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _parts(feedback: Sequence[Feedback]) -> Iterator[list[bytes]]:
+    """The pieces in JSON, in parts that a peer takes at a time."""
+    part: list[bytes] = []
+    size = 0
+    for one in feedback:
+        piece = orjson.dumps([one.id, one.said, one.version])
+        if part and size + len(piece) > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(piece)
+        size += len(piece)
+    if part:
+        yield part

@@ -37,9 +37,11 @@ _MOST_UNDER_WAY = 100_000
 _TICK_S, _STORE_EVERY_S = 1.0, 5.0
 _STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0  # between two; longer while nothing is found: each list is billed
 _PUSHED_TO = 3  # peers that get new facts at once; others ask for them
-_FIRST_ANSWER_S, _FIRST_READ_S = 2.0, 60.0  # at the start: for any peer to answer, and for the store to be read
+# At the start: for a peer to be there, for a busy one to give its state, and for the store to be read.
+_FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
 _READ_AT_ONCE = 2000  # facts between two turns of the loop
-_ADOPT_EVERY_S = 60.0  # the whole state of a peer, which may be large, and of another release
+_ADOPT_EVERY_S = 60.0  # the whole state of a peer, where it could not be used: it may be large
+_PAGE_S = 10.0  # for a page of a snapshot, which may have to be made
 _FRESH_S, _HELD_S = 1.0, 120.0  # a snapshot for peers: until it is made anew, and while they read it
 _LOG = logging.getLogger("mark.serving")
 
@@ -324,9 +326,9 @@ class Learning:
                 if peer.writer == self.writer:
                     return False
                 if said["whole"] and self._loop.time() >= peer.adopt_s:
-                    peer.adopt_s = self._loop.time() + _ADOPT_EVERY_S
                     if await self._adopt_from(peer):
                         continue
+                    peer.adopt_s = self._loop.time() + _ADOPT_EVERY_S
                 taken = self._take(facts_in(lines))
                 if not (said["more"] and taken):
                     return True
@@ -340,7 +342,7 @@ class Learning:
         """Take the whole state of a peer. Raises PeerError or ValueError."""
         data, number, total = bytearray(), 0, 1
         while len(data) < total:
-            page = await peer.ask(b"GET", b"/snapshot?number=%d&begin=%d" % (number, len(data)))
+            page = await peer.ask(b"GET", b"/snapshot?number=%d&begin=%d" % (number, len(data)), answer_s=_PAGE_S)
             head, _, part = page.partition(b"\n")
             said = orjson.loads(head)
             number, total = whole_number(said["number"]), whole_number(said["bytes"])
@@ -378,13 +380,14 @@ class Learning:
             self._join.applied(fact.about, now_s)
 
     async def _ask_until_caught_up(self) -> bool:
-        """Take the state of the first peer that answers. False: none has answered for a while."""
-        until_s = self._loop.time() + _FIRST_ANSWER_S
+        """Take the state of the first peer that answers. False: none has for a while, longer if one is there."""
+        began_s = self._loop.time()
         while others := self.peers.others:
             for peer in others:
                 if await self._exchange(peer):
                     return True
-            if self._loop.time() >= until_s:
+            patience_s = _BUSY_PEER_S if any(peer.there for peer in others) else _FIRST_ANSWER_S
+            if self._loop.time() - began_s >= patience_s:
                 break
             await asyncio.sleep(0.1)
         return False

@@ -20,7 +20,8 @@ from mark.serving.overflow.http_client import CLOSED, Address, Asker, HttpAnswer
 ANSWER_S = 1.0  # a peer that takes longer counts as silent
 PAGE_BYTES = 1 << 20
 # A page ends with the line that exceeds it, and has a vector before it.
-REACH = Reach(answer_bytes=16 * PAGE_BYTES, connect_timeout_s=ANSWER_S)
+REACH = Reach(answer_bytes=16 * PAGE_BYTES, connect_timeout_s=0.5)
+_UNREACHED = "cannot be reached"  # as `mark.serving.overflow.http_client` says it
 _LOG = logging.getLogger("mark.serving")
 
 
@@ -47,6 +48,10 @@ class PeerError(Exception):
     """A peer gave no answer that can be used."""
 
 
+class NotThere(PeerError):
+    """Nothing listens at its address, so that nothing has reached it."""
+
+
 _Asked = asyncio.Future[HttpAnswer]  # a question under way
 
 
@@ -57,19 +62,20 @@ class _Answers(Asker[_Asked]):
 
     def failed(self, tag: _Asked, began: bool, why: str) -> None:
         if not tag.done():
-            tag.set_exception(PeerError(why))
+            tag.set_exception((NotThere if why.startswith(_UNREACHED) else PeerError)(why))
 
 
 class Peer:
     """One other process. `writer` is "" and `vector` holds nothing until it has answered.
 
-    Its whole state was taken, or could not be, until `adopt_s` (the loop's clock): then it may be asked for again.
+    `there`: something listens at its address. Its whole state could not be used, and is not asked for before `adopt_s`
+    (the loop's clock).
     """
 
     def __init__(self, address: Address, access: PeerAccess, model: str, loop: asyncio.AbstractEventLoop) -> None:
         self.address = address
         self.writer, self.vector = "", Vector()
-        self.answering = False
+        self.answering = self.there = False
         self.adopt_s = 0.0
         self._loop = loop
         self._line: Upstream[_Asked] = Upstream(address, _Answers(), access.reach, loop)
@@ -93,7 +99,9 @@ class Peer:
                 raise PeerError(f"answers with status {answer.status}")
         except PeerError as error:
             self.say(f"cannot be used: {error}")
+            self.there = not isinstance(error, NotThere)
             raise
+        self.there = True
         self.say("answers")
         return answer.body
 

@@ -18,7 +18,7 @@ from mark.serving.feedback.log import FeedbackLog
 from mark.serving.feedback.port import Feedback
 from mark.serving.learned.forwarding import Forwarding
 from mark.serving.learned.learning import Learning
-from mark.serving.learned.peers import Peer, PeerAccess, PeerError, Peers
+from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
 from mark.serving.learned.sink import LearningSink
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.overflow.http_client import Address
@@ -28,12 +28,16 @@ NOW_S = 1_790_000_000.0
 
 
 class Linked(Peer):
-    """Another process of this test. It is silent while `cut`, and answers are lost while `deaf`."""
+    """Another process of this test. It is not there while `cut`, and answers are lost while `deaf`.
+
+    As many of the next questions for a snapshot as `busy` says get no answer in time.
+    """
 
     def __init__(self, process: Process, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(Address.of(f"http://{process.writer}:80"), PeerAccess(in_clear=True), "m", loop)
         self.process = process
         self.cut = self.deaf = False
+        self.busy = 0
         self.asked: list[bytes] = []
 
     async def ask(self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = 1.0) -> bytes:
@@ -41,12 +45,19 @@ class Linked(Peer):
         await asyncio.sleep(0)
         if self.cut:
             self.say("is cut off")
-            raise PeerError("cut off")
+            self.there = False
+            raise NotThere("cut off")
         answer = await self._answer(path, body)
+        if self.busy and path.startswith(b"/snapshot"):
+            self.busy -= 1
+            self.there = True
+            raise PeerError("no answer within 10 s")
         if self.deaf:
             self.say("is not heard")
+            self.there = True
             raise PeerError("not heard")
         self.say("answers")
+        self.there = True
         return answer
 
     async def _answer(self, path: bytes, body: bytes) -> bytes:

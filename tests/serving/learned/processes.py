@@ -224,6 +224,8 @@ async def killed_under_feedback(
         place.kill(disk=draw.random() < keep_disk)
         await place.start()
         outcome.kills += 1
+        if outcome.kills % 20 == 0:
+            print(f"{outcome.kills} kills in {loop.time() - began_s:.0f} s", flush=True)
     ended.set()
     await loading
     outcome.seconds = loop.time() - began_s

@@ -1,4 +1,7 @@
-"""`mark serve` of one model with a learner that adds up labels, as a program."""
+"""`mark serve` of one model with a learner that adds up labels, as a program.
+
+It keeps so few facts in memory that its peers need snapshots.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from mark.cli.arguments import from_args
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.launch.server import ServerOptions, listen, serving_of
+from mark.serving.learned import learning
 from tests.serving.learned.made import Tally
+
+learning._TAIL_BYTES, learning._MOST_TAIL_BYTES, learning._SNAPSHOT_EVERY_BYTES = 1 << 20, 2 << 20, 1 << 20
 
 
 def main() -> int:

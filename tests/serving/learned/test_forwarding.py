@@ -147,3 +147,18 @@ def test_too_much_feedback_on_its_way_is_refused(tmp_path: Path) -> None:
         await close(a, b)
 
     run(main)
+
+
+def test_much_feedback_goes_in_parts_that_a_peer_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "_PART_BYTES", 50)
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        b.answer(*(f"b-{n}" for n in range(8)))
+        assert await a.post(**{f"b_{n}": n for n in range(10)}) == ["applied"] * 8 + ["unknown"] * 2
+        assert 3 <= len(asked(a)) <= 9
+        assert b.learner.counts == dict.fromkeys(range(8), 1)
+        await close(a, b)
+
+    run(main)

@@ -446,3 +446,22 @@ def test_the_state_of_a_peer_that_cannot_be_used_is_not_fetched_again_and_again(
             await one.close()
 
     run(main)
+
+
+def test_a_process_is_not_ready_with_a_part_of_the_state_of_a_busy_peer(tmp_path: Path) -> None:
+    """The facts that the peer still keeps are not enough: it asks for the snapshot again."""
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        a.answer(*(f"x{n}" for n in range(20)))
+        assert await a.post(**{f"x{n}": n for n in range(20)}) == ["applied"] * 20
+        a.learning.shared._tail_bytes = 1000
+        await a.learning.tick()
+        link(a, b)
+        b.links.linked[0].busy = 3
+        await b.learning.catch_up()
+        assert b.learner.counts == a.learner.counts
+        for one in (a, b):
+            await one.close()
+
+    run(main)

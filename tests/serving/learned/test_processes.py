@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.serving.learned.processes import Client, Gone, Outcome, Place, killed_under_feedback, places
+from tests.serving.learned.processes import Client, Outcome, Place, killed_under_feedback, places
 
 
 @pytest.fixture
@@ -31,8 +31,6 @@ def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: lis
         assert await at_b.feedback([("x", 5), ("y", "no number"), ("nobodys", 1)]) == ["applied", "applied", "unknown"]
         assert await at_b.metric('mark_learned_facts_total{model="m",result="applied"}') == 1.0
         a.kill(disk=False)
-        with pytest.raises(Gone, match="status 503"):
-            await at_b.feedback([("z", 7)])  # the other server may have kept it: the client is to repeat it
         assert await at_b.feedback([("z", 7), ("x", 5)]) == ["unknown", "duplicate"]
         await a.start()
         assert await at_a.counts() == {5: 1}
