@@ -84,7 +84,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=URL",
         help="this stage is served at http://host:port, also of a gateway; may be repeated (default: here)",
     )
-    stages.add_argument("--stage-key", type=Path, metavar="FILE", help="holds the key that these stages ask for")
+    stages.add_argument(
+        "--peer",
+        dest="peers",
+        action=Listed,
+        default=(),
+        metavar="URL",
+        help="another server of the same model, which learns from the same feedback; may be repeated",
+    )
+    stages.add_argument(
+        "--stage-key", type=Path, metavar="FILE", help="holds the key that these stages and peers ask for"
+    )
     stages.add_argument(
         "--stage-ca", type=Path, metavar="FILE", help="the authority that signed their certificates, PEM"
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 ADAPTERS = "mark.adapters"
+OBJECT_STORES = "mark.object_stores"  # a scheme, and what opens a place of it, given as it stands after the colon
 
 
 def names(group: str) -> tuple[str, ...]:

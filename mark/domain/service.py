@@ -89,6 +89,8 @@ class FeedbackSettings:
     body_bytes: int = 4096  # of an input and of an output; of longer ones a digest is kept
     memory_mb: int = 64  # of 1e6 bytes: answers that may still take feedback
     log_mb: int = 256  # of 1e6 bytes: each of the three kinds of files
+    store: str = ""  # a folder or s3://BUCKET/PREFIX, where learned facts are kept; "": nowhere
+    durability: str = "peers"  # or "store": what has a learned fact before its client is told
 
     @property
     def disk_bytes(self) -> int:

@@ -17,7 +17,7 @@ from mark.domain.profile import Profile
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.launch.listening import key_from, trusting
-from mark.launch.server import ServerOptions, listen, on_instances, own_profile, serving_of
+from mark.launch.server import ServerOptions, listen, on_instances, own_profile, peers_of, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.policy_loading import load_policy
 from mark.models.registry_place import pinned
@@ -111,6 +111,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         layers=() if apart else opened(config.layers),
         feedback=None if apart else config.feedback,
         cache=None if apart else config.cache,
+        peers=peers_of(options),
     )
 
 
@@ -206,8 +207,9 @@ def _apart(options: ServerOptions, config: PipelineConfig) -> bool:
 def _addresses(options: ServerOptions, config: PipelineConfig) -> dict[str, StageAddress]:
     """Of the stages that are served elsewhere, still with all of RT_max."""
     if not options.stages_at:
+        learns = config.feedback is not None and not options.stages_here  # with peers, which are reached likewise
         for option, given in (("stage_key", options.stage_key), ("stage_ca", options.stage_ca)):
-            if given is not None:
+            if given is not None and not learns:
                 raise BadInput("is for stages elsewhere, `stages_at`", option, str(given))
         return {}
     if options.stages_here:

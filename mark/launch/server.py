@@ -19,7 +19,7 @@ from mark.domain.function_offer import is_function
 from mark.domain.profile import Candidate, Profile
 from mark.domain.rules.admission import LATE, NEVER_S, least_probability
 from mark.domain.service import FunctionUse, ServiceConfig
-from mark.launch.listening import ListenOptions, OverflowOptions
+from mark.launch.listening import ListenOptions, OverflowOptions, key_from, trusting
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
 from mark.planning.resolve import choose_function, function_size
@@ -28,9 +28,11 @@ from mark.profiling.played_faults import FAULT_STREAM, FaultStream, faults_text,
 from mark.profiling.policy import candidate
 from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
 from mark.serving import interruption_watch, server_process
+from mark.serving.learned.peers import REACH, PeerAccess
 from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions
 from mark.serving.overflow.functions import FunctionClient
+from mark.serving.overflow.http_client import Address
 
 # A call of a function has failed after this multiple of what is promised, or of a warm call, whichever is more:
 # until then a client waits. It may meet a cold start, of unknown length in a Lambda function without a profile: AWS
@@ -48,7 +50,8 @@ class ServerOptions(ListenOptions, OverflowOptions):
     `to_measure`: no profile is needed, nothing has faults, no request is refused as late, and none goes to a function.
     `function_timeout_s` None: from RT_max and what a call takes. Of a pipeline: `stages_here` are those served here,
     each as a model of its own; `stages_at` holds names of stages with the addresses where they are served. With neither
-    all of it is served here. `stage_functions` holds names of stages with what `function` is to a model by itself.
+    all of it is served here. `peers` are the addresses of other servers of the same model, which learn together; they
+    are reached as stages are. `stage_functions` holds names of stages with what `function` is to a model by itself.
     """
 
     service: str
@@ -74,6 +77,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     stages_here: Sequence[str] = ()
     stages_at: Sequence[tuple[str, str]] = ()
     stage_functions: Sequence[tuple[str, str]] = ()
+    peers: Sequence[str] = ()
     stage_key: Path | None = None
     stage_ca: Path | None = None
     stages_in_clear: bool = False
@@ -187,8 +191,20 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         layers=() if options.to_measure else opened(service.layers),
         feedback=None if options.to_measure else service.feedback,
         cache=None if options.to_measure else service.cache,
+        peers=peers_of(options),
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
     )
+
+
+def peers_of(options: ServerOptions) -> PeerAccess:
+    """The other servers of the same model, and how they are reached. Raises BadInput."""
+    try:
+        addresses = tuple(map(Address.of, options.peers))
+    except BadInput as error:
+        raise BadInput("must be http://host:port or https://host:port", "peers", error.value) from None
+    key = None if options.stage_key is None else key_from(options.stage_key)
+    reach = REACH if options.stage_ca is None else replace(REACH, tls=trusting(options.stage_ca))
+    return PeerAccess(addresses, key, reach, options.stages_in_clear)
 
 
 def _faults(options: ServerOptions, service: ServiceConfig) -> str | None:

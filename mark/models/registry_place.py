@@ -10,14 +10,13 @@ from pathlib import Path
 from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.service import ServiceConfig, Version
-from mark.models.registry import Registry
+from mark.models.registry import ObjectStore, Registry
 from mark.models.registry_folder import FolderObjects
 from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.models.registry_unpacked import cache_folder, unpack
 
 PREFIX = "registry:"
 DEFAULT = ".mark-registry"
-GROUP = "mark.object_stores"  # entry points: a scheme, and what opens a place of it, given as it stands after the colon
 
 
 def open_registry(place: str | None = None, beside: Path | None = None) -> Registry:
@@ -26,12 +25,19 @@ def open_registry(place: str | None = None, beside: Path | None = None) -> Regis
     `.mark-registry` is in the folder `beside` (a service file's), or in the current one. Raises BadInput.
     """
     place = place_of(place, beside)
+    objects = open_objects(place, "registry")
+    return Registry(objects, place=str(Path(place).absolute()) if isinstance(objects, FolderObjects) else place)
+
+
+def open_objects(place: str, where: str) -> ObjectStore:
+    """The objects in a folder, or at `s3://BUCKET/PREFIX`. Raises BadInput, which names the setting `where`."""
     scheme, colon, rest = place.partition(":")
     if not colon or not rest.startswith("//"):
-        return Registry(FolderObjects(Path(place)), place=str(Path(place).absolute()))
-    if scheme not in plugins.names(GROUP):
-        raise BadInput(f"must be a folder, or one of {', '.join(plugins.names(GROUP))}", "registry", place)
-    return Registry(plugins.load(GROUP, scheme, "registry")(rest), place=place)
+        return FolderObjects(Path(place))
+    if scheme not in (known := plugins.names(plugins.OBJECT_STORES)):
+        raise BadInput(f"must be a folder, or one of {', '.join(known)}", where, place)
+    opened: ObjectStore = plugins.load(plugins.OBJECT_STORES, scheme, where)(rest)
+    return opened
 
 
 def place_of(place: str | None, beside: Path | None = None) -> str:

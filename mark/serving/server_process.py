@@ -12,6 +12,7 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import resource
 import signal
 import ssl
@@ -33,6 +34,7 @@ from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import CacheSettings, FeedbackSettings
 from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
+from mark.models.registry_place import open_objects
 from mark.models.versions import Versions
 from mark.selection.policies import policy_of
 from mark.selection.policy import Policy
@@ -41,6 +43,7 @@ from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
 from mark.serving import freed_memory
 from mark.serving import interruption_watch as notice
+from mark.serving.backend import peer_header
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
@@ -66,6 +69,13 @@ from mark.serving.frontend.selection_page import selection_route
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.layers.layer import Layer, LayerSite, layered
+from mark.serving.learned.forwarding import Forwarding
+from mark.serving.learned.learning import Learning
+from mark.serving.learned.peers import PeerAccess, Peers
+from mark.serving.learned.port import Learner
+from mark.serving.learned.routes import routes_of
+from mark.serving.learned.sink import LearningSink
+from mark.serving.learned.stored import LearnedStore
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
@@ -159,6 +169,8 @@ class Serving:
     layers: Sequence[Layer] = ()  # before the model, the first one outermost
     feedback: FeedbackSettings | None = None  # None: none is taken
     cache: CacheSettings | None = None  # None: no answer is kept
+    learner: Callable[[], Learner] | None = None  # makes what learns from feedback
+    peers: PeerAccess = field(default_factory=PeerAccess)  # other processes with the same learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +200,6 @@ class ModelServer:
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self.selection: ServedSelection | None = None
-        self.learner: SelectionLearner | None = None
         self._printed = PrintedOutput()
         self._workers: list[Workers] = []
         self._remote: list[RemoteStage] = []
@@ -197,7 +208,12 @@ class ModelServer:
         self._failure: str | None = None
         self.stop = asyncio.Event()
         tracer = _tracer(serving.name) if listener.trace_requests else None
-        self._feedback = None if serving.feedback is None else _collector(serving.name, serving.feedback, self._loop)
+        self._writer = os.urandom(6).hex()
+        learner = None if serving.learner is None else serving.learner()
+        if serving.pipeline is not None and serving.pipeline.selection is not None:
+            self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
+            learner = None if serving.feedback is None else of_selection  # without feedback nothing is learned
+        self._learning, self._feedback, self._forwarding = _feedback_of(serving, learner, self._writer, self._loop)
         self.metrics.feedback = self._feedback
         self._kept: KeptAnswers | None = None
         if serving.cache is not None:
@@ -220,6 +236,11 @@ class ModelServer:
         admit = listener.auth.admit if listener.auth is not None else admit_own_machine
         if listener.auth is not None:
             self.server.may_tell_prices = listener.auth.may_tell_prices
+        if self._learning is not None:
+            self.metrics.more.append(self._learning.metrics)
+            self.server.hear = partial(_hear_peers, self._learning)
+            if listener.auth is not None:
+                self._learning.may_teach = listener.auth.may_teach
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)
@@ -241,12 +262,15 @@ class ModelServer:
         if len(versions) > 1:
             backend = Variants(serving.versions, {one.version: one.backend for one in versions})
         backend = layered(backend, serving.layers, site)
-        own = (
-            [] if self._feedback is None else [FeedbackDoor(self._feedback, shares=self.selection is not None).route()]
-        )
+        door = self._forwarding or self._feedback
+        routes = list(site.routes)
+        if door is not None:
+            routes.append(FeedbackDoor(door, shares=self._learning is not None).route())
+        if self._learning is not None and self._forwarding is not None:
+            routes += routes_of(self._learning, self._forwarding, self._loop)
         if self.selection is not None:
             selection = self.selection
-            own.append(selection_route(name, lambda: selection.said(self._loop.time())))
+            routes.append(selection_route(name, lambda: selection.said(self._loop.time())))
         return Server(
             name,
             versions,
@@ -256,9 +280,10 @@ class ModelServer:
             self._observer,
             tracer=self._tracer,
             limits=self._listener.limits,
-            routes=(*own, *site.routes),
+            routes=routes,
             stage=stage,
             beside=beside,
+            id_prefix=self._writer,
         )
 
     def _apart(self, name: str, stage: Serving, beside: Sequence[Server] = ()) -> Server:
@@ -282,7 +307,7 @@ class ModelServer:
         whole = ModelMetrics(serving.name, version, "")
         self.metrics.models.append(whole)
 
-        selection = self._select(pipeline)
+        selection = self.selection
 
         def said(stage: int, of_stage: dict[str, Any]) -> None:
             if selection is not None and stage == 0:  # candidates are alike to their clients
@@ -322,30 +347,25 @@ class ModelServer:
         served = ServedVersion(version, conductor, orjson.dumps(known))
         return served
 
-    def _select(self, pipeline: PipelineServing) -> ServedSelection | None:
-        """The selection among the stages, with what it has learned; None: a graph or a driver says what comes next."""
-        found = pipeline.selection
-        if found is None:
-            return None
-        settings, generator = found.settings, np.random.default_rng()
-        state = SelectionState(found.keys, settings)
-        made = found.own_policy or policy_of(settings, len(found.keys), generator)
-        names = tuple(pipeline.stages)
+    def _select(self, names: tuple[str, ...], asked: SelectionServing) -> tuple[ServedSelection, SelectionLearner]:
+        """The selection among the stages of these names, and what learns for it."""
+        settings, generator = asked.settings, np.random.default_rng()
+        state = SelectionState(asked.keys, settings)
+        policy = asked.own_policy or policy_of(settings, len(names), generator)
 
         def usd(now_s: float) -> Sequence[float]:
             told = self.server.told_prices.of_stages(now_s)
             prices = []
-            for name, planned, more in zip(names, found.planned_usd, found.usd_per_call, strict=True):
+            for name, planned, more in zip(names, asked.planned_usd, asked.usd_per_call, strict=True):
                 said = told.get(name)
                 if said is not None:
                     planned = max(said.usd_per_request or 0.0, said.usd_per_planned_request or 0.0)
                 prices.append(planned + more)
             return prices
 
-        self.selection = ServedSelection(names, Selection(made, state, settings, generator.random), usd)
-        champion = None if settings.champion is None else found.keys[names.index(settings.champion)]
-        self.learner = SelectionLearner(state, self.selection.counts, champion)
-        return self.selection
+        served = ServedSelection(names, Selection(policy, state, settings, generator.random), usd)
+        champion = None if settings.champion is None else asked.keys[names.index(settings.champion)]
+        return served, SelectionLearner(state, served.counts, champion)
 
     def _cached(self, backend: StageBackend, of: Serving | StageAddress, reference: str) -> StageBackend:
         """With the cache before it, where the service file has `[cache]`."""
@@ -458,7 +478,7 @@ class ModelServer:
             self._first_ready.set()
 
     async def start(self) -> int:
-        """Listen, start the workers, wait until they are warm and stages elsewhere are ready. The port bound.
+        """Listen, load what was learned, start the workers, wait until all is warm and ready. The port bound.
 
         Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
         """
@@ -473,14 +493,14 @@ class ModelServer:
         if self.grpc is not None and listener.grpc_port is not None:
             port = await self.grpc.start(listener.host, listener.grpc_port, listener.tls)
             log.info("gRPC listens on %s:%d", listener.host, port)
+        if self._learning is not None:
+            await self._until_stopped(self._learning.catch_up())
+            self._learning.start()
         for workers in self._workers:
             workers.start()
         for remote in self._remote:
             remote.start()
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._first_ready, self.stop)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        await self._until_stopped(self._first_ready.wait())
         if self._failure is not None:
             reason = self._failure
             await self.close()
@@ -490,6 +510,15 @@ class ModelServer:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)  # requests make no cycles
         return bound
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for the work, or until the process is to stop."""
+        working, stop = (asyncio.ensure_future(each) for each in (work, self.stop.wait()))
+        await asyncio.wait((working, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if working.done():
+            working.result()
+        working.cancel()
 
     def reload(self) -> None:
         """Look at certificates and keys anew; where they cannot be used, go on with what there is."""
@@ -548,8 +577,12 @@ class ModelServer:
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)
+        if self._forwarding is not None:
+            await self._forwarding.close()
         if self._feedback is not None:
             await self._feedback.close()
+        if self._learning is not None:
+            await self._learning.close()
         for _, functions in self._functions:
             await functions.close()
 
@@ -579,10 +612,33 @@ def _tracer(name: str) -> Tracer:
     return from_environment(name)
 
 
-def _collector(name: str, settings: FeedbackSettings, loop: asyncio.AbstractEventLoop) -> FeedbackCollector:
+def _feedback_of(
+    serving: Serving, learner: Learner | None, writer: str, loop: asyncio.AbstractEventLoop
+) -> tuple[Learning | None, FeedbackCollector | None, Forwarding | None]:
+    """What learns from feedback, what joins it with answers, and what passes it on to peers. Raises BadInput."""
+    name, settings = serving.name, serving.feedback
+    if learner is None and (serving.peers.addresses or (settings is not None and settings.store)):
+        raise BadInput("nothing here learns from feedback", "peers" if serving.peers.addresses else "[feedback] store")
+    if settings is None:
+        if serving.learner is not None:
+            raise BadInput("learns from feedback, and there is no section [feedback]", name)
+        return None, None, None
     join = FeedbackJoin(settings.horizon_s, settings.memory_mb * 1_000_000)
     log = FeedbackLog(Path(settings.log), settings.log_mb * 1_000_000)
-    return FeedbackCollector(name, join, log, settings.body_bytes, loop)
+    if learner is None:
+        return None, FeedbackCollector(name, join, log, settings.body_bytes, loop), None
+    store = LearnedStore(open_objects(settings.store, "[feedback] store"), name) if settings.store else None
+    peers = Peers(serving.peers, name, writer, loop)
+    first = settings.durability == "store"
+    learning = Learning(name, writer, learner, join, log.folder, peers, loop, store=store, store_first=first)
+    collector = FeedbackCollector(name, join, LearningSink(log, learning), settings.body_bytes, loop)
+    return learning, collector, Forwarding(collector, peers, writer, loop)
+
+
+def _hear_peers(learning: Learning, headers: Mapping[bytes, bytes]) -> None:
+    urls = peer_header.peers_in(headers)
+    if urls is not None:
+        learning.hear(urls)
 
 
 def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: FeedbackCollector | None) -> Answered | None:

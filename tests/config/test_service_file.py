@@ -128,6 +128,15 @@ def test_feedback_is_taken_where_its_log_is_named(tmp_path: Path) -> None:
     assert service(tmp_path, HEAD + told).feedback == FeedbackSettings("/said", 60.0, 0, 1, 16)
 
 
+def test_learned_facts_are_stored_in_a_folder_beside_the_file_or_in_a_bucket(tmp_path: Path) -> None:
+    told = HEAD + '[feedback]\nlog = "said"\nstore = '
+    folder = service(tmp_path, told + '"facts"\n').feedback
+    bucket = service(tmp_path, told + '"s3://b/p"\ndurability = "store"\n').feedback
+    log = str(tmp_path / "said")
+    assert folder == FeedbackSettings(log, store=str(tmp_path / "facts"), durability="peers")
+    assert bucket == FeedbackSettings(log, store="s3://b/p", durability="store")
+
+
 def test_a_fixed_fleet_is_said_by_its_number_alone(tmp_path: Path) -> None:
     fixed = service(tmp_path, HEAD + '[policy]\nkind = "fixed"\ninstance = "c5.large"\nmin = 4\n').as_is
     assert fixed is not None
@@ -223,6 +232,13 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + "[feedback]\n", "[feedback] log: missing"),
         (HEAD + '[feedback]\nlog = "l"\nkeep = true\n', "[feedback] keep: unknown key: True"),
         (HEAD + '[feedback]\nlog = "l"\nhorizon_s = 0\n', "[feedback] horizon_s: must be above zero: 0"),
+        (
+            HEAD + '[feedback]\nlog = "l"\nstore = "ftp://b"\n',
+            "[feedback] store: must be a folder, or one of s3: ftp://b",
+        ),
+        (HEAD + '[feedback]\nlog = "l"\nstore = 7\n', "[feedback] store: must be a text that is not empty: 7"),
+        (HEAD + '[feedback]\nlog = "l"\ndurability = "all"\n', "[feedback] durability: must be one of peers, store"),
+        (HEAD + '[feedback]\nlog = "l"\ndurability = "store"\n', "[feedback] durability: needs a `store`: store"),
         (HEAD + '[feedback]\nlog = "l"\nlog_mb = 15\n', "[feedback] log_mb: must lie between 16 and"),
         (HEAD + "[control]\ntau = 5\n", "[control] tau: unknown key, did you mean tau_s?: 5"),
         (HEAD + "[control]\ntau_s = -1\n", "[control] tau_s: must be zero or more: -1"),

@@ -16,6 +16,10 @@ NOT_RUN = {
     ("deploy.md", "make test-slow          # every module w"): "takes minutes; CI runs it",
     ("feedback.md", "mark serve service.toml"): "tests/serving/test_server_process.py does it, with two bouncers",
     (
+        "feedback.md",
+        "mark serve service.toml --peer https://1",
+    ): "needs another machine; tests/serving/learned/test_processes.py starts two servers",
+    (
         "forecasting.md",
         "mark forecast fit TRACE --predictor lstm",
     ): "takes minutes, and torch; tests/cli/test_forecast_fit.py runs it in small",

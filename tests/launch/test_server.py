@@ -156,3 +156,21 @@ def test_only_a_stand_in_plays_faults(tmp_path: Path, monkeypatch: pytest.Monkey
     assert played(replace(stand_in, faults=str(tmp_path / "faults.toml"))) is None
     with pytest.raises(BadInput, match="faults: are played where this machine stands in for another"):
         played(replace(given, faults=str(tmp_path / "faults.toml")))
+
+
+def test_peers_are_reached_as_stages_are(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("a-key-of-the-peers\n")
+    key.chmod(0o600)
+    given = options(tmp_path, more='[feedback]\nlog = "l"\n')
+    given = replace(given, peers=["https://10.0.0.5:8443", "http://127.0.0.1:1"], stage_key=key)
+    found = serving_of(given, load_service(given.service))
+    assert [address.url for address in found.peers.addresses] == list(given.peers)
+    assert (found.peers.key, found.peers.in_clear) == ("a-key-of-the-peers", False)
+    assert serving_of(options(tmp_path), load_service(given.service)).peers.addresses == ()
+    in_clear = replace(given, peers=["http://10.0.0.5:80"])
+    with pytest.raises(BadInput, match=r"peers: would be reached in clear: https, or `stages_in_clear`"):
+        serving_of(in_clear, load_service(given.service))
+    assert serving_of(replace(in_clear, stages_in_clear=True), load_service(given.service)).peers.addresses
+    with pytest.raises(BadInput, match=r"peers: must be http://host:port or https://host:port: 10\.0\.0\.5"):
+        serving_of(replace(given, peers=["10.0.0.5"]), load_service(given.service))

@@ -31,6 +31,7 @@ from mark.domain.time import DAY_S, STEP_S
 from mark.planning.graphs.lineage_file import called_by_all, calls_per_query
 from mark.planning.graphs.sited_group import GroupCalls
 from mark.planning.planner import Policy
+from mark.serving.backend import peer_header
 from mark.serving.backend.price_header import headers_of
 from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.forecast.supervised import Supervised
@@ -248,15 +249,20 @@ class SiteControl:
                 self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
-        """Have them asked what came of whole queries."""
+        """Have them asked what came of whole queries, and told of each other."""
         site, there = self._site, self._site.pipelines[pipeline]
         conductors = None if there.address else Conductors(self._parts.gate(None), there.conductors)
+        urls: list[str] = []  # as of the last look
 
         def targets() -> list[ScrapeTarget]:
             if conductors is None:
                 return [ScrapeTarget(there.address, there.address, "", 0.0)]
-            found = conductors.addresses()
-            return [ScrapeTarget(id, f"{there.scheme}://{at}:{site.bouncer_port}", "", 0.0) for id, at in found.items()]
+            found = {id: f"{there.scheme}://{at}:{site.bouncer_port}" for id, at in conductors.addresses().items()}
+            urls[:] = found.values()
+            return [ScrapeTarget(id, url, "", 0.0) for id, url in found.items()]
+
+        def told() -> dict[str, str]:
+            return {} if self._dry_run else peer_header.headers_of(urls)
 
         def heard(
             window: int,
@@ -266,7 +272,7 @@ class SiteControl:
         ) -> None:
             conducted.close_window(window, [target.id for target in asked], answered)
 
-        self._scraper.watch(self._conductor_clock, targets, None, heard, read=read_conductor)
+        self._scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
 
     def close(self) -> None:
         """End everything in order: nothing acts any more when the lease is released."""
@@ -401,8 +407,13 @@ class _Service:
         return None if telemetry is None else telemetry.last_minute_rps()
 
     def told(self) -> dict[str, str]:
-        """What its bouncers hear of its prices; of a dry run nothing, for that changes nothing, nor what they know."""
-        return {} if self._control.dry_run else headers_of(self._control.manager.view(self.name).price_list)
+        """What its bouncers hear of its prices and of each other; of a dry run nothing, for that changes nothing."""
+        if self._control.dry_run:
+            return {}
+        prices = headers_of(self._control.manager.view(self.name).price_list)
+        if self.spec.resolved.service.feedback is None:  # without feedback nothing learns
+            return prices
+        return prices | peer_header.headers_of([target.url for target in self._targets()])
 
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Raises CloudError."""

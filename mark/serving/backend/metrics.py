@@ -144,6 +144,7 @@ class Metrics(Collector):
         self.spent: list[tuple[tuple[str, ...], Spent]] = []  # on functions, by which model, or which stage of it
         self.prices = PriceList()  # as the controller told them
         self.feedback: FeedbackCollector | None = None
+        self.more: list[Callable[[], Iterator[Metric]]] = []  # of parts of the server that know their own metrics
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -218,6 +219,8 @@ class Metrics(Collector):
             yield from _of_functions(self.spent)
         if self.feedback is not None:
             yield from _of_feedback(self.feedback)
+        for metrics in self.more:
+            yield from metrics()
         for name, what in _PRICES.items():
             if (usd := getattr(self.prices, name)) is not None:
                 yield GaugeMetricFamily(f"mark_{name}", what, usd)

@@ -44,6 +44,10 @@ class FeedbackJoin:
         """What is remembered takes so much memory."""
         return self._answer_bytes + ID_BYTES * len(self._ids)
 
+    def knows(self, identity: str) -> bool:
+        """Is there anything to say of feedback on this id but that it is unknown?"""
+        return identity in self._answers or identity in self._ids
+
     def answered(self, answer: ServedAnswer) -> None:
         """Remember an answer, which is the newest."""
         identity = answer.id

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from mark.models.compression import Refused
 from mark.serving.backend.refusals import error_reply, retry_after
-from mark.serving.feedback.collector import FeedbackCollector
+from mark.serving.feedback.collector import Told
 from mark.serving.feedback.port import Feedback
 from mark.serving.frontend.calls import body_of
 from mark.serving.frontend.connection import Exchange
@@ -25,13 +25,19 @@ _LONGEST_ID = 128  # as of a request
 _LINES = (b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")
 
 
+class TakesFeedback(Protocol):
+    """Takes the feedback of a request: the collector, or what passes some of it on (`mark.serving.learned`)."""
+
+    def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool: ...
+
+
 class FeedbackDoor:
     """Takes feedback for a collector, and says what became of each piece once that is kept.
 
     `shares`: a reward is 0 to 1, because something learns from it.
     """
 
-    def __init__(self, collector: FeedbackCollector, *, shares: bool = False) -> None:
+    def __init__(self, collector: TakesFeedback, *, shares: bool = False) -> None:
         self.collector, self._shares = collector, shares
 
     def route(self) -> ModelRoute:

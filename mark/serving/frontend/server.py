@@ -56,13 +56,18 @@ class ServedVersion:
 Answered = Callable[[Request, Answer], None]
 
 
+def _nothing_more(headers: Mapping[bytes, bytes]) -> None:
+    """Prices are all that is heard."""
+
+
 class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
     `backend` takes all requests, for whichever version. `answered` is called with every answer (logs, traces), `tracer`
     begins what traces say. `routes` are more routes of the model, as for feedback. The model of a `stage` takes calls
     of a conductor, too. Other models may be `beside` it, each with a server of its own. `may_tell_prices` says by a
-    request's headers whether its reader of metrics is believed what it says of prices.
+    request's headers whether its reader of metrics is believed what it says of prices, and `hear` gets the headers of
+    one that is. Request ids that are made here begin with `id_prefix`, "": with a random one.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Server:
         stage: bool = False,
         beside: Sequence[Server] = (),
         may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True,
+        id_prefix: str = "",
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
@@ -94,7 +100,8 @@ class Server:
         self._only = served[0].version if len(served) == 1 else ""
         # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
         self._described: tuple[bytes, dict[str, bytes]] = b"", {}
-        self._id_prefix, self._ids = os.urandom(6).hex(), 0
+        self.hear: Callable[[Mapping[bytes, bytes]], None] = _nothing_more
+        self._id_prefix, self._ids = id_prefix or os.urandom(6).hex(), 0
         self.routes = Routes()
         self._add_routes()
 
@@ -309,6 +316,7 @@ class Server:
     def _metrics_page(self, exchange: Exchange) -> None:
         if self.may_tell_prices(exchange.headers):
             self.told_prices.hear(exchange.headers, exchange.arrived_s)
+            self.hear(exchange.headers)
         self.metrics.prices = self.told_prices.at(exchange.arrived_s)
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
 

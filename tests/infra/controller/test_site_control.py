@@ -13,7 +13,7 @@ import boto3
 import numpy as np
 import pytest
 from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE
-from mark_infra.aws.gate import _until_s
+from mark_infra.aws.gate import Gate, _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.pools import templates_of
 from mark_infra.aws.price_list_api import Prices
@@ -21,14 +21,16 @@ from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, over, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
 from mark_infra.telemetry.counters import BouncerCounters
+from mark_infra.telemetry.telemetry import ScrapeTarget
 
 from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
 from mark.control.ports import RecentAnswers
 from mark.domain.load import Load
-from mark.domain.service import ResolvedService
+from mark.domain.service import FeedbackSettings, ResolvedService
 from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import make_policy
+from mark.serving.backend.peer_header import HEADER
 from mark.serving.backend.price_header import headers_of
 from mark.testing.fakes import FakeTelemetry
 from mark.traffic.forecast.predictor import Predictor
@@ -123,6 +125,54 @@ def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> Non
     assert acting._services["inception"].told() == headers_of(acting.manager.view("inception").price_list) != {}
     assert headers_of(dry.manager.view("inception").price_list) != {}
     assert dry._services["inception"].told() == {}
+
+
+def test_servers_that_take_feedback_are_told_of_each_other(begin: Begin) -> None:
+    acting = begin()
+    step(acting)
+    service = acting._services["inception"]
+    targets = [ScrapeTarget(f"i-{n}", f"http://10.0.0.{n}:80", "", 0.0) for n in (2, 1)]
+    service._targets = lambda: targets  # type: ignore[method-assign]
+    prices = service.told()
+    assert prices
+    assert HEADER not in prices
+    resolved = service.spec.resolved
+    taking = replace(resolved, service=replace(resolved.service, feedback=FeedbackSettings("l")))
+    service.spec = replace(service.spec, resolved=taking)
+    assert service.told() == prices | {HEADER: "http://10.0.0.1:80 http://10.0.0.2:80"}
+
+
+def test_conductors_are_told_of_each_other(
+    place: Place, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of the last look at them; a dry run tells nothing."""
+
+    class Two:
+        def __init__(self, gate: Gate, group: str) -> None: ...
+
+        def addresses(self) -> dict[str, str]:
+            return {"i-2": "10.0.0.2", "i-1": "10.0.0.1"}
+
+    monkeypatch.setattr("mark_infra.controller.site_control.Conductors", Two)
+    (tmp_path / "two.toml").write_text(PIPELINE)
+    alone = charge()
+    stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
+    of_stage = {"two-first": site.service("inception")}
+    there = replace(site, services=of_stage, pipelines={"two": SitePipeline("mark-two-conductors")})
+    heard = []
+    for dry_run in (False, True):
+        parts = site_parts(there, options=place.server.options)
+        pipelines = [load_pipeline(str(tmp_path / "two.toml"))]
+        spec = replace(alone, resolved=stage)
+        control = SiteControl(there, [spec], parts=parts, pipelines=pipelines, dry_run=dry_run)
+        control._scraper.watch = lambda clock, targets, gateway, sink, told, read: (  # type: ignore[method-assign, assignment, misc]
+            heard.append([told(), len(targets()), told()])
+        )
+        control._watch_conductors("two", control.conducted["two"])
+        control.close()
+    port = site.bouncer_port
+    told = {HEADER: f"http://10.0.0.1:{port} http://10.0.0.2:{port}"}
+    assert heard == [[{}, 2, told], [{}, 2, {}]]
 
 
 def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tmp_path: Path) -> None:

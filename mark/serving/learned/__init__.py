@@ -1,0 +1,1 @@
+"""Learning from feedback, with the same state in all processes that serve a model."""

@@ -1,0 +1,143 @@
+"""The journal of one process: all facts that it has, in files of its folder in the feedback log, and a snapshot.
+
+    FOLDER/1/learned-00000001.jsonl   facts, one a line
+    FOLDER/1/learned.snapshot         the state and the vector of its facts
+
+A process begins new files, and at its start reads those of all folders. Files from before the snapshot are kept until
+they have `tail_bytes` together, for processes that lag behind.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from mark.serving.learned.facts import Fact, fact_in, line_of
+from mark.serving.learned.shared import Snapshot, snapshot_in
+
+_FILES, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
+
+
+class Journal:
+    """Writes to a folder that no other process has. Any thread may call it. Every method raises OSError."""
+
+    def __init__(self, folder: Path, tail_bytes: int) -> None:
+        self._folder, self._tail_bytes = folder, tail_bytes
+        self._lock = threading.Lock()
+        self._old = {path: path.stat().st_size for path in sorted(folder.glob(_FILES))}
+        last = max((int(path.stem.rpartition("-")[2]) for path in self._old), default=0)
+        self._numbers = count(last + 1)
+        self._covered: list[Path] = []  # by the snapshot that is being taken
+        self._path = folder
+        self._open: int | None = None
+        self._bytes = 0
+        self.since_snapshot_bytes = sum(self._old.values())
+
+    def append(self, facts: Iterable[Fact]) -> None:
+        """Write facts, which are on the disk when this returns. If it raises, they must be appended again."""
+        with self._lock:
+            self._append(b"".join(map(line_of, facts)))
+
+    def rotate(self) -> None:
+        """Begin a new file. A snapshot that is taken afterwards holds all facts before it, but for those under way."""
+        with self._lock:
+            self._end()
+            self._covered = sorted(self._old)
+            self.since_snapshot_bytes = 0
+
+    def keep(self, snapshot: bytes, under_way: Iterable[Fact]) -> None:
+        """Replace the snapshot, which was taken after `rotate`, and delete old files. `under_way` are own facts that
+        the snapshot may lack."""
+        with self._lock:
+            _replace(self._folder / _SNAPSHOT, snapshot)
+            self._append(b"".join(map(line_of, under_way)))
+            for path in self._covered:
+                if sum(self._old.values()) <= self._tail_bytes:
+                    break
+                del self._old[path]
+                path.unlink(missing_ok=True)
+            self._covered = []
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _append(self, lines: bytes) -> None:
+        if not lines:
+            return
+        if self._open is None:
+            self._path = self._folder / f"learned-{next(self._numbers):08d}.jsonl"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._open, self._bytes = os.open(self._path, flags, 0o600), 0
+            _force(self._folder)
+        left = memoryview(lines)
+        try:
+            while left:
+                written = os.write(self._open, left)
+                self._bytes += written
+                self.since_snapshot_bytes += written
+                left = left[written:]
+            os.fsync(self._open)
+        except OSError:
+            self._end()  # a line that was cut off ends its file, and a second fsync would not find what the first lost
+            raise
+
+    def _end(self) -> None:
+        if self._open is not None:
+            os.close(self._open)
+            self._open = None
+            self._old[self._path] = self._bytes
+
+
+class Journals:
+    """What the processes of a machine have left in the folders of a feedback log."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.unreadable = 0  # lines that a crash has cut off
+
+    def snapshots(self) -> list[Snapshot]:
+        """All that can be read, the one of the most facts first."""
+        found = []
+        for path in sorted(self._folder.glob(f"*/{_SNAPSHOT}")):
+            with suppress(OSError, ValueError):
+                found.append(snapshot_in(path.read_bytes()))
+        return sorted(found, key=lambda one: -sum(each.through for each in one.vector.writers.values()))
+
+    def facts(self) -> Iterator[Fact]:
+        """The facts in all files, each as often as it was written. Files that vanish meanwhile are passed over."""
+        for path in sorted(self._folder.glob(f"*/{_FILES}")):
+            with suppress(OSError), path.open("rb") as lines:
+                for line in lines:
+                    try:
+                        if not line.endswith(b"\n"):
+                            raise ValueError("cut off")
+                        fact = fact_in(line)
+                    except ValueError:
+                        self.unreadable += 1
+                    else:
+                        yield fact
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_suffix(".new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+    beside.replace(path)
+    _force(path.parent)
+
+
+def _force(folder: Path) -> None:
+    """The folder's entries are on the disk when this returns."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,468 @@
+"""Learning of one process, together with the other processes that serve the model.
+
+    feedback ─► log ─► own journal ─► a peer's memory, or the object store ─► `applied`, and the learner's state
+
+A fact is under way from its number until it survives the loss of this machine; then the state has it. Facts that nobody
+took stay under way: they are sent again, and keep their numbers. Once a second the process asks each peer for facts
+that it lacks; every five seconds its own new facts go to the object store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from mark.serving.feedback.joining import FeedbackJoin
+from mark.serving.learned.facts import KEPT_S, Fact, Vector, facts_in, pages, vector_in
+from mark.serving.learned.journal import Journal, Journals
+from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
+from mark.serving.learned.port import Learner
+from mark.serving.learned.shared import Shared, Snapshot, snapshot_in
+from mark.serving.learned.stored import LearnedStore
+from mark.serving.learned.storing import WRITE_S, NotStored, Storing
+
+_TAIL_BYTES, _MOST_TAIL_BYTES = 16 << 20, 64 << 20  # of facts that are kept for peers that lag behind
+_SNAPSHOT_EVERY_BYTES = 8 << 20  # of journal
+_MOST_UNDER_WAY = 100_000
+_TICK_S, _STORE_EVERY_S = 1.0, 5.0
+_STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0  # between two; longer while nothing is found: each list is billed
+_PUSHED_TO = 3  # peers that get new facts at once; others ask for them
+# At the start: for a peer to be there, for a busy one to give its state, and for the store to be read.
+_FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
+_READ_AT_ONCE = 2000  # facts between two turns of the loop
+_ADOPT_EVERY_S = 60.0  # the whole state of a peer, where it could not be used: it may be large
+_PAGE_S = 10.0  # for a page of a snapshot, which may have to be made
+_FRESH_S, _HELD_S = 1.0, 120.0  # a snapshot for peers: until it is made anew, and while they read it
+_LOG = logging.getLogger("mark.serving")
+
+
+class NotKept(Exception):
+    """Facts are not known to survive the loss of this machine. The client must repeat its feedback."""
+
+
+class _Held(NamedTuple):
+    """A snapshot that peers read page by page."""
+
+    number: int
+    data: bytes
+    at_s: float
+
+
+class Learning:
+    """The shell around `Shared`. All but the methods for own facts run on the event loop.
+
+    `folder` is this process's own in the feedback log. With `store_first` only the store makes facts durable. `now` is
+    Unix time.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        writer: str,
+        learner: Learner,
+        join: FeedbackJoin,
+        folder: Path,
+        peers: Peers,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        store: LearnedStore | None = None,
+        store_first: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.model, self.writer, self.learner, self.peers = model, writer, learner, peers
+        self.applied = self.unlearned = 0
+        self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
+        self.shared = shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
+        self._join, self._folder, self._loop, self._now = join, folder, loop, now
+        self._store_first = store_first
+        self._storing: Storing | None = None
+        if store is not None:
+            self._storing = Storing(store, writer, lambda: shared.snapshot().to_bytes(), self._is_applied, loop, now)
+        self._journal = Journal(folder, _TAIL_BYTES)
+        self._thread = ThreadPoolExecutor(1, "learned")
+        self._under_way: dict[str, Fact] = {}  # by the request that they are about
+        self._made = self._written = 0  # the last own numbers: given, and on the disk
+        self._unwritten: list[Fact] = []  # of peers
+        self._writing: asyncio.Task[None] | None = None
+        self._held: list[_Held] = []
+        self._snapshots = 0
+        self._snapshot_due = self._read_due = False
+        self._put_s = loop.time()
+        self._read_s, self._read_pause_s = self._put_s + _STORE_READ_S, _STORE_READ_S  # when the next is due
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # Own facts, in the thread of the sink
+
+    def make_room(self, coming: Collection[str]) -> None:
+        """Forget facts that were applied meanwhile. Raises NotKept if too many are still under way.
+
+        Not those about the requests that are coming: feedback that was judged before its fact was applied must find
+        it. So this is called here, and never on the loop.
+        """
+        for about, fact in tuple(self._under_way.items()):
+            if about not in coming and self._is_applied(fact):
+                del self._under_way[about]
+        if len(self._under_way) >= _MOST_UNDER_WAY:
+            raise NotKept(f"{_MOST_UNDER_WAY} facts wait for a peer or the store")
+
+    def is_under_way(self, about: str) -> bool:
+        """Does a fact about this request wait for a peer or the store?"""
+        return about in self._under_way
+
+    def number(self, about: str, content: bytes, at_s: float) -> None:
+        """Give a fact its number, unless there is one about this request."""
+        if about not in self._under_way:
+            self._made += 1
+            self._under_way[about] = Fact(self.writer, self._made, at_s, about, content)
+
+    def commit(self) -> None:
+        """Make the facts under way durable and apply them. Raises OSError or NotKept; they stay under way then."""
+        facts = list(self._under_way.values())
+        self._journal.append([fact for fact in facts if fact.number > self._written])
+        self._written = self._made
+        if facts:
+            asyncio.run_coroutine_threadsafe(self._settle(facts), self._loop).result()
+            self._under_way.clear()
+
+    # Start and end
+
+    async def catch_up(self) -> None:
+        """Load the state from the disk, and from a peer or the store. Goes on with what there is."""
+        await self._read_disk()
+        if not await self._ask_until_caught_up():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._read_store(), _FIRST_READ_S)
+        self.shared.trim(self._vectors())
+        _LOG.info("the learned state of %s has %d facts", self.model, self.applied)
+
+    def start(self) -> None:
+        """Begin to exchange facts once a second."""
+        self._begin(self._run())
+
+    async def close(self) -> None:
+        """Store and write what waits, and end. Nothing may follow."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._storing is not None:
+            with suppress(NotStored, TimeoutError):
+                await asyncio.wait_for(self._storing.put(), WRITE_S)
+            self._storing.close()
+        self.peers.close()
+        if self._writing is not None:
+            await self._writing
+        await self._loop.run_in_executor(self._thread, self._journal.close)
+        self._thread.shutdown()
+
+    def hear(self, urls: Sequence[str]) -> None:
+        """Replace the peers that the controller told of."""
+        if self.peers.tell(urls):
+            # The one that went may have left facts in the store only.
+            self._read_s, self._read_pause_s = self._loop.time(), _STORE_READ_S
+            self._read_due = True
+
+    async def tick(self) -> None:
+        """Exchange facts with every peer, send what is under way again, and look after store and disk."""
+        others, now_s = self.peers.others, self._loop.time()
+        await asyncio.gather(*(self._exchange(peer) for peer in others))
+        for peer in others:
+            peer.sweep()
+        if written := [fact for fact in self._waiting() if fact.number <= self._written]:
+            with suppress(NotKept):
+                await self._settle(written)
+        if self._storing is not None and now_s - self._put_s >= _STORE_EVERY_S:
+            self._put_s = now_s
+            self._begin(self._put())
+        in_doubt = bool(self.missing) or not all(peer.answering for peer in others)
+        if (in_doubt or self._read_due) and now_s >= self._read_s:
+            self._read_s, self._read_due = now_s + self._read_pause_s, False
+            self._begin(self._read_store())
+        self.shared.forget(self._now() - KEPT_S, {self.writer, *(peer.writer for peer in others)})
+        self.shared.trim(self._vectors())
+        if self._snapshot_due or self._journal.since_snapshot_bytes > _SNAPSHOT_EVERY_BYTES:
+            await self._write_snapshot()
+
+    # Questions of peers
+
+    def have(self, lines: bytes) -> bytes:
+        """Take facts of a peer. Raises ValueError."""
+        before = self.shared.old
+        self._take(facts_in(lines))
+        return orjson.dumps({"writer": self.writer, "old": self.shared.old - before})
+
+    def lacking(self, body: bytes) -> bytes:
+        """The facts that a peer lacks, by its vector. Raises ValueError."""
+        said = orjson.loads(body)
+        vector = vector_in(said.get("vector") if isinstance(said, dict) else None)
+        peer = self.peers.of_writer(str(said.get("writer")))
+        if peer is not None:
+            peer.vector = vector
+        lacking = self.shared.lacking(vector)
+        _, lines = next(pages(lacking.facts, PAGE_BYTES), ([], b""))
+        more = next(lacking.facts, None) is not None
+        head = {"writer": self.writer, "vector": self.shared.vector.to_json(), "more": more, "whole": lacking.whole}
+        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
+
+    def snapshot_page(self, number: int, begin: int) -> bytes | None:
+        """A page of a snapshot; number 0: of a recent one. None: the snapshot is not held any more."""
+        now_s = self._loop.time()
+        self._held = [one for one in self._held if now_s - one.at_s < _HELD_S]
+        if number == 0 and not (self._held and now_s - self._held[-1].at_s < _FRESH_S):
+            self._snapshots += 1
+            self._held = [*self._held[-1:], _Held(self._snapshots, self.shared.snapshot().to_bytes(), now_s)]
+        held = self._held[-1] if number == 0 else next((one for one in self._held if one.number == number), None)
+        if held is None:
+            return None
+        head = {"number": held.number, "bytes": len(held.data)}
+        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + held.data[begin : begin + PAGE_BYTES]
+
+    # Numbers
+
+    @property
+    def missing(self) -> int:
+        """Facts that a peer has and this process lacks."""
+        return max((self.shared.vector.lacks(vector) for vector in self._vectors()), default=0)
+
+    def metrics(self) -> Iterator[Metric]:
+        """For the page of the process."""
+        facts = CounterMetricFamily(
+            "mark_learned_facts",
+            "Facts from feedback: applied, not learnable (unlearned), too old, or refused by the learner (failed).",
+            labels=("model", "result"),
+        )
+        counts = {"applied": self.applied, "unlearned": self.unlearned}
+        for result, count in (counts | {"old": self.shared.old, "failed": self.shared.failed}).items():
+            facts.add_metric((self.model, result), count)
+        yield facts
+        gauges: list[tuple[str, str, float]] = [
+            ("missing_facts", "Facts that a peer has and this process lacks.", self.missing),
+            ("facts_under_way", "Facts that no peer and no store has taken yet.", len(self._waiting())),
+            ("peers", "Peers that answer.", sum(peer.answering for peer in self.peers.others)),
+        ]
+        if self._storing is not None:
+            age_s = self._storing.unstored_s()
+            gauges.append(("unstored_seconds", "Age of the oldest fact that is not in the store.", age_s))
+        for name, what, value in gauges:
+            gauge = GaugeMetricFamily(f"mark_learned_{name}", what, labels=("model",))
+            gauge.add_metric((self.model,), value)
+            yield gauge
+
+    # Making own facts durable
+
+    async def _settle(self, facts: Sequence[Fact]) -> None:
+        """Apply own facts, which are on the disk, once they survive the loss of this machine. Raises NotKept."""
+        if self._storing is not None:
+            self._storing.queue(facts)
+        others = self.peers.others
+        if self._store_first:
+            self._begin(self._push(facts, others))
+            await self._store(facts)
+        elif others and not await self._push(facts, others):
+            await self._store(facts)
+        self._take(facts)
+
+    async def _store(self, facts: Sequence[Fact]) -> None:
+        if self._storing is None:
+            raise NotKept("no peer has taken the facts, and there is no store")
+        try:
+            await self._storing.until(facts)
+        except NotStored as error:
+            raise NotKept(f"the store has not taken the facts: {error}") from None
+
+    async def _push(self, facts: Sequence[Fact], others: Sequence[Peer]) -> bool:
+        """Send facts to some peers. True as soon as one of them has all."""
+        asked = [peer for peer in others if peer.answering][:_PUSHED_TO]
+        if not asked and self._storing is None:
+            asked = list(others[:_PUSHED_TO])
+        waiting = {self._begin(self._give(peer, facts)) for peer in asked}
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if any(not task.cancelled() and task.result() for task in done):
+                return True
+        return False
+
+    async def _give(self, peer: Peer, facts: Sequence[Fact]) -> bool:
+        try:
+            for _, lines in pages(facts, PAGE_BYTES):
+                said = orjson.loads(await peer.ask(b"POST", b"/facts", lines))
+                if said["writer"] == self.writer:
+                    return False
+                if whole_number(said["old"]):
+                    peer.say("drops facts as too old: compare the clocks of both machines")
+                    return False
+        except (PeerError, ValueError, KeyError, TypeError):
+            return False
+        return True
+
+    # Exchange
+
+    async def _run(self) -> None:
+        while True:
+            began_s = self._loop.time()
+            try:
+                await self.tick()
+            except Exception:  # without this task a process learns from itself only
+                _LOG.exception("exchanging facts failed")
+            await asyncio.sleep(max(0.1, began_s + _TICK_S - self._loop.time()))
+
+    async def _exchange(self, peer: Peer) -> bool:
+        """Take what the peer has, as far as that is possible. False: it does not answer."""
+        try:
+            while True:
+                question = {"writer": self.writer, "vector": self.shared.vector.to_json()}
+                head, _, lines = (await peer.ask(b"POST", b"/lacking", orjson.dumps(question))).partition(b"\n")
+                said = orjson.loads(head)
+                peer.writer, peer.vector = str(said["writer"]), vector_in(said["vector"])
+                if peer.writer == self.writer:
+                    return False
+                if said["whole"] and self._loop.time() >= peer.adopt_s:
+                    if await self._adopt_from(peer):
+                        continue
+                    peer.adopt_s = self._loop.time() + _ADOPT_EVERY_S
+                taken = self._take(facts_in(lines))
+                if not (said["more"] and taken):
+                    return True
+        except PeerError:
+            return False
+        except (ValueError, KeyError, TypeError) as error:
+            peer.say(f"cannot be understood: {error!r}")
+            return False
+
+    async def _adopt_from(self, peer: Peer) -> bool:
+        """Take the whole state of a peer. Raises PeerError or ValueError."""
+        data, number, total = bytearray(), 0, 1
+        while len(data) < total:
+            page = await peer.ask(b"GET", b"/snapshot?number=%d&begin=%d" % (number, len(data)), answer_s=_PAGE_S)
+            head, _, part = page.partition(b"\n")
+            said = orjson.loads(head)
+            number, total = whole_number(said["number"]), whole_number(said["bytes"])
+            if not part:
+                raise ValueError("an empty page of a snapshot")
+            data += part
+        return self._adopt(snapshot_in(bytes(data)), peer.address.url)
+
+    def _adopt(self, snapshot: Snapshot, where: str) -> bool:
+        lacked = self.shared.vector.lacks(snapshot.vector)
+        try:
+            adopted = self.shared.adopt(snapshot)
+        except ValueError as error:
+            _LOG.warning("the learned state of %s cannot be used: %s", where, error)
+            return False
+        if adopted:
+            self.applied += lacked
+            self._snapshot_due = True
+        return adopted
+
+    def _take(self, facts: Iterable[Fact]) -> list[Fact]:
+        """Apply new facts, and have those of others written."""
+        taken = self.shared.take(facts)
+        self.applied += len(taken)
+        self._note(taken)
+        self._unwritten += [fact for fact in taken if fact.writer != self.writer]
+        if self._unwritten and self._writing is None:
+            self._writing = self._loop.create_task(self._write())
+        return taken
+
+    def _note(self, facts: Sequence[Fact]) -> None:
+        """Later feedback on these answers is a repetition, at every process."""
+        now_s = self._now()
+        for fact in facts:
+            self._join.applied(fact.about, now_s)
+
+    async def _ask_until_caught_up(self) -> bool:
+        """Take the state of the first peer that answers. False: none has for a while, longer if one is there."""
+        began_s = self._loop.time()
+        while others := self.peers.others:
+            for peer in others:
+                if await self._exchange(peer):
+                    return True
+            patience_s = _BUSY_PEER_S if any(peer.there for peer in others) else _FIRST_ANSWER_S
+            if self._loop.time() - began_s >= patience_s:
+                break
+            await asyncio.sleep(0.1)
+        return False
+
+    def _is_applied(self, fact: Fact) -> bool:
+        return self.shared.vector.has(fact.writer, fact.number)
+
+    def _waiting(self) -> list[Fact]:
+        """Own facts that are not known to survive. The thread of the sink may change them meanwhile."""
+        return [fact for fact in tuple(self._under_way.values()) if not self._is_applied(fact)]
+
+    def _vectors(self) -> list[Vector]:
+        return [peer.vector for peer in self.peers.others]
+
+    # Disk
+
+    async def _read_disk(self) -> None:
+        journals = Journals(self._folder.parent)
+        for snapshot in await self._loop.run_in_executor(self._thread, journals.snapshots):
+            if self._adopt(snapshot, str(self._folder.parent)):
+                break
+        self._snapshot_due = False
+        lines = journals.facts()
+        while facts := await self._loop.run_in_executor(self._thread, lambda: list(islice(lines, _READ_AT_ONCE))):
+            self.applied += len(self.shared.reread(facts))
+            self._note(facts)
+        if journals.unreadable:
+            _LOG.warning("%d lines of learned facts were cut off and are left out", journals.unreadable)
+
+    async def _write(self) -> None:
+        while facts := self._unwritten:
+            self._unwritten = []
+            try:
+                await self._loop.run_in_executor(self._thread, self._journal.append, facts)
+            except OSError as error:
+                _LOG.error("%d facts of peers are not in the journal: %s", len(facts), error)
+                self._snapshot_due = True  # it has them, as soon as there is room
+        self._writing = None
+
+    async def _write_snapshot(self) -> None:
+        self._snapshot_due = False
+        try:
+            await self._loop.run_in_executor(self._thread, self._journal.rotate)
+            data = self.shared.snapshot().to_bytes()
+            kept = [*self._waiting(), *self.shared.unshared(self._vectors())]
+            await self._loop.run_in_executor(self._thread, self._journal.keep, data, kept)
+        except OSError as error:
+            _LOG.error("the learned state is not on the disk: %s", error)
+
+    # Store
+
+    async def _put(self) -> None:
+        assert self._storing is not None, "only with a store facts are put"
+        with suppress(NotStored):
+            await self._storing.put()
+
+    async def _read_store(self) -> None:
+        """Take facts from the store that this process lacks; into an empty state a snapshot first."""
+        if self._storing is None:
+            return
+        try:
+            if not self.shared.vector.writers:
+                async for snapshot in self._storing.snapshots():
+                    if self._adopt(snapshot, "[feedback] store"):
+                        break
+            before = self.applied
+            async for facts in self._storing.facts(self.shared.vector.copy()):
+                self._take(facts)
+        except NotStored:
+            return
+        found = self.applied > before
+        self._read_pause_s = _STORE_READ_S if found else min(_MOST_STORE_READ_S, 2.0 * self._read_pause_s)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

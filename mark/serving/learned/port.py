@@ -1,0 +1,39 @@
+"""The port `Learner`: state that feedback changes, such as a choice between models or the weights of a user."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mark.serving.feedback.port import Observation
+
+
+class Learner(Protocol):
+    """Learns from facts, which several processes exchange (`mark.serving.learned.learning`).
+
+    A fact holds all that the state needs of one piece of feedback. Facts are opaque to everything but the learner.
+    """
+
+    def fact(self, observation: Observation) -> bytes | None:
+        """The fact in this feedback; None: nothing can be learned from it, which is counted as `unlearned`.
+
+        The thread of the feedback sink calls it, so it may take its time and must not change the state.
+        """
+        ...
+
+    def apply(self, fact: bytes) -> None:
+        """Add a fact to the state. The event loop calls it, once for each fact, in any order.
+
+        It must be commutative: the same facts in another order give the same state.
+        """
+        ...
+
+    def snapshot(self) -> bytes:
+        """The state after all facts that were applied. The event loop calls it."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Replace the state with a snapshot. Raises ValueError, and keeps the state, if the bytes are none.
+
+        A snapshot of another format version is none. The facts that are kept are then read from the first one.
+        """
+        ...

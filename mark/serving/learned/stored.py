@@ -1,0 +1,65 @@
+"""Facts and snapshots in an object store, for processes that start when no other one is left.
+
+    learned/NAME/WRITER/FIRST-LAST          facts of one writer, one a line
+    learned/NAME/snapshots/TIME-WRITER      a snapshot; TIME in milliseconds
+
+Nothing is overwritten or deleted: a rule of the bucket may delete objects older than 30 days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mark.domain.errors import BadInput
+from mark.models.registry import ObjectStore
+from mark.serving.learned.facts import Fact, Vector, facts_in, line_of
+from mark.serving.learned.shared import Snapshot, snapshot_in
+
+_DIGITS = 12  # as wide as that, so that keys sort as numbers do
+
+
+class LearnedStore:
+    """The objects of one model. All methods block, and raise BadInput or MarkError of the store."""
+
+    def __init__(self, objects: ObjectStore, name: str) -> None:
+        self._objects, self._prefix = objects, f"learned/{name}/"
+
+    def put(self, facts: Sequence[Fact]) -> None:
+        """Keep the facts of one writer, which follow each other. May be repeated, also with more facts."""
+        first, last = facts[0], facts[-1]
+        key = f"{self._prefix}{first.writer}/{first.number:0{_DIGITS}}-{last.number:0{_DIGITS}}"
+        self._objects.create(key, b"".join(map(line_of, facts)))
+
+    def put_snapshot(self, snapshot: bytes, writer: str, now_s: float) -> None:
+        """Keep a snapshot that `writer` made."""
+        now_ms = round(now_s * 1e3)
+        while not self._objects.create(f"{self._prefix}snapshots/{now_ms:015}-{writer}", snapshot):
+            now_ms += 1  # a clock that was set back
+
+    def snapshots(self) -> list[str]:
+        """Keys of the snapshots, the newest first."""
+        return self._objects.keys(f"{self._prefix}snapshots/")[::-1]
+
+    def snapshot(self, key: str) -> Snapshot:
+        """The snapshot of a key. Raises ValueError for one that cannot be read, or has gone."""
+        return snapshot_in(self._objects.read(key) or b"")
+
+    def lacking(self, vector: Vector) -> list[str]:
+        """Keys of objects that hold facts which this vector lacks."""
+        found = []
+        for key in self._objects.keys(self._prefix):
+            writer, _, numbers = key.removeprefix(self._prefix).partition("/")
+            first, _, last = numbers.partition("-")
+            if writer == "snapshots" or not (first.isdigit() and last.isdigit()):
+                continue
+            applied = vector.writers.get(writer)
+            if applied is None or not all(map(applied.has, range(max(int(first), applied.through), int(last) + 1))):
+                found.append(key)
+        return found
+
+    def facts(self, key: str) -> list[Fact]:
+        """The facts of an object; none if it has gone."""
+        try:
+            return facts_in(self._objects.read(key) or b"")
+        except ValueError as error:
+            raise BadInput(f"holds no facts ({error})", "[feedback] store", key) from None

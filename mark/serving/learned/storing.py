@@ -1,0 +1,140 @@
+"""The way of facts to the object store and back, on the event loop; one thread has the calls that block."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from mark.domain.errors import MarkError
+from mark.serving.learned.facts import Fact, Vector
+from mark.serving.learned.shared import Snapshot
+from mark.serving.learned.stored import LearnedStore
+
+WRITE_S = 5.0  # a store that takes longer counts as gone
+_OBJECT_BYTES, _MOST_WAITING_BYTES = 8 << 20, 64 << 20
+_OBJECTS_A_SNAPSHOT = 200
+_LOG = logging.getLogger("mark.serving")
+T = TypeVar("T")
+
+
+class NotStored(Exception):
+    """The store has not taken it."""
+
+
+class Storing:
+    """Own facts wait here until the store has them. `snapshot` makes one of all facts that were applied.
+
+    If too many wait, those that were applied are dropped, and the store gets a snapshot as soon as it answers.
+    """
+
+    def __init__(
+        self,
+        store: LearnedStore,
+        writer: str,
+        snapshot: Callable[[], bytes],
+        is_applied: Callable[[Fact], bool],
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float],
+    ) -> None:
+        self._store, self._writer, self._snapshot, self._is_applied = store, writer, snapshot, is_applied
+        self._loop, self._now = loop, now
+        self._thread = ThreadPoolExecutor(1, "learned-store")
+        self._waiting: dict[int, Fact] = {}  # by number, ascending
+        self._bytes = 0
+        self._newest = 0
+        self._dropped_s = 0.0  # when the oldest fact was made that was dropped; 0: none was
+        self._puts = 0
+        self._putting = asyncio.Lock()
+        self._said = ""
+
+    def queue(self, facts: Iterable[Fact]) -> None:
+        """Have new own facts stored; those that came before are passed over."""
+        for fact in facts:
+            if fact.number > self._newest:
+                self._newest = fact.number
+                self._waiting[fact.number] = fact
+                self._bytes += fact.memory_bytes
+        if self._bytes > _MOST_WAITING_BYTES:
+            for fact in [one for one in self._waiting.values() if self._is_applied(one)]:
+                self._dropped_s = self._dropped_s or fact.at_s
+                self._remove(fact)
+
+    def unstored_s(self) -> float:
+        """The age of the oldest own fact that is not in the store, in seconds."""
+        oldest = next(iter(self._waiting.values()), None)
+        since_s = self._dropped_s or (0.0 if oldest is None else oldest.at_s)
+        return max(0.0, self._now() - since_s) if since_s else 0.0
+
+    async def until(self, facts: Iterable[Fact]) -> None:
+        """Store these facts, which were queued. Raises NotStored."""
+        numbers = [fact.number for fact in facts]
+        try:
+            async with asyncio.timeout(WRITE_S):
+                while any(number in self._waiting for number in numbers):
+                    await self._put()
+        except TimeoutError:
+            raise NotStored(f"no answer within {WRITE_S:g} s") from None
+
+    async def put(self) -> None:
+        """Store all that waits. Raises NotStored."""
+        while self._waiting or self._dropped_s:
+            await self._put()
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """The snapshots in the store that can be read, the newest first. Raises NotStored."""
+        for key in await self._call(self._store.snapshots):
+            try:
+                found = await self._call(self._store.snapshot, key)
+            except ValueError as error:
+                _LOG.warning("[feedback] store: %s cannot be used: %s", key, error)
+            else:
+                yield found
+
+    async def facts(self, lacked_by: Vector) -> AsyncIterator[list[Fact]]:
+        """The facts in the store that this vector lacks, and some that it has. Raises NotStored."""
+        for key in await self._call(self._store.lacking, lacked_by):
+            yield await self._call(self._store.facts, key)
+
+    def close(self) -> None:
+        """A call that hangs must not keep the process."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _put(self) -> None:
+        async with self._putting:
+            if self._dropped_s or self._puts >= _OBJECTS_A_SNAPSHOT:
+                await self._call(self._store.put_snapshot, self._snapshot(), self._writer, self._now())
+                self._puts, self._dropped_s = 0, 0.0
+            facts: list[Fact] = []
+            size = 0
+            for fact in self._waiting.values():
+                size += fact.memory_bytes
+                if facts and size > _OBJECT_BYTES:
+                    break
+                facts.append(fact)
+            if facts:
+                await self._call(self._store.put, facts)
+                self._puts += 1
+                for fact in facts:
+                    self._remove(fact)
+
+    def _remove(self, fact: Fact) -> None:
+        if self._waiting.pop(fact.number, None) is not None:
+            self._bytes -= fact.memory_bytes
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            found = await self._loop.run_in_executor(self._thread, call, *arguments)
+        except (MarkError, OSError) as error:
+            self._say(f"cannot be used: {error}")
+            raise NotStored(str(error)) from error
+        self._say("answers")
+        return found
+
+    def _say(self, state: str) -> None:
+        if state != self._said:
+            level = logging.INFO if state == "answers" else logging.WARNING
+            _LOG.log(level, "[feedback] store %s", state)
+            self._said = state

@@ -1,0 +1,243 @@
+"""Servers that learn together, as processes that can be killed, and a client of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mark.serving.learned.shared import snapshot_in
+from mark.serving.overflow.http_client import Address, Asker, HttpAnswer, Reach, Upstream
+
+ROOT = Path(__file__).resolve().parents[3]
+MODEL = "import mark\n\nclass Echo(mark.Model):\n    def predict(self, batch):\n        return batch\n"
+SERVICE = """
+[service]
+name = "m"
+model = "model:Echo"
+slo_ms = 5000
+slo_attainment = 0.98
+[feedback]
+log = "feedback"
+{more}
+"""
+BOOT_S = 60.0
+
+
+class Gone(Exception):
+    """The server answered nothing."""
+
+
+class Client(Asker["asyncio.Future[HttpAnswer]"]):
+    """Asks one server over kept connections."""
+
+    def __init__(self, url: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.address = Address.of(url)
+        self._line: Upstream[asyncio.Future[HttpAnswer]] = Upstream(self.address, self, Reach(), self._loop)
+
+    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> HttpAnswer:
+        asked: asyncio.Future[HttpAnswer] = self._loop.create_future()
+        more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        head = f"{method} {path} HTTP/1.1\r\nhost: {self.address.authority.decode()}\r\n{more}"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._line.ask(asked, head.encode() + body)
+        async with asyncio.timeout(30.0):
+            return await asked
+
+    def answered(self, tag: asyncio.Future[HttpAnswer], answer: HttpAnswer) -> None:
+        if not tag.done():
+            tag.set_result(answer)
+
+    def failed(self, tag: asyncio.Future[HttpAnswer], began: bool, why: str) -> None:
+        if not tag.done():
+            tag.set_exception(Gone(why))
+
+    def close(self) -> None:
+        self._line.close()
+
+    # In the words of the service
+
+    async def infer(self, identity: str) -> None:
+        """Raises Gone where there is no answer."""
+        answer = await self.ask("POST", "/invocations", b"[1]", x_request_id=identity)
+        if answer.status != 200:
+            raise Gone(f"status {answer.status}")
+
+    async def feedback(self, pieces: Sequence[tuple[str, Any]]) -> list[str]:
+        """The results. Raises Gone where there are none."""
+        body = json.dumps([{"id": identity, "label": label} for identity, label in pieces]).encode()
+        answer = await self.ask("POST", "/v2/models/m/feedback", body)
+        if answer.status != 200:
+            raise Gone(f"status {answer.status}")
+        return [one["result"] for one in json.loads(answer.body)["results"]]
+
+    async def counts(self) -> dict[int, int]:
+        """The learner's state."""
+        data, number, total = b"", 0, 1
+        while len(data) < total:
+            page = await self.ask("GET", f"/v2/models/m/learned/snapshot?number={number}&begin={len(data)}")
+            head, _, part = page.body.partition(b"\n")
+            said = json.loads(head)
+            number, total, data = said["number"], said["bytes"], data + part
+        state = json.loads(snapshot_in(data).state)
+        return {int(number): count for number, count in state["counts"].items()}
+
+    async def metric(self, name: str) -> float:
+        page = (await self.ask("GET", "/metrics")).body.decode()
+        return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name))
+
+
+class Place:
+    """A place for a server: its address, its folder, and the process if one runs."""
+
+    def __init__(self, folder: Path, port: int, more: str = "") -> None:
+        folder.mkdir()
+        (folder / "model.py").write_text(MODEL)
+        (folder / "m.toml").write_text(SERVICE.format(more=more))
+        self.folder, self.port = folder, port
+        self.url = f"http://127.0.0.1:{port}"
+        self.peers: list[str] = []
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Start the server, and wait until it is ready."""
+        reading, writing = os.pipe()
+        command = [sys.executable, "-m", "tests.serving.learned.tallying", "m.toml", "--port", str(self.port)]
+        command += ["--ready-fd", str(writing), *(f"--peer={peer}" for peer in self.peers)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+        with (self.folder / "said").open("ab") as said:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, stderr=said, stdout=said, pass_fds=(writing,), env=environment
+            )
+        os.close(writing)
+        with open(reading, "rb") as ready:
+            async with asyncio.timeout(BOOT_S):
+                if not await asyncio.get_running_loop().run_in_executor(None, ready.read):
+                    raise AssertionError((self.folder / "said").read_text())
+
+    def kill(self, disk: bool) -> None:
+        """End the process at once; without `disk` all that it wrote is lost, too."""
+        assert self.process is not None, "it was started"
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(30)
+        if not disk:
+            shutil.rmtree(self.folder / "feedback")
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            finally:
+                self.process.kill()
+
+
+def places(folder: Path, count: int, more: str = "") -> list[Place]:
+    """Places on free ports, each with the others as peers."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found = [Place(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(sockets)]
+    for one in sockets:
+        one.close()
+    for place in found:
+        place.peers = [other.url for other in found if other is not place]
+    return found
+
+
+@dataclass
+class Outcome:
+    """What came of kills under load."""
+
+    kills: int = 0
+    results: Counter[str] = field(default_factory=Counter)  # of pieces of feedback, the last that their client heard
+    repeated: int = 0  # posts that were made again
+    seconds: float = 0.0
+    lost: int = 0  # told `applied`, and in no state
+    doubled: int = 0  # in a state more than once
+    differ: int = 0  # states that differ from the first one
+
+
+async def killed_under_feedback(
+    places: Sequence[Place], kills: int, rate: float, seed: int = 0, keep_disk: float = 0.5
+) -> Outcome:
+    """Kill one server after the other while `rate` pieces of feedback a second are posted to all of them.
+
+    A killed server loses its disk, but for the share `keep_disk`. The next one is killed when it is ready again.
+    """
+    draw, outcome, loop = random.Random(seed), Outcome(), asyncio.get_running_loop()
+    await asyncio.gather(*(place.start() for place in places))
+    clients = [Client(place.url) for place in places]
+    told: set[int] = set()
+    ended = asyncio.Event()
+    batch = 10
+    labels = iter(range(1 << 40))
+
+    async def one_batch(number: int) -> None:
+        answering = clients[number % len(clients)]
+        pieces = [(f"c{number}-{at}", next(labels)) for at in range(batch)]
+        answered = await asyncio.gather(*(answering.infer(one) for one, _ in pieces), return_exceptions=True)
+        pieces = [one for one, error in zip(pieces, answered, strict=True) if error is None]
+        if not pieces:
+            return
+        for attempt in range(100):
+            try:
+                results = await clients[draw.randrange(len(clients))].feedback(pieces)
+            except (Gone, TimeoutError):
+                outcome.repeated += 1
+                await asyncio.sleep(0.05 * min(attempt, 10))
+                continue
+            outcome.results.update(results)
+            told.update(label for (_, label), result in zip(pieces, results, strict=True) if result == "applied")
+            return
+        outcome.results["never answered"] += len(pieces)
+
+    async def load() -> None:
+        under_way: set[asyncio.Task[None]] = set()
+        number, due_s = 0, loop.time()
+        while not ended.is_set() or under_way:
+            if ended.is_set() or len(under_way) >= 100:
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                due_s = max(due_s + batch / rate, loop.time() - 0.5)
+                await asyncio.sleep(max(0.0, due_s - loop.time()))
+                number += 1
+                task = loop.create_task(one_batch(number))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+
+    began_s = loop.time()
+    loading = loop.create_task(load())
+    for _ in range(kills):
+        await asyncio.sleep(draw.uniform(0.0, 1.0))
+        place = places[draw.randrange(len(places))]
+        place.kill(disk=draw.random() < keep_disk)
+        await place.start()
+        outcome.kills += 1
+        if outcome.kills % 20 == 0:
+            print(f"{outcome.kills} kills in {loop.time() - began_s:.0f} s", flush=True)
+    ended.set()
+    await loading
+    outcome.seconds = loop.time() - began_s
+    states: list[dict[int, int]] = []
+    for _ in range(20):  # a second for each exchange of facts
+        states = [await client.counts() for client in clients]
+        if all(state == states[0] for state in states) and told <= states[0].keys():
+            break
+        await asyncio.sleep(1.5)
+    outcome.differ = sum(state != states[0] for state in states)
+    outcome.lost = max(len(told - state.keys()) for state in states)
+    outcome.doubled = max(sum(count > 1 for count in state.values()) for state in states)
+    for client in clients:
+        client.close()
+    return outcome

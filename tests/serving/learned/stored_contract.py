@@ -1,0 +1,51 @@
+"""What learned facts in an object store have to do: over the fake, a folder and S3."""
+
+from __future__ import annotations
+
+import pytest
+
+from mark.serving.learned.facts import Vector
+from mark.serving.learned.shared import Shared
+from mark.serving.learned.stored import LearnedStore
+from tests.models.registry_contract import Open
+from tests.serving.learned.made import Tally, fact
+
+
+class LearnedStoreContract:
+    """Derive from it, and give it a fixture `opened` of type `Open` with an empty place."""
+
+    def test_another_process_reads_the_facts_that_it_lacks(self, opened: Open) -> None:
+        store, other = LearnedStore(opened(), "m"), LearnedStore(opened(), "m")
+        store.put([fact("a", number) for number in (1, 2, 3)])
+        store.put([fact("a", 4)])
+        store.put([fact("b", 1)])
+        LearnedStore(opened(), "another").put([fact("c", 1)])
+        shared = Shared(Tally(), 10**6, 10**6)
+        shared.take([fact("b", 1)])
+        for key in other.lacking(shared.vector):
+            shared.take(other.facts(key))
+        assert shared.vector.writers["a"].through == 4
+        assert set(shared.vector.writers) == {"a", "b"}
+        assert other.lacking(shared.vector) == []
+
+    def test_facts_that_are_put_again_with_more_count_once(self, opened: Open) -> None:
+        """As after an answer of the store that was lost."""
+        store = LearnedStore(opened(), "m")
+        for last in (2, 2, 3):
+            store.put([fact("a", number) for number in range(1, last + 1)])
+        shared = Shared(Tally(), 10**6, 10**6)
+        for key in store.lacking(Vector()):
+            shared.take(store.facts(key))
+        assert shared.vector.writers["a"].through == 3
+
+    def test_the_newest_snapshot_comes_first(self, opened: Open) -> None:
+        store = LearnedStore(opened(), "m")
+        shared = Shared(Tally(), 10**6, 10**6)
+        for number in (1, 2, 3):
+            shared.take([fact("a", number)])
+            store.put_snapshot(shared.snapshot().to_bytes(), "a", 9.0 * number)
+        keys = store.snapshots()
+        assert [store.snapshot(key).vector.writers["a"].through for key in keys] == [3, 2, 1]
+        assert store.lacking(Vector()) == []  # a snapshot is no facts
+        with pytest.raises(ValueError, match="empty document"):
+            store.snapshot("learned/m/snapshots/gone")

@@ -1,0 +1,467 @@
+"""Processes that learn together: `applied` is said of what survives, and each fact counts once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from prometheus_client.core import Metric
+
+from mark.domain.errors import MarkError
+from mark.serving.feedback.port import Observation
+from mark.serving.learned import learning as timing
+from mark.serving.learned.facts import KEPT_S
+from mark.serving.learned.stored import LearnedStore
+from mark.testing.fakes import FakeObjects
+from tests.serving.learned.linked import NOW_S, Process, link
+from tests.serving.learned.made import Tally, fact
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+class FlakyObjects(FakeObjects):
+    """Cannot be reached while `gone`."""
+
+    gone = False
+
+    def create(self, key: str, content: bytes | Path) -> bool:
+        if self.gone:
+            raise MarkError("no route to the bucket")
+        return super().create(key, content)
+
+    def keys(self, prefix: str) -> list[str]:
+        if self.gone:
+            raise MarkError("no route to the bucket")
+        return super().keys(prefix)
+
+
+def said(process: Process) -> dict[str, float]:
+    """The metrics of a process, by name and result."""
+    metrics: Sequence[Metric] = list(process.learning.metrics())
+    samples = [sample for metric in metrics for sample in metric.samples]
+    return {
+        "/".join(
+            [one.name.removeprefix("mark_learned_"), *(v for k, v in one.labels.items() if k == "result")]
+        ): one.value
+        for one in samples
+    }
+
+
+# One process
+
+
+def test_a_process_alone_learns_once_its_disk_has_the_fact(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = Process("a", tmp_path / "log")
+        one.answer("x", "y", "z")
+        assert await one.post(x=5, y="no number") == ["applied", "applied"]
+        assert await one.post(x=5, z=7) == ["duplicate", "applied"]
+        assert one.learner.counts == {5: 1, 7: 1}
+        counted = said(one)
+        assert (counted["facts_total/applied"], counted["facts_total/unlearned"]) == (2, 1)
+        one.die()
+        again = Process("b", tmp_path / "log")
+        await again.learning.catch_up()
+        assert again.learner.counts == {5: 1, 7: 1}
+        assert await again.post(x=5) == ["duplicate"]  # its fact says so
+        assert await again.post(y=5) == ["unknown"]
+        await again.close()
+
+    run(main)
+
+
+def test_a_fact_whose_write_failed_is_made_once(tmp_path: Path) -> None:
+    """The disk is full, and the client repeats its feedback; the log has one line of it."""
+
+    async def main() -> None:
+        one = Process("a", tmp_path / "log")
+        one.answer("x", "y")
+        journal = one.learning._journal
+        full = True
+        append = journal.append
+
+        def failing(facts: Any) -> None:
+            if full:
+                raise OSError(28, "No space left on device")
+            append(facts)
+
+        journal.append = failing  # type: ignore[method-assign]
+        assert await one.post(x=5) is None
+        assert one.learner.counts == {}
+        full = False
+        assert await one.post(y=7) == ["applied"]
+        assert await one.post(x=5) == ["duplicate"]  # the fact waited, and went with the next one
+        assert one.learner.counts == {5: 1, 7: 1}
+        assert one.observations() == 2
+        assert one.learning.shared.vector.writers["a"].through == 2
+        await one.close()
+
+    run(main)
+
+
+def test_a_learner_that_fails_on_feedback_keeps_nobody_from_it(tmp_path: Path) -> None:
+    class Failing(Tally):
+        def fact(self, observation: Observation) -> bytes | None:
+            if observation.feedback.said["label"] == "huge":
+                return bytes(1 << 20)
+            return super().fact(observation) if observation.feedback.said["label"] != 13 else [][1]
+
+    async def main() -> None:
+        one = Process("a", tmp_path / "log")
+        one.learning.learner = Failing()
+        one.answer("x", "y", "z")
+        assert await one.post(x=13, y=7, z="huge") == ["applied"] * 3
+        assert one.learner.counts == {7: 1}
+        assert said(one)["facts_total/unlearned"] == 2
+        assert one.observations() == 3
+        await one.close()
+
+    run(main)
+
+
+# Peers
+
+
+def test_applied_means_that_a_peer_has_the_fact(tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        a.answer("x", "y", "z")
+        assert await a.post(x=5) == ["applied"]
+        assert b.learner.counts == {5: 1}
+        assert await b.post(x=5) == ["duplicate"]
+        a.links.linked[0].cut = True
+        assert await a.post(y=7) is None
+        assert (a.learner.counts, said(a)["facts_under_way"]) == ({5: 1}, 1)
+        a.links.linked[0].cut = False
+        assert await a.post(y=7) == ["applied"]  # with the number that it had
+        assert a.learner.counts == b.learner.counts == {5: 1, 7: 1}
+        assert (a.observations(), b.learning.shared.vector.writers["a"].through) == (2, 2)
+        assert said(a)["facts_under_way"] == 0
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_feedback_whose_confirmation_was_lost_is_not_counted_twice(tmp_path: Path) -> None:
+    """The peer has the fact, and this process does not know: it asks, and the repetition finds it."""
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        a.answer("x", "y")
+        a.links.linked[0].deaf = True
+        assert await a.post(x=5, y=7) is None
+        assert b.learner.counts == {5: 1, 7: 1}
+        assert await b.post(y=7) == ["duplicate"]
+        a.links.linked[0].deaf = False
+        assert await a.post(y=7) == ["applied"]
+        await a.learning.tick()
+        assert await a.post(x=5) == ["duplicate"]
+        assert a.learner.counts == b.learner.counts == {5: 1, 7: 1}
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_facts_under_way_are_sent_again_without_their_client(tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        a.answer("x")
+        a.links.linked[0].cut = True
+        assert await a.post(x=5) is None
+        a.links.linked[0].cut = False
+        await a.learning.tick()
+        assert a.learner.counts == b.learner.counts == {5: 1}
+        assert await a.post(x=5) == ["duplicate"]
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_a_process_without_a_disk_takes_the_state_of_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By pages of a snapshot where the peer keeps no facts any more, and then the facts since."""
+    monkeypatch.setattr(timing, "PAGE_BYTES", 100)
+
+    async def main() -> None:
+        a, b, c = (Process(name, tmp_path / name) for name in "abc")
+        link(a, b, c)
+        a.answer(*(f"x{n}" for n in range(50)))
+        assert await a.post(**{f"x{n}": n for n in range(50)}) == ["applied"] * 50
+        a.learning.shared._tail_bytes = b.learning.shared._tail_bytes = 1000
+        for one in (a, b):
+            await one.learning.tick()
+        assert b.learning.shared.lacking(type(b.learning.shared.vector)()).whole
+        new = Process("d", tmp_path / "d")
+        link(a, b, c, new)
+        await new.learning.catch_up()
+        assert new.learner.counts == dict.fromkeys(range(50), 1)
+        assert b"/snapshot" in {path for linked in new.links.linked for path in linked.asked}
+        await new.learning.tick()
+        new.die()
+        again = Process("e", tmp_path / "d")
+        await again.learning.catch_up()  # what it took from a peer is on its own disk
+        assert again.learner.counts == new.learner.counts
+        for one in (a, b, c, again):
+            await one.close()
+
+    run(main)
+
+
+def test_a_process_goes_on_alone_where_no_peer_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_FIRST_ANSWER_S", 0.0)
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        a.links.linked[0].cut = True
+        await a.learning.catch_up()
+        assert said(a)["peers"] == 0
+        a.learning.hear(["http://other:80"])  # the controller says that it has gone
+        a.answer("x")
+        assert await a.post(x=5) == ["applied"]
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_processes_whose_clocks_differ_by_a_month_do_not_believe_each_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        b.learning.shared.take([fact("old", 1, at_s=NOW_S - 2 * KEPT_S)])
+        await b.learning.tick()  # which forgets the writer `old`
+        assert b.learning.shared.vector.writers == {}
+        a.now_s = NOW_S - 2 * KEPT_S
+        a.answer("x")
+        assert await a.post(x=5) is None
+        assert said(b)["facts_total/old"] == 1
+        assert said(a)["peers"] == 0
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+# The store
+
+
+def test_the_store_makes_facts_durable_where_no_peer_answers(tmp_path: Path) -> None:
+    async def main() -> None:
+        objects = FlakyObjects()
+        a, b = (Process(name, tmp_path / name, store=LearnedStore(objects, "m")) for name in "ab")
+        link(a, b)
+        a.answer("x", "y", "z")
+        a.links.linked[0].cut = b.links.linked[0].cut = True
+        assert await a.post(x=5) == ["applied"]
+        assert await a.post(y=7) == ["applied"]
+        objects.gone = True
+        assert await a.post(z=11) is None
+        a.die()
+        objects.gone = False
+        new = Process("c", tmp_path / "c", store=LearnedStore(objects, "m"))
+        await new.learning.catch_up()
+        assert new.learner.counts == {5: 1, 7: 1}
+        b.learning._read_s = 0.0
+        await b.learning.tick()  # a peer is silent, so that the store may have what it left
+        while b.learner.counts != {5: 1, 7: 1}:
+            await asyncio.sleep(0)
+        for one in (b, new):
+            await one.close()
+
+    run(main)
+
+
+def test_with_durability_store_applied_waits_for_the_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        objects = FlakyObjects()
+        a, b = (Process(name, tmp_path / name, store=LearnedStore(objects, "m"), store_first=True) for name in "ab")
+        link(a, b)
+        a.answer("x", "y")
+        assert await a.post(x=5) == ["applied"]
+        assert len(objects.created) == 1
+        objects.gone = True
+        assert await a.post(y=7) is None
+        assert a.learner.counts == {5: 1}
+        assert said(a)["unstored_seconds"] == 0.0
+        a.now_s += 9.0
+        assert said(a)["unstored_seconds"] == 9.0
+        objects.gone = False
+        assert await a.post(y=7) == ["applied"]
+        assert said(a)["unstored_seconds"] == 0.0
+        for one in (a, b):
+            await one.close()
+        new = Process("c", tmp_path / "c", store=LearnedStore(objects, "m"))
+        await new.learning.catch_up()
+        assert new.learner.counts == {5: 1, 7: 1}
+        await new.close()
+
+    run(main)
+
+
+def test_learning_goes_on_without_the_store_and_it_gets_a_snapshot_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More facts wait than memory may hold: the store gets the state instead, and no fact is lost."""
+    monkeypatch.setattr("mark.serving.learned.storing._MOST_WAITING_BYTES", 2000)
+
+    async def main() -> None:
+        objects = FlakyObjects()
+        objects.gone = True
+        a, b = Process("a", tmp_path / "a", store=LearnedStore(objects, "m")), Process("b", tmp_path / "b")
+        link(a, b)
+        a.answer(*(f"x{n}" for n in range(20)))
+        for n in range(20):
+            assert await a.post(**{f"x{n}": n}) == ["applied"]
+        a.now_s += 60.0
+        assert said(a)["unstored_seconds"] == 60.0
+        objects.gone = False
+        for one in (a, b):
+            await one.close()
+        assert any("snapshots" in key for key in objects.created)
+        new = Process("c", tmp_path / "c", store=LearnedStore(objects, "m"))
+        await new.learning.catch_up()
+        assert new.learner.counts == dict.fromkeys(range(20), 1)
+        await new.close()
+
+    run(main)
+
+
+def test_an_empty_process_reads_few_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mark.serving.learned.storing._OBJECTS_A_SNAPSHOT", 3)
+
+    async def main() -> None:
+        objects = FakeObjects()
+        store = LearnedStore(objects, "m")
+        a = Process("a", tmp_path / "a", store=store, store_first=True)
+        a.answer(*(f"x{n}" for n in range(8)))
+        for n in range(8):
+            assert await a.post(**{f"x{n}": n}) == ["applied"]
+        await a.close()
+        read: list[str] = []
+        facts = store.facts
+        store.facts = lambda key: (read.append(key), facts(key))[1]  # type: ignore[method-assign]
+        new = Process("b", tmp_path / "b", store=store)
+        await new.learning.catch_up()
+        assert new.learner.counts == dict.fromkeys(range(8), 1)
+        assert len(read) == 2  # of eight: those since the last snapshot
+        await new.close()
+
+    run(main)
+
+
+def test_the_disk_gets_a_snapshot_and_the_journal_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_SNAPSHOT_EVERY_BYTES", 500)
+    monkeypatch.setattr(timing, "_TAIL_BYTES", 500)
+
+    async def main() -> None:
+        a = Process("a", tmp_path / "a")
+        for n in range(60):
+            a.answer(f"x{n}")
+            assert await a.post(**{f"x{n}": n}) == ["applied"]
+            await a.learning.tick()
+        files = list(a.log.folder.glob("learned-*.jsonl"))
+        assert sum(path.stat().st_size for path in files) < 1500
+        a.die()
+        again = Process("b", tmp_path / "a")
+        await again.learning.catch_up()
+        assert again.learner.counts == dict.fromkeys(range(60), 1)
+        await again.close()
+
+    run(main)
+
+
+def test_a_snapshot_of_another_learner_is_left_and_the_kept_facts_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "_SNAPSHOT_EVERY_BYTES", 1)
+
+    async def main() -> None:
+        a = Process("a", tmp_path / "a")
+        a.answer("x")
+        assert await a.post(x=5) == ["applied"]
+        await a.learning.tick()
+        a.die()
+        again = Process("b", tmp_path / "a")
+        again.learner.version = 2
+        await again.learning.catch_up()
+        assert again.learner.counts == {5: 1}
+        await again.close()
+
+    run(main)
+
+
+def test_feedback_is_refused_while_too_many_facts_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_MOST_UNDER_WAY", 2)
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        link(a, b)
+        a.links.linked[0].cut = True
+        a.answer("x", "y", "z")
+        assert await a.post(x=1, y=2) is None
+        assert await a.post(z=3) is None
+        assert a.observations() == 2  # nothing is made of feedback that was refused
+        a.links.linked[0].cut = False
+        await a.learning.tick()
+        assert await a.post(z=3) == ["applied"]
+        assert said(a)["facts_under_way"] == 0
+        assert a.learner.counts == {1: 1, 2: 1, 3: 1}
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_the_state_of_a_peer_that_cannot_be_used_is_not_fetched_again_and_again(tmp_path: Path) -> None:
+    """As in a roll-out to another format: the process is ready with the facts that the peer still keeps."""
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        a.answer(*(f"x{n}" for n in range(20)))
+        assert await a.post(**{f"x{n}": n for n in range(20)}) == ["applied"] * 20
+        a.learning.shared._tail_bytes = 1000
+        await a.learning.tick()
+        link(a, b)
+        b.learner.version = 2
+        await b.learning.catch_up()
+        assert b.learner.counts == {18: 1, 19: 1}
+        for _ in range(3):
+            await b.learning.tick()
+        assert b.links.linked[0].asked.count(b"/snapshot") == 1
+        assert said(b)["missing_facts"] == 18
+        for one in (a, b):
+            await one.close()
+
+    run(main)
+
+
+def test_a_process_is_not_ready_with_a_part_of_the_state_of_a_busy_peer(tmp_path: Path) -> None:
+    """The facts that the peer still keeps are not enough: it asks for the snapshot again."""
+
+    async def main() -> None:
+        a, b = Process("a", tmp_path / "a"), Process("b", tmp_path / "b")
+        a.answer(*(f"x{n}" for n in range(20)))
+        assert await a.post(**{f"x{n}": n for n in range(20)}) == ["applied"] * 20
+        a.learning.shared._tail_bytes = 1000
+        await a.learning.tick()
+        link(a, b)
+        b.links.linked[0].busy = 3
+        await b.learning.catch_up()
+        assert b.learner.counts == a.learner.counts
+        for one in (a, b):
+            await one.close()
+
+    run(main)

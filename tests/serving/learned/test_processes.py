@@ -1,0 +1,56 @@
+"""Servers that learn together, as real processes on real sockets, killed while feedback comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.serving.learned.processes import Client, Outcome, Place, killed_under_feedback, places
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[list[Place]]:
+    """Two places with each other as peers. No server is left behind."""
+    found = places(tmp_path, 2)
+    yield found
+    for place in found:
+        place.stop()
+
+
+def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: list[Place]) -> None:
+    async def main() -> None:
+        a, b = two
+        await asyncio.gather(a.start(), b.start())
+        at_a, at_b = Client(a.url), Client(b.url)
+        for identity in ("x", "y", "z"):
+            await at_a.infer(identity)
+        assert await at_b.feedback([("x", 5), ("y", "no number"), ("nobodys", 1)]) == ["applied", "applied", "unknown"]
+        assert await at_b.metric('mark_learned_facts_total{model="m",result="applied"}') == 1.0
+        a.kill(disk=False)
+        assert await at_b.feedback([("z", 7), ("x", 5)]) == ["unknown", "duplicate"]
+        await a.start()
+        assert await at_a.counts() == {5: 1}
+        assert await at_a.feedback([("x", 5)]) == ["duplicate"]
+        for client in (at_a, at_b):
+            client.close()
+        b.stop()
+        b.peers = []
+        await b.start()
+        again = Client(b.url)
+        assert await again.counts() == {5: 1}  # a peer's fact was on its disk
+        again.close()
+
+    uvloop.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_disk", [1.0, 0.0])
+def test_kills_under_feedback_lose_and_double_nothing(two: list[Place], keep_disk: float) -> None:
+    outcome: Outcome = uvloop.run(killed_under_feedback(two, 10, 200.0, keep_disk=keep_disk))
+    assert (outcome.kills, outcome.lost, outcome.doubled, outcome.differ) == (10, 0, 0, 0), outcome
+    assert outcome.results["applied"] > 300
+    assert outcome.results["never answered"] == 0
