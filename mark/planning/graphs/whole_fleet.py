@@ -20,13 +20,12 @@ from mark.profiling.version_profiles import service_profiles
 from mark.serving.conductor.graph import StageGraph, parts
 
 
-def whole_fleet(config: PipelineConfig, catalog: Catalog) -> StageGroup:
-    """The whole file as one service with its stages, and the instance types that have room for all of them.
+def whole_fleet(config: PipelineConfig, service: ServiceConfig, catalog: Catalog) -> StageGroup:
+    """The stages of `service`, the whole file as one, with the instance types that have room for all of them.
 
-    Raises BadInput for a file that no fleet of this kind can serve, and where nothing says how often a query calls a
-    stage; Infeasible where no instance type keeps the promise.
+    Raises BadInput where nothing says how often a query calls a stage, Infeasible where no instance type keeps the
+    promise.
     """
-    service = config.whole_service()
     calls = calls_per_query(config)
     if calls is None:
         what = "takes a file that says how often a query calls each stage: [service] lineage"

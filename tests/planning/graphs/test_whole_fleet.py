@@ -46,7 +46,7 @@ def config_of(folder: Path, text: str, profile: str = PROFILE) -> PipelineConfig
 
 
 def found_of(config: PipelineConfig) -> StageGroup:
-    return whole_fleet(config, load_catalog(config.fleet.catalog))
+    return whole_fleet(config, config.whole_service(), load_catalog(config.fleet.catalog))
 
 
 def parts_ms(found: StageGroup) -> list[float]:
