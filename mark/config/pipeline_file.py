@@ -210,6 +210,7 @@ class PipelineConfig:
             warm_pool=fleet.warm_pool,
             functions=(),
             late="refuse",
+            committed=fleet.committed,
             profile_file=self.profile_file,
             feedback=self.feedback,
             layers=self.layers,

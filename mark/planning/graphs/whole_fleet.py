@@ -7,6 +7,7 @@ instance are those that its server gives each stage (`mark.planning.graphs.share
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mark.config.pipeline_file import LEAST_CONDUCTORS, PipelineConfig
 from mark.domain.errors import BadInput, Infeasible
@@ -15,7 +16,7 @@ from mark.domain.profile import Profile
 from mark.domain.service import ServiceConfig
 from mark.planning.graphs.lineage_file import calls_per_query
 from mark.planning.graphs.stage_group import GroupedStage, StageGroup, stage_group
-from mark.planning.resolve import profile_of, resolve
+from mark.planning.resolve import committed_of, profile_of, resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.serving.conductor.graph import StageGraph, parts
 
@@ -39,10 +40,13 @@ def whole_fleet(config: PipelineConfig, service: ServiceConfig, catalog: Catalog
         for stage, part_s, found, calls_of_stage in zip(config.stages, parts_s, profiles, calls, strict=True)
     ]
     try:
-        return stage_group(service, stages, None)
+        found = stage_group(service, stages, None)
     except Infeasible as error:
         advice = f"[conductors] count = {LEAST_CONDUCTORS} gives each stage a fleet of its own"
         raise Infeasible(f"{error}; {advice}", error.helps) from None
+    committed, usd_per_hour = committed_of(service, catalog)
+    resolved = replace(found.resolved, committed=committed, committed_usd_per_hour=usd_per_hour)
+    return replace(found, resolved=resolved)
 
 
 def stage_parts_s(config: PipelineConfig, single_s: Sequence[float]) -> list[float]:

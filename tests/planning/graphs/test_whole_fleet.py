@@ -78,6 +78,15 @@ def test_cascade_parts_the_time_and_its_lineage_says_the_calls(tmp_path: Path) -
     assert capacity_rps(said.resolved) > 2.5 * capacity_rps(safe.resolved), "a quarter of the queries ask the slow one"
 
 
+def test_committed_instances_are_those_of_a_plain_service(tmp_path: Path) -> None:
+    text = HEAD.replace(
+        "[stage.quick]", '[fleet.committed]\n"c7i.xlarge" = { count = 3, usd_per_hour = 0.1 }\n[stage.quick]'
+    )
+    found = found_of(config_of(tmp_path, text + ALL)).resolved
+    assert found.committed == {"c7i.xlarge/on-demand": 3}
+    assert found.committed_usd_per_hour == pytest.approx(0.3)
+
+
 def test_parts_that_the_file_states_are_kept(tmp_path: Path) -> None:
     stated = HEAD.replace('model = "quick"', 'model = "quick"\nslo_ms = 100')
     assert parts_ms(found_of(config_of(tmp_path, stated + CASCADE))) == [100.0, 240.0]
