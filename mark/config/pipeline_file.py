@@ -31,8 +31,9 @@ from mark.selection.settings import CASCADE, SelectionSettings
 PACKS = ("auto", "separate")
 CHOOSES = "auto"  # `[packs] together`
 MOST_CHOSEN = 6  # stages among which a simulation chooses what to buy together
-# Of a deployed pipeline: one may fail, or its zone.
+# Of a pipeline whose stages have fleets of their own: one may fail, or its zone.
 LEAST_CONDUCTORS, MOST_CONDUCTORS = 2, 100
+NO_CONDUCTORS = 0  # then every instance serves the whole file
 # The column of a lineage file that counts queries stands beside one for each stage.
 QUERIES = "queries"
 
@@ -90,7 +91,7 @@ class PipelineConfig:
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
-    conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages, where it is deployed
+    conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages; 0: each serves the whole file
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,6 +103,11 @@ class PipelineConfig:
         """All stages by what is bought together: most are by themselves. In the order of each one's first stage."""
         of = {name: group for group in self.together for name in group}
         return tuple(dict.fromkeys(of.get(name, (name,)) for name in self.names))
+
+    @property
+    def whole(self) -> bool:
+        """Is it bought as one fleet, each instance of which serves the whole file?"""
+        return self.conductors == NO_CONDUCTORS
 
     def check_visits(self) -> None:
         """Raises BadInput where nothing says which queries visit a stage, so that none can be served."""
@@ -123,9 +129,11 @@ class PipelineConfig:
     def bought_services(self) -> list[ServiceConfig]:
         """What instances are bought for: each stage, those that are bought together as one; in the order of `groups`.
 
-        Raises BadInput for a stage that does not say its part of RT_max, and where the file leaves open what is bought
-        together.
+        Without conductors it is the whole file as one service. Raises BadInput for a stage that does not say its part
+        of RT_max, where the file leaves open what is bought together, and as `whole_service`.
         """
+        if self.whole:
+            return [self.whole_service()]
         if self.chooses_together:
             what = "must be said as lists of stages to be run (`mark simulate` prints the ones that it chooses)"
             raise BadInput(what, f"{self.source} [packs] together", CHOOSES)
@@ -183,6 +191,55 @@ class PipelineConfig:
             stage="",
             together=names,
         )
+
+    def whole_service(self) -> ServiceConfig:
+        """The file as one service, whose requests are its queries: each instance serves all stages (`mark serve FILE`).
+
+        Raises BadInput for settings that only fleets of stages have.
+        """
+        self.check_visits()
+        self._check_whole()
+        fleet = self.fleet
+        return ServiceConfig(
+            name=self.name,
+            model="+".join(stage.model for stage in self.stages),
+            slo=self.slo,
+            catalog=fleet.catalog,
+            markets=fleet.markets,
+            instances=tuple(dict.fromkeys(pattern for stage in self.stages for pattern in stage.instances)),
+            min_instances=fleet.min_instances,
+            max_instances=fleet.max_instances,
+            max_usd_per_hour=fleet.max_usd_per_hour,
+            warm_pool=fleet.warm_pool,
+            functions=(),
+            late="refuse",
+            committed=fleet.committed,
+            profile_file=self.profile_file,
+            feedback=self.feedback,
+            layers=self.layers,
+            files=self.files,
+            source=self.source,
+            whole=self.names,
+            limits_unsaid=fleet.limits_unsaid,
+        )
+
+    def _check_whole(self) -> None:
+        beside = f"leave it out, or give the stages fleets of their own: [conductors] count = {LEAST_CONDUCTORS}"
+        for stage in self.stages:
+            where = f"{self.source} [stage.{stage.name}]"
+            if stage.functions:
+                what = f"instances that serve the whole file have no functions yet: {beside}"
+                raise BadInput(what, f"{where} function", ", ".join(stage.functions))
+            if stage.workers is not None:
+                what = f"instances that serve the whole file have as many workers of each stage as fit: {beside}"
+                raise BadInput(what, f"{where} workers", stage.workers)
+        if self.together or self.chooses_together:
+            said = CHOOSES if self.chooses_together else list(map(list, self.together))
+            what = f"instances that serve the whole file have all stages together: {beside}"
+            raise BadInput(what, f"{self.source} [packs] together", said)
+        if self.packs == "separate":
+            what = f"instances that serve the whole file have all stages together: {beside}"
+            raise BadInput(what, f"{self.source} [packs] allow", self.packs)
 
     @property
     def stage_function_usd_per_hour(self) -> float:
@@ -292,7 +349,9 @@ def load_pipeline(file: str) -> PipelineConfig:
         selection=selection,
         cache=cache_of(path, tables),
         layers=layers,
-        conductors=_conductors(Section(path, "conductors", tables.get("conductors", {}))),
+        conductors=_conductors(
+            Section(path, "conductors", tables.get("conductors", {})), selects=selection is not None
+        ),
     )
 
 
@@ -334,10 +393,14 @@ def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[
     return tuple(tuple(name for name in stages if name in group) for group in said)
 
 
-def _conductors(section: Section) -> int:
-    count = section.whole("count", LEAST_CONDUCTORS, least=LEAST_CONDUCTORS)
-    if count > MOST_CONDUCTORS:
-        raise BadInput(f"must be {MOST_CONDUCTORS} at most", section.where("count"), count)
+def _conductors(section: Section, *, selects: bool) -> int:
+    """Candidates of a selection usually fit one instance, and then conductors would only cost."""
+    count = section.whole("count", NO_CONDUCTORS if selects else LEAST_CONDUCTORS, least=NO_CONDUCTORS)
+    if count != NO_CONDUCTORS and not LEAST_CONDUCTORS <= count <= MOST_CONDUCTORS:
+        what = (
+            f"must be {LEAST_CONDUCTORS} to {MOST_CONDUCTORS}, or {NO_CONDUCTORS}: every instance serves the whole file"
+        )
+        raise BadInput(what, section.where("count"), count)
     return count
 
 

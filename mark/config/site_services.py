@@ -1,4 +1,6 @@
-"""The services of a site: those of service files, and the stages of pipelines, those bought together as one."""
+"""The services of a site: those of service files, the stages of pipelines, those bought together as one, and pipelines
+that every instance serves as a whole.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from mark.domain.service import ServiceConfig
 
 
 def site_services(names: Sequence[str]) -> list[ServiceConfig]:
-    """Of service files, shipped services and pipeline files, whose stages are services, each or together.
+    """Of service files, shipped services and pipeline files, whose stages are services: each, together or as a whole.
 
     Raises BadInput, also for two services, or a service and a pipeline, of one name.
     """
@@ -26,5 +28,6 @@ def site_services(names: Sequence[str]) -> list[ServiceConfig]:
 
 
 def site_pipelines(names: Sequence[str]) -> list[PipelineConfig]:
-    """The pipelines among them. Raises BadInput."""
-    return [load_pipeline(name) for name in names if names_pipeline(name)]
+    """The pipelines among them that have conductors; without, a pipeline is a service. Raises BadInput."""
+    found = [load_pipeline(name) for name in names if names_pipeline(name)]
+    return [pipeline for pipeline in found if not pipeline.whole]

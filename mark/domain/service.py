@@ -153,6 +153,7 @@ class ServiceConfig:
     source: str = ""  # the file it was read from
     stage: str = ""  # of the pipeline in that file, whose stage this is
     together: tuple[str, ...] = ()  # the stages of that pipeline, several, that are bought as this service
+    whole: tuple[str, ...] = ()  # all stages of that pipeline, whose whole file each instance of this service serves
     limits_unsaid: tuple[str, ...] = ()  # of max_instances and both max_usd_per_hour, those that are defaults
 
     def wants(self, offer: Offer) -> bool:

@@ -57,7 +57,7 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
         if not any(fnmatchcase(offer.instance, pattern) for offer in catalog.offers):
             skipped[pattern] = f"matches nothing in {catalog.name}"
     skipped |= passed_over
-    committed, committed_usd_per_hour = _committed(service, catalog)
+    committed, committed_usd_per_hour = committed_of(service, catalog)
     known = {offer.name for offer, _ in offers}
     for commitment, name in zip(service.committed, committed, strict=True):
         if name not in known:
@@ -100,7 +100,7 @@ def buyable(resolved: ResolvedService) -> tuple[int, ...]:
     return steady or tuple(order)
 
 
-def _committed(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, int], float]:
+def committed_of(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, int], float]:
     """Committed instances by the on-demand offer that they cover (the first by name), and what all of them cost."""
     counts: dict[str, int] = {}
     usd_per_hour = 0.0

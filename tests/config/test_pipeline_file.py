@@ -98,6 +98,53 @@ def test_stages_are_bought_together_in_the_pipelines_order(tmp_path: Path) -> No
     assert list(found.service_of_stages().values()) == [one.name, "social-vision", "social-translate", one.name]
 
 
+CHAIN = """[stage.language]
+model = "onnx:language.onnx"
+instances = ["c7i.*"]
+[stage.topics]
+model = "sklearn:topics.joblib?pickle=trusted"
+after = ["language"]
+"""
+NO_CONDUCTORS = "[conductors]\ncount = 0\n"
+
+
+def test_pipeline_without_conductors_is_bought_as_one_service(tmp_path: Path) -> None:
+    fleet = "[fleet]\nmax_instances = 9\nwarm_pool = 1\n"
+    (one,) = pipeline(tmp_path, HEAD + CHAIN + fleet + NO_CONDUCTORS).bought_services()
+    assert (one.name, one.slo.rt_max_s, one.slo.attainment) == ("social", 0.3, 0.99), "the whole promise"
+    assert (one.whole, one.together, one.stage) == (("language", "topics"), (), "")
+    assert (one.max_instances, one.warm_pool, one.functions, one.late) == (9, 1, (), "refuse")
+    assert one.instances == ("c7i.*", "*")
+
+
+def test_only_selections_have_no_conductors_unless_said(tmp_path: Path) -> None:
+    selects = CHAIN.replace('after = ["language"]\n', "") + '[selection]\npolicy = "split"\n'
+    assert pipeline(tmp_path, HEAD + CHAIN).conductors == 2
+    assert pipeline(tmp_path, HEAD + selects).conductors == 0
+    assert pipeline(tmp_path, HEAD + selects + "[conductors]\ncount = 3\n").conductors == 3
+    assert "[conductors] count: must be 2 to 100, or 0" in refusal(tmp_path, HEAD + CHAIN + "[conductors]\ncount = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "where", "words"),
+    [
+        ('[overflow]\nfunction = "lambda:1024"\n', "[stage.language] function", "no functions yet"),
+        ("workers = 2\n", "[stage.topics] workers", "as many workers of each stage as fit"),
+        ('[packs]\ntogether = [["language", "topics"]]\n', "[packs] together", "all stages together"),
+        ('[packs]\nallow = "separate"\n', "[packs] allow", "all stages together"),
+        ("share = 0.5\n", "[stage.topics] share", "takes a driver"),
+    ],
+)
+def test_settings_of_fleets_of_stages_are_refused_without_conductors(
+    tmp_path: Path, more: str, where: str, words: str
+) -> None:
+    found = pipeline(tmp_path, HEAD + CHAIN + more + NO_CONDUCTORS)
+    with pytest.raises(BadInput) as caught:
+        found.bought_services()
+    assert where in str(caught.value)
+    assert words in str(caught.value)
+
+
 def test_what_to_buy_together_may_be_left_to_a_simulation(tmp_path: Path) -> None:
     found = pipeline(tmp_path, with_parts(HEAD + GRAPH, PARTS) + '[packs]\ntogether = "auto"\n')
     assert (found.together, found.chooses_together, len(found.groups)) == ((), True, 4)

@@ -1,5 +1,5 @@
 """A site of one service that gets a pipeline, whose stages have functions: planned, applied, unchanged by a second
-plan, controlled, destroyed.
+plan, controlled, destroyed; and a selection, of which each instance serves the whole.
 
 By real Terraform on the testbed's cloud; some five minutes, of two applies.
 """
@@ -98,7 +98,7 @@ def test_a_pipeline_joins_a_site_and_goes_with_it(
     terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
     asked_at(moto, monkeypatch)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
-    for place in ("deploy", "conductors"):
+    for place in ("packed_services", "conductors"):
         monkeypatch.setattr(f"mark_infra.deploy.{place}.wheelhouse", no_packages)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     alone, both = sent(tmp_path)
@@ -151,6 +151,66 @@ def test_a_pipeline_joins_a_site_and_goes_with_it(
     assert (groups, {i["State"]["Name"] for r in reservations for i in r["Instances"]}) == ([], {"terminated"})
     check_nothing_is_left(moto)
     assert not any(key.split(":")[1] in line for key in keys for line in said)
+
+
+SELECTS = """
+[service]
+name = "parity"
+slo_ms = 600
+slo_attainment = 0.98
+profile = "profile.csv"
+[fleet]
+catalog = "aws-2026"
+instances = ["c5.*"]
+max_instances = 20
+max_usd_per_hour = 10.0
+[stage.small]
+model = "echo:Echo"
+[stage.large]
+model = "echo:Echo"
+[feedback]
+log = "/var/lib/mark/feedback"
+[selection]
+policy = "thompson"
+"""
+BOTH_FIT = "model,instance,batch,latency_ms,workers\necho:Echo,c5.large,1,20,2\n"
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+def test_selection_is_deployed_as_one_fleet_without_conductors(
+    moto: MotoServer,  # noqa: F811
+    terraform: Terraform,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    asked_at(moto, monkeypatch)
+    target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
+    monkeypatch.setattr("mark_infra.deploy.packed_services.wheelhouse", no_packages)
+    (tmp_path / "parity.toml").write_text(SELECTS)
+    (tmp_path / "profile.csv").write_text(BOTH_FIT)
+    (tmp_path / "echo.py").write_text(ECHO)
+    said: list[str] = []
+    whole = shipments(str(tmp_path / "parity.toml"))
+    planned = plan(whole, target, said.append)
+    assert not [one for one in planned.charges if "conductors" in one.what or "balancer of stages" in one.what]
+    assert not [one.address for one in planned.changes if "conductor" in one.address or "stages" in one.address]
+    deployed = planned.apply()
+    site = load_site(deployed.site_file)
+    assert (set(site.services), site.pipelines, set(deployed.addresses)) == ({"parity"}, {}, {"parity"})
+    (version,) = moto.client("ec2").describe_launch_template_versions(LaunchTemplateName="mark-parity-bouncer")[
+        "LaunchTemplateVersions"
+    ]
+    booted = base64.b64decode(version["LaunchTemplateData"]["UserData"]).decode()
+    assert "mark serve service.toml " in booted
+    assert "--stage" not in booted
+    assert plan(whole, target, said.append).changes == []
+    with controlled(moto, ["parity.toml"], deployed.site_file, tmp_path) as page:
+        wait_for(partial(ready, page, "parity"), "an instance of parity", PATIENCE_S)
+        wait_for(partial(is_asked, moto, site, "parity"), "requests for its instance", PATIENCE_S)
+    assert destroy(target, said.append) == []
+    check_nothing_is_left(moto)
 
 
 def is_asked(moto: MotoServer, site: Site, name: str) -> bool:  # noqa: F811

@@ -61,7 +61,7 @@ from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.conducted import ConductedQueries
-from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_conductor
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_conductor, read_whole
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 
@@ -490,7 +490,8 @@ class _Service:
             control.bouncers.scraped([target.id for target in asked], answered)
             telemetry.close_window(window, asked, answered, gateway)
 
-        stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told)
+        read = read_whole if spec.resolved.service.whole else read_bouncer
+        stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told, read)
 
         def close() -> None:
             stop()

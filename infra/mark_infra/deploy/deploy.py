@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     made = terraform.resources()
     of_resources(made).check(target.name, target.region, account)
     check_name_is_free(target.name, made, gate)
+    check_kinds(shipments, made)
     repositories = ImageRepositories(gate, target.name, target.region, account)
     site_keys = keys_of(target, gate)
     keys = site_keys.to_deploy(conductors=bool(pipelines))
@@ -365,6 +366,20 @@ def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, 
         say("no address for alarms: they are only seen in CloudWatch's console")
     elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
         say(f"AWS will ask {alarm_email} by mail to confirm the address, and sends no alarm before that")
+
+
+def check_kinds(shipments: Sequence[Shipment], made: Collection[str]) -> None:
+    """Raises BadInput for a pipeline whose conductors would come, or go, under its name.
+
+    `made` are the addresses of what there is. Both kinds need the same rule of the load balancer, and AWS refuses a
+    second rule of one priority.
+    """
+    for one in shipments:
+        config, other = (one.pipeline, "fleet") if one.pipeline is not None else (one.whole, "conductors")
+        if config is not None and any(name.startswith(f'module.{other}["{config.name}"].') for name in made):
+            before = "without conductors" if other == "fleet" else "with conductors"
+            what = f"{config.name} is deployed {before}: give this one another name, and leave that one out afterwards"
+            raise BadInput(what, f"{config.source} [conductors] count", config.conductors)
 
 
 def classes_of(deployment: ResolvedService) -> int:

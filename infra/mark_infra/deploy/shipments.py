@@ -24,6 +24,7 @@ from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.models.trial import DRIVER, opened_files
 from mark.planning.graphs.sited_group import sited_group
+from mark.planning.graphs.whole_fleet import whole_fleet
 from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
 from mark_infra.deploy.artifacts import size_of
@@ -40,12 +41,21 @@ _FILES = {"torch": "torch", "sklearn": "scikit-learn", "onnx": "onnxruntime"}
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A service as it is sent: its files by name, `service.toml` among them. Stages of a pipeline have its files."""
+    """A service as it is sent: its files by name, `service.toml` among them. Stages of a pipeline have its files.
+
+    At most one of `pipeline` and `whole` is there.
+    """
 
     deployment: ResolvedService
     files: dict[str, Path | bytes]
     kept_back: list[str] = field(default_factory=list)  # files that may hold a secret
     pipeline: PipelineConfig | None = None  # of which it is a stage
+    whole: PipelineConfig | None = None  # that each of its instances serves
+
+    @property
+    def config(self) -> PipelineConfig | None:
+        """Its `service.toml`, where that is a pipeline's."""
+        return self.pipeline or self.whole
 
     @property
     def service(self) -> ServiceConfig:
@@ -83,7 +93,7 @@ def shipment(service_file: str, search: Path | None = None, opened: Opened = ope
 
 
 def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
-    """What is to be sent by a service file, or by a pipeline file, whose stages are services each.
+    """What is to be sent by a service file, or by a pipeline file, whose stages are services each, or one as a whole.
 
     Raises BadInput, also for stages that do not say their part of RT_max; Infeasible where no type keeps a stage's SLO.
     """
@@ -105,7 +115,8 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog, "lineage": config.lineage_file}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
     files["service.toml"] = text.encode()
-    made = [Shipment(_looked_up(config, service), files, kept_back, config) for service in services]
+    pipeline, whole = (None, config) if config.whole else (config, None)
+    made = [Shipment(_looked_up(config, service), files, kept_back, pipeline, whole) for service in services]
     for one in made:
         names = _stages_of(one.service)
         where = f"{config.source} [stage.{names[0]}]"
@@ -121,7 +132,7 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
     """The shipments with the types that can be had. The file of a pipeline is one for all of its stages."""
     texts: dict[str, str] = {}
     for one, deployment in zip(shipments, found, strict=True):
-        if one.pipeline is not None and deployment is not one.deployment:
+        if one.config is not None and deployment is not one.deployment:
             text = one.files["service.toml"]
             assert isinstance(text, bytes)
             for stage in _stages_of(one.service):
@@ -133,7 +144,7 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
     }
     return [
         _of_these(one, deployment)
-        if one.pipeline is None
+        if one.config is None
         else replace(one, deployment=deployment, files=files[one.folder])
         for one, deployment in zip(shipments, found, strict=True)
     ]
@@ -163,8 +174,10 @@ def environment_of(sent: Shipment, size: str) -> dict[str, str]:
 def models_of(sent: Shipment) -> Iterator[tuple[str, str]]:
     """References to the service's models, each with the folder of the archive in which it is to be looked up."""
     service = sent.service
-    if sent.pipeline is not None and service.together:
-        yield from ((stage.model, "") for stage in sent.pipeline.stages if stage.name in service.together)
+    if sent.config is not None and not service.stage:
+        yield from ((stage.model, "") for stage in sent.config.stages if stage.name in _stages_of(service))
+        if sent.whole is not None and sent.whole.driver is not None:
+            yield sent.whole.driver, ""
         return
     for model in [version.model for version in service.versions] or [service.model]:
         if model.startswith(UNPACKED):
@@ -175,13 +188,13 @@ def models_of(sent: Shipment) -> Iterator[tuple[str, str]]:
 
 
 def check_archive(path: Path, *shipped: Shipment) -> None:
-    """Raises MarkError where what arrives is not what was checked here: a service, or the stages of a pipeline."""
+    """Raises MarkError where what arrives is not what was checked here: a service, or a pipeline's."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
         read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(f"{_VERSIONS}/")]
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
         tar.extractall(folder, members=read)
         file = str(Path(folder, "service.toml"))
-        if shipped[0].pipeline is None:
+        if shipped[0].config is None:
             arrived = [_deployment(file)]
         else:
             config = load_pipeline(file)
@@ -193,11 +206,13 @@ def check_archive(path: Path, *shipped: Shipment) -> None:
 
 def _stages_of(service: ServiceConfig) -> tuple[str, ...]:
     """Of a pipeline, that are bought as this service."""
-    return service.together or (service.stage,)
+    return service.whole or service.together or (service.stage,)
 
 
 def _looked_up(config: PipelineConfig, service: ServiceConfig) -> ResolvedService:
-    """A stage, or those that are bought together, with what it may buy."""
+    """A stage, those that are bought together, or the whole file, with what it may buy."""
+    if service.whole:
+        return whole_fleet(config, service, load_catalog(service.catalog)).resolved
     if service.together:
         return sited_group(config, service, load_catalog(service.catalog)).resolved
     return looked_up(service, RunRequest(trace="", service=service.source), model_files=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig
+from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
@@ -22,6 +22,7 @@ from mark.launch.listening import ListenOptions
 from mark.models.registry_place import pinned
 from mark.planning.graphs.lineage_file import calls_per_query
 from mark.planning.graphs.sited_group import GroupCalls, sited_group
+from mark.planning.graphs.whole_fleet import whole_fleet
 from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import make_policy, policy_entry
 from mark.planning.resolve import resolve
@@ -145,6 +146,8 @@ def _spec(
 
 def _resolved(service: ServiceConfig, pipeline: PipelineConfig | None, catalog: Catalog) -> ResolvedService:
     """Raises Infeasible."""
+    if service.whole:
+        return whole_fleet(load_pipeline(service.source), service, catalog).resolved
     if service.together and pipeline is not None:
         return sited_group(pipeline, service, catalog).resolved
     return resolve(service, catalog, service_profiles(service))

@@ -22,6 +22,7 @@ import uvloop
 
 from mark.cloud.ec2.spot_series import load_spot_series, steps_by_zone
 from mark.config.faults_section import load_faults
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.site_services import site_pipelines, site_services
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, MarkError
@@ -34,6 +35,7 @@ from mark.models.sample import call_from_file, sample_call
 from mark.planning.graphs.queries import read_queries
 from mark.planning.graphs.sited_group import sited_group
 from mark.planning.graphs.trace_file import open_driver
+from mark.planning.graphs.whole_fleet import whole_fleet
 from mark.traffic.traces.reader import open_trace
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.control_server import Remote
@@ -94,10 +96,14 @@ def start_testbed(options: TestbedOptions) -> Remote:
     """
     folder = options.state.resolve()
     services = site_services(options.services)
-    for pipeline in site_pipelines(options.services):
-        pipeline.check_visits()  # refused here, and not in the logs of conductor and controller
+    # What cannot be served is refused here, and not in the logs of controllers and servers.
+    pipelines = {one: load_pipeline(one) for one in options.services if names_pipeline(one)}
+    for pipeline in pipelines.values():
+        pipeline.check_visits()
         for service in pipeline.bought_services():
-            if service.together:
+            if service.whole:
+                whole_fleet(pipeline, service, load_catalog(service.catalog))
+            elif service.together:
                 sited_group(pipeline, service, load_catalog(service.catalog))
         if pipeline.driver is not None:
             open_driver(pipeline)
@@ -111,7 +117,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
         raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
     account_of(options.account, options.scp)  # refused here, and not in the daemon's log
     if options.faults is not None:
-        if site_pipelines(options.services):
+        if pipelines:
             raise BadInput("are of services by themselves: a pipeline's stages have none", "faults", options.faults)
         load_faults(options.faults)
     controller = ["--policy", options.policy, "--predictor", options.predictor]
@@ -217,7 +223,9 @@ class TraceLoad:
         chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
         self._time_scale: float = settings["time_scale"]
         self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
-        self._calls = calls_of(options.body, alone.get(self._name), len(self._due_s), options.seed)
+        by_itself = alone.get(self._name)
+        model = None if by_itself is None or by_itself.whole else by_itself
+        self._calls = calls_of(options.body, model, len(self._due_s), options.seed)
         self._before = self._remote.ask("/status")
         self._among = "services" if pipeline is None else "pipelines"
 

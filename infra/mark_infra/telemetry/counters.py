@@ -99,6 +99,16 @@ def read_conductor(page: bytes) -> BouncerCounters:
     return read_bouncer(b"\n".join(line for line in page.splitlines() if b'stage=""' in line))
 
 
+def read_whole(page: bytes) -> BouncerCounters:
+    """Of a server of a whole pipeline: what it counts of queries, with the workers of all stages and their seconds.
+
+    Raises ValueError for a page that is none of a pipeline's server.
+    """
+    queries, all_lines = read_conductor(page), read_bouncer(page)
+    # What the page has as the workers of the whole are those of the stage with the fewest.
+    return queries._replace(service_s=all_lines.service_s, workers=all_lines.workers - queries.workers)
+
+
 def read_gateway(page: bytes) -> GatewayCounts:
     """Raises ValueError for a page that is none of a gateway."""
     page = b"\n" + page

@@ -109,7 +109,7 @@ class Daemon:
                 | {
                     s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"])
                     for s in services
-                    if not s.stage and not s.together
+                    if not (s.stage or s.together or s.whole)
                 },
                 folder / LOGS,
                 variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},

@@ -13,6 +13,7 @@ from mark.config.pipeline_file import QUERIES, PipelineConfig
 from mark.domain.cells import Row, read_rows, read_text
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
+from mark.selection.settings import SPLIT
 
 # Of calls of a stage by one query, as in a trace; and of queries: far beyond any sample, whole as any kind of number.
 MOST_CALLS = 10_000
@@ -61,10 +62,11 @@ def load_lineage(file: str, names: Sequence[str] | None = None) -> Lineage:
 def calls_per_query(pipeline: PipelineConfig) -> list[float] | None:
     """Of each stage, in the mean, as the file says it: by its lineage, else by shares; None where a driver decides.
 
+    Without a lineage each candidate of a selection counts as called by every query, but those of a fixed split.
     Raises BadInput for a lineage that cannot be used.
     """
     if pipeline.lineage_file is None:
-        return None if pipeline.driver else [stage.share for stage in pipeline.stages]
+        return None if pipeline.driver else _shares(pipeline)
     names = [stage.name for stage in pipeline.stages]
     calls: list[float] = load_lineage(pipeline.lineage_file, names).calls_per_query.tolist()
     return calls
@@ -76,9 +78,20 @@ def called_by_all(pipeline: PipelineConfig) -> list[bool]:
     Raises BadInput for a lineage that cannot be used.
     """
     if pipeline.lineage_file is None:
-        return [pipeline.driver is None and stage.share == 1.0 for stage in pipeline.stages]
+        return [pipeline.driver is None and share == 1.0 for share in _shares(pipeline)]
     found: list[bool] = load_lineage(pipeline.lineage_file, pipeline.names).by_all.tolist()
     return found
+
+
+def _shares(pipeline: PipelineConfig) -> list[float]:
+    """Which share of the queries calls each stage, at most."""
+    selection = pipeline.selection
+    # A champion's guard may switch candidates off, and then the others have their queries.
+    if selection is None or selection.policy != SPLIT or selection.champion is not None:
+        return [stage.share for stage in pipeline.stages]
+    even = 1.0 / len(pipeline.stages)
+    weights = selection.weights or (even,) * len(pipeline.stages)
+    return [(1.0 - selection.explores) * weight + selection.explores * even for weight in weights]
 
 
 def _count(row: Row, column: str, least: int = 0, most: int = _MOST) -> int:

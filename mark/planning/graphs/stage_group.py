@@ -1,8 +1,8 @@
 """Stages that are bought together: one service to what plans and buys, with workers of each stage on every instance.
 
 An instance of a type has a fixed number of workers of each stage (`mark.planning.graphs.shared_workers`). The service's
-requests are the calls of one of its stages, the lead. With each come calls of the others, in fixed proportions in the
-mean, so an instance can do as many queries as the stage of which it can do the fewest.
+requests are the calls of one of its stages, the lead, or the queries themselves. With each come calls of the others, in
+fixed proportions in the mean, so an instance can do as many queries as the stage of which it can do the fewest.
 
 Planners know one capacity of an instance and one time that a request may wait. Stages differ in both: a small one is
 quick and may wait for little. So what an instance of each type serves in time is worked out by stages, by the planners'
@@ -59,7 +59,6 @@ class GroupedStage:
 class StageGroup:
     """Stages as one service, whose offers all of them can be on; rates of `resolved` are of the lead's calls."""
 
-    lead: int
     resolved: ResolvedService
     stages: tuple[ResolvedService, ...]  # with the same offers, and of each the workers that an instance has
     dollar_shares: tuple[tuple[float, ...], ...]  # of an instance of each offer: what a stage's workers take of it
@@ -87,28 +86,30 @@ def lead_of(calls: Sequence[float], by_all: Sequence[bool]) -> int:
     return alike[0] if alike else max(range(len(calls)), key=lambda at: (calls[at], -at))
 
 
-def stage_group(service: ServiceConfig, stages: Sequence[GroupedStage], lead: int) -> StageGroup:
+def stage_group(service: ServiceConfig, stages: Sequence[GroupedStage], lead: int | None) -> StageGroup:
     """The stages as this service, whose RT_max is no shorter than the part of any of them.
 
-    Raises Infeasible where there is no instance type that has room for all of them and is fast enough for each.
+    Its requests are the calls of the stage at `lead`; None: they are queries. Raises Infeasible where there is no
+    instance type that has room for all of them and is fast enough for each.
     """
     shared = list(_shared(stages))
     skipped = dict(_skipped(stages, {one.offer.instance for one in shared}))
     if not shared:
         reasons = "; ".join(f"{instance}: {why}" for instance, why in sorted(skipped.items()))
-        raise Infeasible(f"no instance type for all of {', '.join(service.together)} ({reasons})")
-    first, patience_s = stages[0].resolved, _patience_s(stages, shared, lead)
+        names = ", ".join(stage.resolved.service.stage for stage in stages)
+        raise Infeasible(f"no instance type for all of {names} ({reasons})")
+    calls = 1.0 if lead is None else stages[lead].calls or 1.0
+    first, patience_s = stages[0].resolved, _patience_s(service, stages, shared, calls)
     usd_per_vcpu_hour = usd_per_vcpu_hour_of(stages)
     resolved = ResolvedService(
         service=service,
         catalog=first.catalog,
         offers=tuple(one.offer for one in shared),
-        candidates=tuple(_as_one(service, stages, one, lead, patience_s) for one in shared),
+        candidates=tuple(_as_one(service, stages, one, calls, patience_s) for one in shared),
         function=None,
         skipped=tuple(sorted(skipped.items())),
     )
     return StageGroup(
-        lead,
         resolved,
         tuple(
             replace(
@@ -196,14 +197,16 @@ def _with_workers(alone: Candidate, workers: int) -> Candidate:
     )
 
 
-def _patience_s(stages: Sequence[GroupedStage], shared: Sequence[_Shared], lead: int) -> float:
-    """How long calls of the lead may wait, to a planner: so that it finds what the best offer bears.
+def _patience_s(
+    service: ServiceConfig, stages: Sequence[GroupedStage], shared: Sequence[_Shared], calls: float
+) -> float:
+    """How long requests may wait, to a planner: so that it finds what the best offer bears; `calls` are a query's.
 
     That is the one that is cheapest for it. Longer than RT_max they never may, and it finds less.
     """
     best = min(shared, key=lambda one: one.offer.usd_per_hour / one.bears_rps)
-    calls, late_share = stages[lead].calls or 1.0, stages[best.limited_by].late_share
-    low, high = 0.0, stages[lead].resolved.slo.rt_max_s
+    late_share = stages[best.limited_by].late_share
+    low, high = 0.0, service.slo.rt_max_s
     while load_for(calls * best.queries_rps, late_share, high) < calls * best.bears_rps:
         low, high = high, 2.0 * high
     for _ in range(40):
@@ -216,9 +219,9 @@ def _patience_s(stages: Sequence[GroupedStage], shared: Sequence[_Shared], lead:
 
 
 def _as_one(
-    service: ServiceConfig, stages: Sequence[GroupedStage], shared: _Shared, lead: int, patience_s: float
+    service: ServiceConfig, stages: Sequence[GroupedStage], shared: _Shared, calls: float, patience_s: float
 ) -> Candidate:
-    """All stages on one instance as a model of one kind of calls, the lead's, which may wait for `patience_s`."""
+    """All stages on one instance as one model; a query is `calls` requests to it, which may wait `patience_s`."""
     takes_s = max(service.slo.rt_max_s - patience_s, _LEAST_WAIT * service.slo.rt_max_s)
     rows = [row for one in shared.candidates for row in one.profile.rows if row.batch <= one.policy.n_batch]
     row = ProfileRow(
@@ -227,7 +230,6 @@ def _as_one(
         workers=sum(one.workers for one in shared.candidates),
         basis=weakest(row.basis for row in rows or shared.candidates[0].profile.rows),
     )
-    calls = stages[lead].calls or 1.0
     late_share = stages[shared.limited_by].late_share
     rps = min(calls * shared.queries_rps, capacity_for(calls * shared.bears_rps, late_share, patience_s))
     return Candidate(

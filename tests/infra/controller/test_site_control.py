@@ -20,7 +20,7 @@ from mark_infra.aws.price_list_api import Prices
 from mark_infra.aws.site import Site, SitePipeline, TemplateVersion
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, over, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
-from mark_infra.telemetry.counters import BouncerCounters
+from mark_infra.telemetry.counters import BouncerCounters, read_bouncer, read_whole
 from mark_infra.telemetry.telemetry import ScrapeTarget
 
 from mark.config.pipeline_file import load_pipeline
@@ -173,6 +173,38 @@ def test_conductors_are_told_of_each_other(
     port = site.bouncer_port
     told = {HEADER: f"http://10.0.0.1:{port} http://10.0.0.2:{port}"}
     assert heard == [[{}, 2, told], [{}, 2, {}]]
+
+
+class Watched:
+    """A scraper that only remembers by what it is to read the pages of each watch."""
+
+    def __init__(self) -> None:
+        self.reads: list[object] = []
+
+    def watch(
+        self, clock: object, targets: object, gateway: object, sink: object, told: object, read: object
+    ) -> object:
+        self.reads.append(read)
+        return lambda: None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("whole", "read"), [((), read_bouncer), (("small", "large"), read_whole)])
+def test_queries_are_counted_where_every_instance_serves_a_whole_pipeline(
+    place: Place, site: Site, whole: tuple[str, ...], read: object
+) -> None:
+    one = charge()
+    service = replace(one.resolved.service, whole=whole)
+    parts = site_parts(site, options=place.server.options)
+    control = SiteControl(site, [replace(one, resolved=replace(one.resolved, service=service))], parts=parts)
+    control._scraper.close()
+    control._scraper = watched = Watched()  # type: ignore[assignment]
+    control.start()
+    step(control)
+    control.close()
+    assert watched.reads == [read]
 
 
 def test_a_stage_knows_what_stages_before_it_refuse(place: Place, site: Site, tmp_path: Path) -> None:

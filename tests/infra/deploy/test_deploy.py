@@ -10,7 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
-from mark_infra.deploy.deploy import classes_of, destroy, plan, say_who_is_told
+from mark_infra.deploy.deploy import check_kinds, classes_of, destroy, plan, say_who_is_told
 from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.shipments import (
     shipment,
@@ -220,3 +220,22 @@ def test_a_pipelines_limits_and_names_are_checked(tmp_path: Path) -> None:
     log = shipments(pipeline(tmp_path, PIPELINE + '[feedback]\nlog = "here"\n'))
     with pytest.raises(BadInput, match=r"\[feedback\] log: must be below /var/lib/mark"):
         plan(log, target, lambda _: None)
+
+
+def test_conductors_neither_come_nor_go_under_one_name(tmp_path: Path) -> None:
+    sent = shipments(pipeline(tmp_path))
+    config = sent[0].pipeline
+    assert config is not None
+    whole = [replace(sent[0], pipeline=None, whole=replace(config, conductors=0))]
+    there = {
+        "fleet": 'module.fleet["two"].aws_lb_target_group.this',
+        "conductors": 'module.conductors["two"].aws_lb.this',
+    }
+    check_kinds(sent, [there["conductors"], 'module.fleet["two-first"].aws_launch_template.this'])
+    check_kinds(whole, [there["fleet"], 'module.conductors["two.b"].aws_lb.this'])
+    with pytest.raises(
+        BadInput, match=r"\[conductors\] count: two is deployed without conductors: .* another name.*: 2$"
+    ):
+        check_kinds(sent, [there["fleet"]])
+    with pytest.raises(BadInput, match=r"\[conductors\] count: two is deployed with conductors: .* another name.*: 0$"):
+        check_kinds(whole, [there["conductors"]])

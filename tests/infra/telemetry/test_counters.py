@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_conductor, read_gateway
+from mark_infra.telemetry.counters import (
+    BouncerCounters,
+    GatewayCounts,
+    read_bouncer,
+    read_conductor,
+    read_gateway,
+    read_whole,
+)
 
 from mark.serving.backend.metrics import SECONDS, CacheCounts, Metrics, ModelMetrics
 
@@ -64,6 +71,21 @@ def test_a_conductors_page_is_read_without_its_stages() -> None:
     assert (found.requests, found.misses) == (10.0, 30.0)
     with pytest.raises(ValueError, match="no metrics"):
         read_conductor(page())
+
+
+def test_server_of_whole_pipeline_counts_queries_and_workers_of_all_stages() -> None:
+    metrics = Metrics()
+    for stage, count, workers, busy_s in (("", 10, 1, ()), ("first", 100, 3, (0.5, 0.25)), ("second", 1000, 1, (2.0,))):
+        one = ModelMetrics("two", "1", stage)
+        one.requests["instance", 200] = count
+        one.workers_ready = workers
+        for seconds in busy_s:
+            one.service_s.observe(seconds)
+        metrics.models.append(one)
+    found = read_whole(metrics.page())
+    assert (found.requests, found.workers, found.service_s) == (10.0, 4.0, 2.75)
+    with pytest.raises(ValueError, match="no metrics"):
+        read_whole(page())
 
 
 def test_buckets_of_other_bounds_are_not_read() -> None:

@@ -166,6 +166,114 @@ def test_stages_together_have_one_fleet_with_workers_of_both(folder: Path) -> No
     assert processes_of(folder) == []
 
 
+SELECTS = """
+[service]
+name = "parity"
+slo_ms = 1500
+slo_attainment = 0.9
+profile = "profiles.csv"
+[fleet]
+catalog = "catalog.csv"
+markets = ["on-demand", "spot"]
+instances = ["c7i.*"]
+min_instances = 2
+max_instances = 3
+max_usd_per_hour = 5.0
+[stage.small]
+model = "parity:Small"
+[stage.large]
+model = "parity:Large"
+[feedback]
+log = "feedback"
+[selection]
+policy = "exp4"
+"""
+CANDIDATES = """
+import mark
+class Small(mark.Model):
+    def predict(self, batch):
+        return [0 for _ in batch]
+class Large(mark.Model):
+    def predict(self, batch):
+        return [one % 2 for one in batch]
+"""
+
+
+def test_candidates_without_room_on_one_instance_are_refused_with_the_way_out(folder: Path) -> None:
+    (folder / "parity.py").write_text(CANDIDATES)
+    (folder / "parity.toml").write_text(SELECTS)
+    (folder / "profiles.csv").write_text(
+        "model,instance,batch,latency_ms,basis\nparity:Small,c7i.large,1,20,assumed\nparity:Large,c7i.large,1,20,assumed\n"
+    )
+    done = here("up", "parity.toml")
+    assert done.returncode == 3
+    assert "no instance type for all of small, large (c7i.large: no room for a worker of each stage" in done.stderr
+    assert "[conductors] count = 2 gives each stage a fleet of its own" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    (folder / "parity.toml").write_text(SELECTS + '[overflow]\nfunction = "lambda:1024"\n')
+    done = here("up", "parity.toml")
+    assert (done.returncode, "[stage.small] function: instances that serve the whole" in done.stderr) == (2, True)
+    assert not (folder / ".mark-testbed").exists()
+
+
+@pytest.mark.slow
+def test_every_instance_of_a_selection_serves_the_whole_file(folder: Path) -> None:
+    (folder / "parity.py").write_text(CANDIDATES)
+    (folder / "parity.toml").write_text(SELECTS)
+    (folder / "profiles.csv").write_text(
+        "model,instance,batch,latency_ms,workers,basis\n"
+        "parity:Small,c7i.large,1,20,2,assumed\nparity:Large,c7i.large,1,40,2,assumed\n"
+    )
+    (folder / "query.json").write_text('{"instances": [7]}')
+    done = mark(folder, "up", "parity.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10")
+    assert done.returncode == 0, done.stderr
+    refused = mark(folder, "load", "synthetic:poisson?rate=10", "--duration", "5")
+    assert (refused.returncode, "body: must be said for a pipeline" in refused.stderr) == (2, True)
+    done = mark(folder, "load", "synthetic:poisson?rate=10", "--duration", "30", "--body", "query.json", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["service"], data["unanswered"], data["answered_twice"]) == ("parity", 0, 0)
+    assert data["requests"]["instances"] == data["requests"]["total"] > 200
+    assert "stages" not in data
+
+    shown = status()
+    assert (shown["pipelines"], shown["conductors"], shown["stages"]) == ({}, {}, {}), "there is no conductor"
+    assert list(shown["services"]) == ["parity"]
+    assert {one["service"] for one in shown["fleet"]} == {"parity"}
+    gateway = shown["services"]["parity"]
+    replicas = wait_for(lambda: ready_replicas(gateway, 2), "two instances behind the gateway")
+    for url in (*replicas, gateway):
+        headers = asked(url)
+        assert headers["mark-selected"] in ("exp4;small", "exp4;large")
+        assert "small" in headers["mark-stages"]
+        assert "large" in headers["mark-stages"], "both candidates are on this instance"
+    # Every query asks both candidates, and the controller counts it once.
+    api = shown["controllers"][0]["url"] + "/api/v1/services/parity"
+    seen = get(api)[1]
+    assert 5.0 < seen["rps"] < 15.0
+    # A worker of each on two vCPUs: the large one answers 25/s.
+    serving = round(seen["capacity_rps"] / 25.0)
+    assert seen["capacity_rps"] == pytest.approx(25.0 * serving, rel=0.01)
+    assert 2 <= serving <= 3
+    assert seen["slo"]["recent"] > 0.9
+    assert mark(folder, "down").returncode == 0
+    assert processes_of(folder) == []
+
+
+def ready_replicas(gateway: str, least: int) -> list[str] | None:
+    """The instances behind it that answer; None: there are fewer."""
+    found = [url for url, one in get(f"{gateway}/admin/replicas")[1]["replicas"].items() if one["ready"]]
+    return found if len(found) >= least else None
+
+
+def asked(url: str) -> dict[str, str]:
+    """The headers of an answer to one query, which is odd."""
+    request = urllib.request.Request(f"{url}/invocations", b'{"instances": [7]}', {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30.0) as answer:
+        assert json.load(answer) in ({"predictions": [0]}, {"predictions": [1]})
+        return {name.lower(): value for name, value in answer.headers.items()}
+
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
 CASCADE = """
 [service]

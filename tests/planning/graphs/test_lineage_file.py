@@ -97,3 +97,38 @@ def test_without_a_lineage_only_the_driver_knows(tmp_path: Path) -> None:
     )
     found = load_pipeline(str(tmp_path / "p.toml"))
     assert (calls_per_query(found), called_by_all(found)) == (None, [False])
+
+
+SELECTS = """
+[service]
+name = "p"
+slo_ms = 100
+slo_attainment = 0.99
+[stage.small]
+model = "a"
+[stage.large]
+model = "b"
+[feedback]
+log = "said"
+[selection]
+"""
+
+
+@pytest.mark.parametrize(
+    ("selection", "calls"),
+    [
+        ('policy = "split"', [0.5, 0.5]),
+        ('policy = "split"\nweights = { small = 0.9, large = 0.1 }', [0.9, 0.1]),
+        ('policy = "split"\nweights = { small = 1.0, large = 0.0 }\nexplore = 0.2', [0.9, 0.1]),
+        ('policy = "split"\nchampion = "small"', [1.0, 1.0]),  # its guard may leave one candidate
+        ('policy = "thompson"', [1.0, 1.0]),
+        ('policy = "exp4"', [1.0, 1.0]),
+    ],
+)
+def test_candidate_counts_as_called_by_every_query_unless_shares_are_fixed(
+    tmp_path: Path, selection: str, calls: list[float]
+) -> None:
+    (tmp_path / "p.toml").write_text(SELECTS + selection)
+    found = load_pipeline(str(tmp_path / "p.toml"))
+    assert calls_per_query(found) == pytest.approx(calls)
+    assert called_by_all(found) == [share == 1.0 for share in calls]
