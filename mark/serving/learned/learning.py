@@ -195,9 +195,10 @@ class Learning:
     # Questions of peers
 
     def have(self, lines: bytes) -> bytes:
-        """Take facts of a peer. Raises ValueError."""
+        """Take facts that a peer made. Raises ValueError."""
         before = self.shared.old
-        self._take(facts_in(lines))
+        # A process that is told its own address would otherwise confirm its facts to itself.
+        self._take(fact for fact in facts_in(lines) if fact.writer != self.writer)
         return orjson.dumps({"writer": self.writer, "old": self.shared.old - before})
 
     def lacking(self, body: bytes) -> bytes:

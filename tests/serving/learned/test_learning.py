@@ -17,7 +17,7 @@ from mark.serving.learned import learning as timing
 from mark.serving.learned.facts import KEPT_S
 from mark.serving.learned.stored import LearnedStore
 from mark.testing.fakes import FakeObjects
-from tests.serving.learned.linked import NOW_S, Process, link
+from tests.serving.learned.linked import NOW_S, Linked, Process, link
 from tests.serving.learned.made import Tally, fact
 
 
@@ -147,6 +147,21 @@ def test_applied_means_that_a_peer_has_the_fact(tmp_path: Path) -> None:
         assert said(a)["facts_under_way"] == 0
         for one in (a, b):
             await one.close()
+
+    run(main)
+
+
+def test_a_process_is_no_peer_of_itself(tmp_path: Path) -> None:
+    """It may be told its own address, and notices only when it has asked there."""
+
+    async def main() -> None:
+        a = Process("a", tmp_path / "a")
+        link(a)
+        a.links.linked = [Linked(a, asyncio.get_running_loop())]
+        a.answer("x")
+        assert await a.post(x=5) is None
+        assert (a.learner.counts, said(a)["facts_under_way"]) == ({}, 1)
+        await a.close()
 
     run(main)
 
