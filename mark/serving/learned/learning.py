@@ -82,12 +82,12 @@ class Learning:
         self.model, self.writer, self.learner, self.peers = model, writer, learner, peers
         self.applied = self.unlearned = 0
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
-        self.shared = shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
+        self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
         self._join, self._folder, self._loop, self._now = join, folder, loop, now
         self._store_first = store_first
         self._storing: Storing | None = None
         if store is not None:
-            self._storing = Storing(store, writer, lambda: shared.snapshot().to_bytes(), self._is_applied, loop, now)
+            self._storing = Storing(store, writer, self.shared, loop, now)
         self._journal = Journal(folder, _TAIL_BYTES)
         self._thread = ThreadPoolExecutor(1, "learned")
         self._under_way: dict[str, Fact] = {}  # by the request that they are about
@@ -195,9 +195,10 @@ class Learning:
     # Questions of peers
 
     def have(self, lines: bytes) -> bytes:
-        """Take facts of a peer. Raises ValueError."""
+        """Take facts that a peer made. Raises ValueError."""
         before = self.shared.old
-        self._take(facts_in(lines))
+        # A process that is told its own address would otherwise confirm its facts to itself.
+        self._take(fact for fact in facts_in(lines) if fact.writer != self.writer)
         return orjson.dumps({"writer": self.writer, "old": self.shared.old - before})
 
     def lacking(self, body: bytes) -> bytes:

@@ -30,11 +30,12 @@ class LearnedStore:
         key = f"{self._prefix}{first.writer}/{first.number:0{_DIGITS}}-{last.number:0{_DIGITS}}"
         self._objects.create(key, b"".join(map(line_of, facts)))
 
-    def put_snapshot(self, snapshot: bytes, writer: str, now_s: float) -> None:
-        """Keep a snapshot that `writer` made."""
+    def put_snapshot(self, snapshot: bytes, writer: str, now_s: float) -> str:
+        """Keep a snapshot that `writer` made. Returns its key."""
         now_ms = round(now_s * 1e3)
-        while not self._objects.create(f"{self._prefix}snapshots/{now_ms:015}-{writer}", snapshot):
+        while not self._objects.create(key := f"{self._prefix}snapshots/{now_ms:015}-{writer}", snapshot):
             now_ms += 1  # a clock that was set back
+        return key
 
     def snapshots(self) -> list[str]:
         """Keys of the snapshots, the newest first."""

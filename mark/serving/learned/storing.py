@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from mark.domain.errors import MarkError
 from mark.serving.learned.facts import Fact, Vector
-from mark.serving.learned.shared import Snapshot
+from mark.serving.learned.shared import Shared, Snapshot
 from mark.serving.learned.stored import LearnedStore
 
 WRITE_S = 5.0  # a store that takes longer counts as gone
 _OBJECT_BYTES, _MOST_WAITING_BYTES = 8 << 20, 64 << 20
 _OBJECTS_A_SNAPSHOT = 200
+_SNAPSHOT_EVERY_S, _SNAPSHOT_AGAIN_S = 86_400.0, 60.0
 _LOG = logging.getLogger("mark.serving")
 T = TypeVar("T")
 
@@ -25,21 +27,21 @@ class NotStored(Exception):
 
 
 class Storing:
-    """Own facts wait here until the store has them. `snapshot` makes one of all facts that were applied.
+    """Own facts wait here until the store has them.
 
-    If too many wait, those that were applied are dropped, and the store gets a snapshot as soon as it answers.
+    If too many wait, those that were applied are dropped, and the store gets a snapshot as soon as it answers. It gets
+    one each day, too, so that a rule of the bucket may delete old objects.
     """
 
     def __init__(
         self,
         store: LearnedStore,
         writer: str,
-        snapshot: Callable[[], bytes],
-        is_applied: Callable[[Fact], bool],
+        shared: Shared,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float],
     ) -> None:
-        self._store, self._writer, self._snapshot, self._is_applied = store, writer, snapshot, is_applied
+        self._store, self._writer, self._shared = store, writer, shared
         self._loop, self._now = loop, now
         self._thread = ThreadPoolExecutor(1, "learned-store")
         self._waiting: dict[int, Fact] = {}  # by number, ascending
@@ -47,6 +49,8 @@ class Storing:
         self._newest = 0
         self._dropped_s = 0.0  # when the oldest fact was made that was dropped; 0: none was
         self._puts = 0
+        self._own_snapshot = ""  # the key of the last one
+        self._snapshot_s, self._again_s = now(), 0.0  # when it was made, and when the next may be tried
         self._putting = asyncio.Lock()
         self._said = ""
 
@@ -58,7 +62,8 @@ class Storing:
                 self._waiting[fact.number] = fact
                 self._bytes += fact.memory_bytes
         if self._bytes > _MOST_WAITING_BYTES:
-            for fact in [one for one in self._waiting.values() if self._is_applied(one)]:
+            vector = self._shared.vector
+            for fact in [one for one in self._waiting.values() if vector.has(one.writer, one.number)]:
                 self._dropped_s = self._dropped_s or fact.at_s
                 self._remove(fact)
 
@@ -80,7 +85,8 @@ class Storing:
 
     async def put(self) -> None:
         """Store all that waits. Raises NotStored."""
-        while self._waiting or self._dropped_s:
+        await self._put()
+        while self._waiting:
             await self._put()
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
@@ -104,9 +110,9 @@ class Storing:
 
     async def _put(self) -> None:
         async with self._putting:
-            if self._dropped_s or self._puts >= _OBJECTS_A_SNAPSHOT:
-                await self._call(self._store.put_snapshot, self._snapshot(), self._writer, self._now())
-                self._puts, self._dropped_s = 0, 0.0
+            is_old = self._now() - self._snapshot_s >= _SNAPSHOT_EVERY_S
+            if (self._dropped_s or self._puts >= _OBJECTS_A_SNAPSHOT or is_old) and self._now() >= self._again_s:
+                await self._put_snapshot()
             facts: list[Fact] = []
             size = 0
             for fact in self._waiting.values():
@@ -119,6 +125,19 @@ class Storing:
                 self._puts += 1
                 for fact in facts:
                     self._remove(fact)
+
+    async def _put_snapshot(self) -> None:
+        """Store the state, but for one that lacks facts of the newest snapshot, which it would hide."""
+        keys = await self._call(self._store.snapshots)
+        if keys and keys[0] != self._own_snapshot:
+            with suppress(ValueError):
+                newest = await self._call(self._store.snapshot, keys[0])
+                if self._shared.vector.lacks(newest.vector):
+                    self._again_s = self._now() + _SNAPSHOT_AGAIN_S
+                    return
+        data = self._shared.snapshot().to_bytes()
+        self._own_snapshot = await self._call(self._store.put_snapshot, data, self._writer, self._now())
+        self._puts, self._dropped_s, self._snapshot_s = 0, 0.0, self._now()
 
     def _remove(self, fact: Fact) -> None:
         if self._waiting.pop(fact.number, None) is not None:

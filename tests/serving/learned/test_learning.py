@@ -17,7 +17,7 @@ from mark.serving.learned import learning as timing
 from mark.serving.learned.facts import KEPT_S
 from mark.serving.learned.stored import LearnedStore
 from mark.testing.fakes import FakeObjects
-from tests.serving.learned.linked import NOW_S, Process, link
+from tests.serving.learned.linked import NOW_S, Linked, Process, link
 from tests.serving.learned.made import Tally, fact
 
 
@@ -147,6 +147,21 @@ def test_applied_means_that_a_peer_has_the_fact(tmp_path: Path) -> None:
         assert said(a)["facts_under_way"] == 0
         for one in (a, b):
             await one.close()
+
+    run(main)
+
+
+def test_a_process_is_no_peer_of_itself(tmp_path: Path) -> None:
+    """It may be told its own address, and notices only when it has asked there."""
+
+    async def main() -> None:
+        a = Process("a", tmp_path / "a")
+        link(a)
+        a.links.linked = [Linked(a, asyncio.get_running_loop())]
+        a.answer("x")
+        assert await a.post(x=5) is None
+        assert (a.learner.counts, said(a)["facts_under_way"]) == ({}, 1)
+        await a.close()
 
     run(main)
 
@@ -463,5 +478,40 @@ def test_a_process_is_not_ready_with_a_part_of_the_state_of_a_busy_peer(tmp_path
         assert b.learner.counts == a.learner.counts
         for one in (a, b):
             await one.close()
+
+    run(main)
+
+
+def test_the_store_gets_a_snapshot_each_day_but_none_that_hides_a_fuller_one(tmp_path: Path) -> None:
+    """So the bucket may delete old objects, and a process that started empty does no harm."""
+
+    async def main() -> None:
+        objects = FakeObjects()
+        store = LearnedStore(objects, "m")
+        a, b = (Process(name, tmp_path / name, store=store, store_first=True) for name in "ab")
+
+        def snapshots() -> list[str]:
+            return [key.rpartition("-")[2] for key in objects.created if "snapshots" in key]
+
+        async def a_day_later(one: Process, **label: int) -> None:
+            one.now_s += 86_400.0
+            one.answer(*label)
+            assert await one.post(**label) == ["applied"]
+
+        await a_day_later(a, x=1)
+        assert snapshots() == ["a"]  # of the state before that fact
+        await a_day_later(a, y=2)
+        await a_day_later(b, z=3)
+        assert snapshots() == ["a", "a"]
+        await b.learning._read_store()
+        b.now_s += 86_400.0
+        await a_day_later(b, v=4)
+        assert snapshots() == ["a", "a", "b"]
+        for one in (a, b):
+            await one.close()
+        new = Process("c", tmp_path / "c", store=store)
+        await new.learning.catch_up()
+        assert new.learner.counts == dict.fromkeys((1, 2, 3, 4), 1)
+        await new.close()
 
     run(main)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from tests.serving.learned.processes import Client, Outcome, Place, killed_under_feedback, places
+from mark.cli.main import main
+from tests.serving.learned.processes import ROOT, Client, Outcome, Place, killed_under_feedback, places
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def two(tmp_path: Path) -> Iterator[list[Place]]:
 
 
 def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: list[Place]) -> None:
-    async def main() -> None:
+    async def talk() -> None:
         a, b = two
         await asyncio.gather(a.start(), b.start())
         at_a, at_b = Client(a.url), Client(b.url)
@@ -44,7 +48,7 @@ def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: lis
         assert await again.counts() == {5: 1}  # a peer's fact was on its disk
         again.close()
 
-    uvloop.run(main())
+    uvloop.run(talk())
 
 
 @pytest.mark.slow
@@ -54,3 +58,33 @@ def test_kills_under_feedback_lose_and_double_nothing(two: list[Place], keep_dis
     assert (outcome.kills, outcome.lost, outcome.doubled, outcome.differ) == (10, 0, 0, 0), outcome
     assert outcome.results["applied"] > 300
     assert outcome.results["never answered"] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "said"),
+    [
+        ("", ["--peer", "http://127.0.0.1:1"], "peers: nothing here learns from feedback"),
+        ('store = "facts"', [], "[feedback] store: nothing here learns from feedback"),
+        ("", ["--peer", "127.0.0.1"], "peers: must be http://host:port or https://host:port: 127.0.0.1"),
+        ("", ["--peer", "http://10.0.0.5:1"], "peers: would be reached in clear"),
+    ],
+)
+def test_peers_and_a_store_of_nothing_are_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, options: list[str], said: str
+) -> None:
+    place = Place(tmp_path / "one", 0, more)
+    assert main(["serve", str(place.folder / "m.toml"), "--port", "0", *options]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_learner_needs_feedback(tmp_path: Path) -> None:
+    place = Place(tmp_path / "one", 0)
+    text = (place.folder / "m.toml").read_text().partition("[feedback]")[0]
+    (place.folder / "m.toml").write_text(text)
+    command = [sys.executable, "-m", "tests.serving.learned.tallying", "m.toml", "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    done = subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "m: learns from feedback, and there is no section [feedback]",
+    )

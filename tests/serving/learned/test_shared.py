@@ -13,7 +13,7 @@ from mark.serving.learned.facts import KEPT_S, Fact, Vector, facts_in, line_of, 
 from mark.serving.learned.shared import Shared, Snapshot, snapshot_in
 from tests.serving.learned.made import Tally, fact
 
-TAIL_BYTES = 1700  # four facts, so that snapshots are needed
+TAIL_BYTES = 0  # so that snapshots are needed
 
 
 @dataclass
@@ -157,6 +157,23 @@ class Processes(RuleBasedStateMachine):
         process, asked = self.alive[place % len(self.alive)], self.alive[other % len(self.alive)]
         if process is not asked:
             self._send(asked, "ask", process, Snapshot(process.shared.vector, b"").to_bytes()[:-1])
+
+    @rule(place=st.integers(0, 3), other=st.integers(0, 3), trimmed=st.booleans())
+    def talk(self, place: int, other: int, trimmed: bool) -> None:
+        """Two tell each other all that they can, and may then drop the facts that nobody is known to lack."""
+        one, two = self.alive[place % len(self.alive)], self.alive[other % len(self.alive)]
+        if one is two or frozenset((self.alive.index(one), self.alive.index(two))) in self.cut:
+            return
+        others, self.wire = self.wire, []
+        for process, to in ((one, two), (two, one), (one, two)):
+            self._send(to, "ask", process, Snapshot(process.shared.vector, b"").to_bytes()[:-1])
+            if process.unsaid:
+                self._send(to, "facts", process, b"".join(map(line_of, process.unsaid.values())))
+            while self.wire:
+                self._handle(*self.wire.pop(0))
+        self.wire = others
+        for process in (one, two) if trimmed else ():
+            process.shared.trim(self._known(process))
 
     # Disks
 
