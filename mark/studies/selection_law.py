@@ -13,7 +13,16 @@ from mark.domain.service import ResolvedService
 from mark.planning.graphs.answers_file import load_answers
 from mark.planning.graphs.lineage_file import load_lineage
 from mark.planning.marginal_prices import planned_usd
-from mark.selection.settings import CASCADE, EXP4, EXP4_THESIS, POLICIES, SPLIT, SelectionSettings
+from mark.selection.settings import (
+    CASCADE,
+    EXP3,
+    EXP4,
+    EXP4_THESIS,
+    POLICIES,
+    SPLIT,
+    THOMPSON,
+    SelectionSettings,
+)
 from mark.simulation.selected_calls import SelectedCalls, split_shares
 
 _FEW = 500  # answers: of fewer the error is known to one or two points only
@@ -64,9 +73,11 @@ def planned_call_usd(config: PipelineConfig, resolved: Mapping[str, ResolvedServ
 
 
 def _notes(settings: SelectionSettings, answers: int) -> list[str]:
-    notes = ["what the policy learns is taken as settled: it knows the answers file"]
+    notes = []
     if settings.policy == CASCADE and settings.correct_usd is not None:
-        notes[0] = "what the policy learns is taken as settled: its tables of scores are fitted to the answers file"
+        notes.append("what the policy learns is taken as settled: its tables of scores are fitted to the answers file")
+    elif settings.policy in (EXP3, EXP4, EXP4_THESIS, THOMPSON):
+        notes.append("what the policy learns is taken as settled: it knows the errors in the answers file")
     if answers < _FEW:
         notes.append(f"{answers} answers are few to tell an error by")
     if settings.policy in (EXP4, EXP4_THESIS):

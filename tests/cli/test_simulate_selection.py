@@ -38,6 +38,7 @@ def test_a_cascade_asks_where_the_first_model_is_unsure(chosen: Path, capsys: Ca
     assert selection["usd_per_million_correct"] == pytest.approx(found["usd_per_million"])
     assert selection["candidates"]["second"]["answered"] == pytest.approx(second["calls"] / 1200)
     assert (found["bound_usd"], found["attainment"]) == (None, 1.0)
+    assert not any("settled" in note for note in found["notes"]), "a fixed threshold learns nothing"
 
 
 def test_policies_stand_side_by_side_with_their_error(chosen: Path, capsys: Captured) -> None:
