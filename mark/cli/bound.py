@@ -22,7 +22,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "or as many as the SLO asks for; of a pipeline by stage, too."
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
-    add_pipeline_options(parser)
+    add_pipeline_options(parser, answers=False)
     add_run_options(parser)
     parser.set_defaults(run=run)
 

@@ -100,7 +100,12 @@ def _pipeline(args: argparse.Namespace) -> int:
     # What a driver and its models print is none of the result.
     with progress("comparing") as bar, redirect_stdout(sys.stderr):
         runs = simulate_pipeline(
-            request_from(args, bar), names, lineage=args.lineage, queries=args.queries, executor=executor
+            request_from(args, bar),
+            names,
+            lineage=args.lineage,
+            queries=args.queries,
+            answers=args.answers,
+            executor=executor,
         )
     deliver(pipeline_compare_json(runs), args.json, lambda: pipeline_compare_table(runs))
     return 4 if args.fail_below_slo and not all(run.kept for run in runs.values()) else 0

@@ -9,8 +9,8 @@ from mark.domain.errors import BadInput, did_you_mean
 # Fields whose flag is their name with dashes. Not all are: `policy`, `predictor`, `catalog` and `model` also stand in
 # service files, and errors about them hold wherever they were named.
 _SAME = """
-    attribute began bill body certificate clients count_column count_unit cpu_index decimal executor faults function
-    function_key function_ms gaps grpc_port hedge_after_ms history horizon_s host instance instances lineage
+    answers attribute began bill body certificate clients count_column count_unit cpu_index decimal executor faults
+    function function_key function_ms gaps grpc_port hedge_after_ms history horizon_s host instance instances lineage
     log_filter markdown markets name out pace policies port queries ready_fd ready_file region replicas_in_clear
     running scale series service site skip_bad_lines slo_ms stage_ca stage_key stages_in_clear state tail time_column
     time_format time_zone tls_cert tls_client_ca tls_key trace_requests

@@ -87,13 +87,19 @@ def add_run_options(
     result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
 
 
-def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
+def add_pipeline_options(parser: argparse.ArgumentParser, *, answers: bool = True) -> None:
     """What a pipeline's queries call, beside what its file says."""
     pipeline = parser.add_argument_group("of a pipeline")
     pipeline.add_argument("--queries", metavar="FILE", help="JSON Lines, a query a line: its driver is traced on them")
     pipeline.add_argument(
         "--lineage", metavar="FILE.csv", help="which stages are visited together, where the file states the graph"
     )
+    if answers:
+        pipeline.add_argument(
+            "--answers",
+            metavar="FILE.csv",
+            help="of [selection]: a query a row, NAME.correct (0 to 1) and NAME.score of each candidate",
+        )
 
 
 def add_no_bound(parser: argparse.ArgumentParser) -> None:
@@ -110,8 +116,8 @@ def refuse_service_options(args: argparse.Namespace) -> None:
 
 def refuse_pipeline_options(args: argparse.Namespace) -> None:
     """For a service. Raises BadInput where one of these options is given."""
-    for option in ("queries", "lineage"):
-        if getattr(args, option) is not None:
+    for option in ("queries", "lineage", "answers"):
+        if getattr(args, option, None) is not None:
             raise BadInput(f"{args.service} is no pipeline", option, getattr(args, option))
 
 

@@ -95,7 +95,12 @@ def _pipeline(args: argparse.Namespace) -> int:
     # What a driver and its models print is none of the result.
     with progress("planning") as bar, redirect_stdout(sys.stderr):
         planned = plan_pipeline_once(
-            request_from(args), args.at, lineage=args.lineage, queries=args.queries, progress=bar
+            request_from(args),
+            args.at,
+            lineage=args.lineage,
+            queries=args.queries,
+            answers=args.answers,
+            progress=bar,
         )
     deliver(pipeline_plan_json(planned), args.json, lambda: pipeline_plan_table(planned))
     if args.report:

@@ -58,6 +58,8 @@ def _pipeline(args: argparse.Namespace) -> int:
     # What a driver and its models print is none of the result.
     with progress("simulating") as bar, redirect_stdout(sys.stderr):
         request = request_from(args, bar)
-        (found,) = simulate_pipeline(request, (request.policy,), lineage=args.lineage, queries=args.queries).values()
+        (found,) = simulate_pipeline(
+            request, (request.policy,), lineage=args.lineage, queries=args.queries, answers=args.answers
+        ).values()
     deliver(pipeline_run_json(found), args.json, lambda: pipeline_run_table(found))
     return 4 if args.fail_below_slo and not found.kept else 0

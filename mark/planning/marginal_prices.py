@@ -72,6 +72,21 @@ def prices_of(plan: Plan, context: PlanningContext) -> PriceList:
     return price_list(context.resolved, ready, context.forecast, plan.usd_per_miss)
 
 
+def planned_usd(resolved: ResolvedService, held: Mapping[str, int]) -> float:
+    """What a request costs of instances that carry the load they are planned for; `held` counts them by offer.
+
+    It is not a share of today's load: one idle instance would then price its model out of every selection. Without
+    instances the cheapest offer counts, and the function where there is no offer.
+    """
+    pairs = list(zip(resolved.offers, resolved.candidates, strict=True))
+    capacity_rps = sum(held.get(offer.name, 0) * one.capacity_rps for offer, one in pairs)
+    if capacity_rps > 0.0:
+        return sum(held.get(offer.name, 0) * offer.usd_per_s for offer, _ in pairs) / capacity_rps
+    if pairs:
+        return min(offer.usd_per_s / one.capacity_rps for offer, one in pairs)
+    return 0.0 if resolved.function is None else resolved.function.usd_per_request
+
+
 def _prices(
     price: OverflowPrice, forecast: Forecast, capacity_rps: float, lateness: Lateness, call_usd: float
 ) -> PriceList:

@@ -11,8 +11,10 @@ before it.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from mark.control.coming_calls import ComingCalls, PipelineCalls, StageNow, stag
 from mark.control.ports import WINDOW_S
 from mark.control.shared_limits import next_limits
 from mark.control.views import Limits
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.bill import Bill
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Lineage, Pipeline, needed_s
@@ -36,6 +38,7 @@ from mark.simulation.inputs import Inputs
 from mark.simulation.parts import stage_of
 from mark.simulation.query_flow import QueryFlow
 from mark.simulation.run import WINDOWS_A_TICK, Simulation
+from mark.simulation.selected_calls import SelectedQueries
 from mark.simulation.world.shared_instances import SharedInstances
 from mark.simulation.world.simulated_cloud import FleetResult
 
@@ -66,6 +69,21 @@ class ControlledGroup:
     dollar_shares: tuple[tuple[float, ...], ...]  # by offer: what the workers of each stage take of an instance
 
 
+@dataclass(frozen=True, slots=True)
+class ControlledSelection:
+    """Stages are candidates: a query is decided `deadline_s` after its arrival, if one of them has answered by then.
+
+    `queries` say what each query asks, where there is a file of answers.
+    """
+
+    deadline_s: float
+    queries: SelectedQueries | None = None
+
+    @property
+    def follows_prices(self) -> bool:
+        return self.queries is not None and self.queries.selected.follows_prices
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ControlledOutcome:
     """What one stage did and cost.
@@ -91,10 +109,15 @@ class ControlledOutcome:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PipelineOutcome:
-    """`latency_s` of each query, infinite where it was not answered."""
+    """`latency_s` of each query, infinite where it was not answered.
+
+    Of a selection also `calls`, which each query asked for, and the stages that `answered` it in time; both are (N, S).
+    """
 
     latency_s: FloatArray
     stages: tuple[ControlledOutcome, ...]
+    calls: IntArray | None = None
+    answered: BoolArray | None = None
 
 
 def simulate_controlled(
@@ -106,15 +129,18 @@ def simulate_controlled(
     rt_max_s: float,
     limits: Limits,
     groups: Sequence[ControlledGroup] = (),
+    selection: ControlledSelection | None = None,
 ) -> PipelineOutcome:
     """Every stage by its own controller with `policy`; all stages have the same part of one trace as inputs.
 
     Those of each of `groups` by one. Controllers share `limits`: each begins with those of its service, and every
     minute they are divided by what their services hold. By `law`, in the pipeline's order, each knows what it will get
-    of queries that others refuse. Raises Infeasible, BadInput.
+    of queries that others refuse. With a `selection` queries go on without a call that is refused; where its calls
+    follow prices, those of each window are chosen at its start. Raises Infeasible, BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
-    ways = [_StageWay(flow, at, one, rt_max_s) for at, one in enumerate(stages)]
+    goes_on = selection is not None
+    ways = [_StageWay(flow, at, one, rt_max_s, goes_on=goes_on) for at, one in enumerate(stages)]
     calls = PipelineCalls(law.calls_per_query.tolist(), law.by_all.tolist())
     grouped = {at: group for group in groups for at in group.stages}
     runs: list[_StageRun | _GroupRun] = []
@@ -133,19 +159,27 @@ def simulate_controlled(
         way.leaves(behind_s[at] - parts_s[at], least_behind_s[at] - least_s[at])
     for run in runs:
         run.begin()
-    end_s = stages[0].inputs.duration_s
+    end_s, wanted = stages[0].inputs.duration_s, None
+    if selection is not None and selection.queries is not None and selection.follows_prices:
+        wanted = _WantedCalls(flow, selection.queries)
     for window in range(1, math.ceil(end_s / WINDOW_S) + 1):
         if window % WINDOWS_A_TICK == 1:
             _divide(limits, runs)
         # Of all at the same moment, before the first one goes on.
         seen = [run_of[at].now(at) for at in range(len(stages))]
         for run in runs:
-            run.coming = calls.coming(run.lead, seen, run.places)
+            run.coming = calls.coming(run.lead, seen, run.places) if wanted is None else wanted.coming(run.lead)
+        if wanted is not None:
+            wanted.choose([run_of[at].call_usd(at) for at in range(len(stages))], min(window * WINDOW_S, end_s))
         for at in range(len(stages)):
             run_of[at].pass_window(at, min(window * WINDOW_S, end_s))
     for at in range(len(stages)):
         run_of[at].finish(at)
-    return PipelineOutcome(flow.latency_s(), tuple(run_of[at].outcome(at) for at in range(len(stages))))
+    outcomes = tuple(run_of[at].outcome(at) for at in range(len(stages)))
+    if selection is None:
+        return PipelineOutcome(flow.latency_s(), outcomes)
+    latency_s, answered = flow.decided(selection.deadline_s)
+    return PipelineOutcome(latency_s, outcomes, flow.calls, answered)
 
 
 def _divide(whole: Limits, runs: Sequence[_StageRun | _GroupRun]) -> None:
@@ -155,6 +189,29 @@ def _divide(whole: Limits, runs: Sequence[_StageRun | _GroupRun]) -> None:
         for run, holding, limits in zip(runs, holdings, next_limits(whole, holdings), strict=True):
             if limits != holding.limits:
                 run.limit(limits)
+
+
+class _WantedCalls:
+    """Calls that follow prices, and those that are wanted at planned prices. Controllers plan for the wanted ones.
+
+    Otherwise a high price would hide demand from the planner, which would buy no instance, and the price would stay.
+    """
+
+    def __init__(self, flow: QueryFlow, queries: SelectedQueries) -> None:
+        self._flow, self._queries = flow, queries
+        self._next, self._now_s = 0, 0.0
+        self._rps: deque[FloatArray] = deque(maxlen=WINDOWS_A_TICK)  # by window, the newest last
+
+    def coming(self, stage: int) -> ComingCalls | None:
+        """What is wanted of a stage by the windows that are over."""
+        return ComingCalls(np.array([rps[stage] for rps in self._rps]), 1.0) if self._rps else None
+
+    def choose(self, usd: Sequence[tuple[float, float]], until_s: float) -> None:
+        """Choose the calls of the queries until then; `usd` is what a call of each stage costs as planned, and now."""
+        planned, now = zip(*usd, strict=True)
+        first, self._next = self._next, self._flow.choose(self._next, until_s, partial(self._queries.asked, usd=now))
+        self._rps.append(self._queries.wanted(first, self._next, planned) / (until_s - self._now_s))
+        self._now_s = until_s
 
 
 class _Calls:
@@ -173,8 +230,9 @@ class _Calls:
 class _StageWay:
     """What queries ask of a stage and get from it."""
 
-    def __init__(self, flow: QueryFlow, at: int, stage: ControlledStage, rt_max_s: float) -> None:
+    def __init__(self, flow: QueryFlow, at: int, stage: ControlledStage, rt_max_s: float, *, goes_on: bool) -> None:
         self._flow, self.at, self.stage, self.rt_max_s = flow, at, stage, rt_max_s
+        self._goes_on = goes_on  # do queries go on without a call that is refused?
         self._behind_s = self._least_behind_s = 0.0
         self.calls = _Calls()
         self._counts = np.zeros(3, dtype=np.int64)  # on instances, by functions, refused
@@ -195,7 +253,12 @@ class _StageWay:
         """Its answers, as far as it was simulated."""
         gone = simulated.departures()
         call: Ints = gone.request
-        self._flow.answered(self.at, call, gone.answer_s)
+        if self._goes_on:
+            missed = ~np.isfinite(gone.answer_s)
+            self._flow.missed(self.at, call[missed], gone.arrival_s[missed])
+            self._flow.answered(self.at, call[~missed], gone.answer_s[~missed])
+        else:
+            self._flow.answered(self.at, call, gone.answer_s)
         on_instance = gone.slot >= 0
         self._counts += (on_instance.sum(), (gone.slot == BY_FUNCTION).sum(), (gone.slot == REFUSED).sum())
         self._wait_s += float((gone.start_s - gone.arrival_s)[on_instance].sum())
@@ -242,6 +305,10 @@ class _StageRun:
     def now(self, at: int) -> StageNow:
         return self._simulation.stage_now()
 
+    def call_usd(self, at: int) -> tuple[float, float]:
+        """As planned, and now."""
+        return self._simulation.request_usd()
+
     def pass_window(self, at: int, until_s: float) -> None:
         self._way.due(until_s)
         self._simulation.pass_window()
@@ -282,6 +349,12 @@ class _GroupRun:
         whole = self._simulation.stage_now()
         own = stage_now(self._telemetry[at], None, self._ways[at].stage.inputs.resolved)
         return replace(own, capacity_rps=whole.capacity_rps * self._per_lead[at])
+
+    def call_usd(self, at: int) -> tuple[float, float]:
+        """As planned, and now: the stage's part of what a call of the lead costs."""
+        part, calls = self._part(at), self._per_lead[at]
+        planned, now = self._simulation.request_usd()
+        return (part * planned / calls, part * now / calls) if calls > 0.0 else (0.0, 0.0)
 
     def pass_window(self, at: int, until_s: float) -> None:
         if at == self.places[0]:

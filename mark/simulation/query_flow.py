@@ -6,9 +6,11 @@ the window's end is known by then, and where windows end changes no result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.pipeline import Pipeline
 from mark.kernel.arrays import INF, Ints
 from mark.kernel.central_queues import NEVER_S
@@ -19,7 +21,7 @@ class QueryFlow:
 
     `arrivals_s` (N,) ascend; `calls` (N, S) is how often each query calls each stage. A stage that a query does not
     call is done with it once those before it are. A call that is never answered keeps its query from all that waits for
-    it.
+    it, unless it is reported as missed.
     """
 
     def __init__(self, pipeline: Pipeline, arrivals_s: FloatArray, calls: Ints) -> None:
@@ -28,10 +30,12 @@ class QueryFlow:
         shape = self._calls.shape
         self._answer_s = np.full(shape, INF)  # infinite: not known yet; NEVER_S: never
         self._latest_s = np.full(shape, -INF)  # of the calls of a query that are answered
+        self._missed = np.zeros(shape, dtype=np.bool_)  # queries that go on without an answer of the stage
         self._left = self._calls.copy()  # calls without an answer
         self._open: list[Ints] = [np.empty(0, dtype=np.int64)] * shape[0]  # arrived, and not gone on to the stage
         self._arrived = [0] * shape[0]
         self._until_s = [-INF] * shape[0]  # what was due before it is known
+        self._since_s = [-INF] * shape[0]  # the same of the window before
         self._query_of: list[Ints] = [np.empty(int(n), dtype=np.int64) for n in self._calls.sum(axis=1)]  # by call
         self._made = [0] * shape[0]
 
@@ -54,7 +58,7 @@ class QueryFlow:
         due = np.flatnonzero(goes_on & called)
         if len(due) and float(ready_s[due].min()) < self._until_s[stage]:
             raise AssertionError("a call became known after its window: an answer came late")
-        self._until_s[stage] = until_s
+        self._since_s[stage], self._until_s[stage] = self._until_s[stage], until_s
         due = due[np.argsort(ready_s[due], kind="stable")]
         times_s, queries = ready_s[due], waiting[due]
         each = self._calls[stage, queries]
@@ -71,6 +75,42 @@ class QueryFlow:
         np.subtract.at(self._left[stage], queries, 1)
         done = queries[self._left[stage, queries] == 0]
         self._answer_s[stage, done] = self._latest_s[stage, done]
+
+    def missed(self, stage: int, call: Ints, at_s: FloatArray) -> None:
+        """Let the queries of these calls go on without an answer of the stage, from `at_s` on."""
+        self._missed[stage, self._query_of[stage][call]] = True
+        self.answered(stage, call, np.maximum(at_s, self._since_s[stage]))
+
+    def choose(self, first: int, until_s: float, choose: Callable[[int, int], Ints]) -> int:
+        """Replace the calls of the queries from `first` to the last before `until_s`, which must not have arrived yet.
+
+        `choose` returns the calls of the queries from one number to before another one. There may be no more calls than
+        there were. Returns the number of the next query.
+        """
+        last = int(np.searchsorted(self._arrivals_s, until_s))
+        if last > first:
+            self._calls[:, first:last] = choose(first, last).T
+            self._left[:, first:last] = self._calls[:, first:last]
+        return last
+
+    @property
+    def calls(self) -> Ints:
+        """How often each query calls each stage, (N, S)."""
+        return self._calls.T
+
+    def decided(self, deadline_s: float) -> tuple[FloatArray, BoolArray]:
+        """Of a selection: the latency of each query, and the stages that answered it by then, (N, S).
+
+        A query is decided once no call of it is awaited. From `deadline_s` after its arrival one answer is enough.
+        """
+        called = self._calls > 0
+        answers = called & ~self._missed & (self._answer_s < NEVER_S)
+        answer_s = np.where(answers, self._answer_s, INF)
+        awaited_s = np.where(called, self._answer_s, -INF).max(axis=0)
+        first_s = answer_s.min(axis=0)
+        at_s = np.minimum(awaited_s, np.maximum(self._arrivals_s + deadline_s, first_s))
+        at_s[np.isinf(first_s)] = INF
+        return at_s - self._arrivals_s, (answers & (answer_s <= at_s)).T
 
     def left_s(self, times_s: FloatArray, queries: Ints, rt_max_s: float) -> FloatArray:
         """Until the deadlines of these queries, at these times."""

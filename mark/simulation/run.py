@@ -34,6 +34,7 @@ from mark.domain.time import HOUR_S, STEP_S
 from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
 from mark.planning.bounds.lower_bound import Bound, bin_width_s, lower_bound
+from mark.planning.marginal_prices import planned_usd
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.alternatives import Weighed, weigh
 from mark.planning.policies.names import BEST_FIXED
@@ -210,6 +211,12 @@ class Simulation:
     def stage_now(self) -> StageNow:
         """What is known of it when a window is over."""
         return stage_now(self._telemetry, self._controller.last_plan, self._policy.resolved)
+
+    def request_usd(self) -> tuple[float, float]:
+        """Return a request's part of an instance, and what one more request costs now: more where it finds no room."""
+        plan, prices = self._controller.last_plan, self._controller.price_list(self._cloud.fleet().ready())
+        planned = planned_usd(self._policy.resolved, {} if plan is None else plan.counts)
+        return planned, max(planned, prices.usd_per_request or 0.0)
 
     def limit(self, limits: Limits) -> None:
         """Plan within these from now on."""

@@ -130,6 +130,9 @@ class _Opened:
 def _open(request: RunRequest) -> _Opened:
     """Before the models of a driver are loaded: a wrong name should not take a minute to show."""
     config = load_pipeline(request.service)
+    if config.selection is not None:
+        what = "is not bounded: it can answer a query without a call that it asked for, so no bound of its calls holds"
+        raise BadInput(what, f"{config.source} [selection]", config.selection.policy)
     resolved = {stage.name: stage_looked_up(config, stage, config.service(stage), request) for stage in config.stages}
     first = resolved[config.names[0]].catalog
     prices = {offer.instance: offer.usd_per_hour for offer in first.offers if offer.market is Market.ON_DEMAND}

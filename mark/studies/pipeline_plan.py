@@ -22,8 +22,11 @@ from mark.planning.graphs.explained_plan import PipelinePlan, plan_pipeline
 from mark.planning.graphs.lineage_file import load_lineage
 from mark.planning.graphs.stage_options import InstanceOption, instance_options, shared_options, shared_stages
 from mark.planning.graphs.trace_file import trace_file
+from mark.planning.marginal_prices import planned_usd
 from mark.simulation.inputs import looked_up, trace_named_in
 from mark.simulation.request import RunRequest
+from mark.simulation.selected_calls import SelectedCalls, SelectedQueries, SelectionRun, selection_run
+from mark.studies.selection_law import selection_law
 from mark.traffic.traces.busiest import busiest_window
 from mark.traffic.traces.trace import Part, Trace
 
@@ -53,6 +56,7 @@ class PlannedPipeline:
     priced: str  # the catalogue, its region and the day of its prices
     notes: tuple[str, ...]
     read: str = ""  # what was read of the trace, in words
+    selection: SelectionRun | None = None  # of the window, where the file has one
 
 
 def plan_pipeline_once(
@@ -61,13 +65,15 @@ def plan_pipeline_once(
     *,
     lineage: str | None = None,
     queries: str | None = None,
+    answers: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> PlannedPipeline:
     """What a pipeline needs for the busiest window within an hour from `at_s`; within the request's part unless given.
 
     The graph and the law of visits are the file's, with `lineage` (a file of `mark pipeline trace`) instead of its
-    shares; or the driver's, traced on the file `queries`. Raises BadInput for whatever cannot be used, Infeasible where
-    a stage has no instance type that is fast enough, or nothing that was tried keeps the promise.
+    shares; or the driver's, traced on the file `queries`; or the selection's, whose candidates give `answers`. Raises
+    BadInput for whatever cannot be used, Infeasible where a stage has no instance type that is fast enough, or nothing
+    that was tried keeps the promise.
     """
     config = load_pipeline(request.service)
     if at_s is not None:
@@ -77,10 +83,17 @@ def plan_pipeline_once(
     trace = trace_named_in(request)
     part = _searched(request, trace, at_s)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
-    pipeline, law, seen = graph_and_law(config, lineage, queries)
+    pipeline, law, seen, selected = visits(config, resolved, lineage, queries, answers, request.seed)
     most_queries = most_sampled(law)
     window = shortened(trace, busiest, request.scale, most_queries)
-    sample = drawn_sample(trace, window, law, request)
+    sample, selection = drawn_sample(trace, window, law, request), None
+    if config.selection is not None:
+        sample, asked = selected_sample(config, resolved, selected, sample, request.seed)
+        answered = sample.calls > 0  # the plan is for all calls
+        paid = [stage.usd_per_call for stage in config.stages]
+        selection = selection_run(
+            pipeline.names, sample.calls, paid, sample.calls.sum(axis=0).tolist(), asked, answered
+        )
     options = [instance_options(resolved[name]) for name in pipeline.names]
     plan = _planned(config, pipeline, sample, options, window.duration_s, request.seed, progress)
     by_hardware = tuple({one.option.hardware: one for one in offered} for offered in options)
@@ -99,6 +112,7 @@ def plan_pipeline_once(
         options=by_hardware,
         skipped={name: dict(resolved[name].skipped) for name in pipeline.names},
         priced=catalog.priced,
+        selection=selection,
         notes=(
             f"prices on demand of {catalog.priced}",
             *seen,
@@ -170,6 +184,45 @@ def stage_looked_up(
         if error.where != f"{config.source} [service] model":
             raise
         raise BadInput(error.what, f"{config.source} [stage.{stage.name}] model", error.value) from None
+
+
+def visits(
+    config: PipelineConfig,
+    resolved: Mapping[str, ResolvedService],
+    lineage: str | None,
+    queries: str | None,
+    answers: str | None,
+    seed: int,
+) -> tuple[Pipeline, Lineage, list[str], SelectedCalls | None]:
+    """What `graph_and_law` returns, and of a selection with answers its policy. Raises BadInput."""
+    if config.selection is None or queries is not None:
+        if answers is not None:
+            raise BadInput("are of a selection's candidates, and there is no [selection]", "answers", answers)
+        return *graph_and_law(config, lineage, queries), None
+    return selection_law(config, resolved, lineage, answers, seed)
+
+
+def selected_sample(
+    config: PipelineConfig,
+    resolved: Mapping[str, ResolvedService],
+    selected: SelectedCalls | None,
+    sample: QuerySample,
+    seed: int,
+    *,
+    open_calls: bool = False,
+) -> tuple[QuerySample, SelectedQueries | None]:
+    """Return the sample with the calls that the policy asks for, and its queries; without a policy as it is.
+
+    Calls are chosen at planned prices. With `open_calls` those that follow prices are left open: the sample has all.
+    """
+    if selected is None:
+        return sample, None
+    count = len(sample.arrivals_s)
+    queries = SelectedQueries(selected, count, [stage.usd_per_call for stage in config.stages], seed)
+    if open_calls and selected.follows_prices:
+        return replace(sample, calls=np.ones_like(sample.calls)), queries
+    calls = queries.asked(0, count, [planned_usd(resolved[name], {}) for name in config.names])
+    return replace(sample, calls=calls), queries
 
 
 def graph_and_law(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mark.config.pipeline_file import PipelineConfig
-from mark.domain.arrays import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.slo import Slo
 from mark.simulation.request import RunRequest
 from mark.simulation.result import Latency
+from mark.simulation.selected_calls import SelectedQueries, SelectionRun, selection_run
 from mark.traffic.traces.trace import Part, Trace
 
 
@@ -34,13 +35,15 @@ class StageRun:
     hardware: str
     batch: int  # the largest
     calls: int
-    usd: float  # of instances and functions
+    usd: float  # of instances and functions, and of calls that are paid by the call
     instances: float  # in the mean; where stages share them, of all that it is on
     most_instances: int  # at a time
     busy: float
     wait_s: float  # mean of a call that an instance answered, from ready to start
     function: FunctionRun | None = None  # None: it used none
     part_s: float | None = None  # of the pipeline's RT_max; None: it has no fixed one
+    call_usd: float = 0.0  # of calls that are paid by the call
+    paid: tuple[float, ...] = ()  # instances by the minute, where a controller bought them
 
     @property
     def function_usd(self) -> float:
@@ -82,6 +85,7 @@ class PipelineRun:
     bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
     names_functions: bool = False  # does the file name one for a stage?
     read: str = ""  # what was read of the trace, in words
+    selection: SelectionRun | None = None  # where the file has one
 
     @property
     def attainment(self) -> float:
@@ -107,6 +111,10 @@ class PipelineRun:
         return sum(stage.function_usd for stage in self.stages)
 
     @property
+    def call_usd(self) -> float:
+        return sum(stage.call_usd for stage in self.stages)
+
+    @property
     def by_function(self) -> FunctionCalls:
         """Of all stages together."""
         called = [stage.by_function for stage in self.stages]
@@ -127,13 +135,19 @@ class PipelineRun:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RunOutcome:
-    """What became of a run's queries, infinite latencies where they were not answered, and of its instances."""
+    """What became of a run's queries, infinite latencies where they were not answered, and of its instances.
+
+    Of a selection also the `calls` that each query asked for, the stages that `answered` it, and its `queries`.
+    """
 
     latency_s: FloatArray  # (N,)
     stages: tuple[StageRun, ...]
     instances: float
     most_instances: int
     most_usd_per_hour: float
+    calls: IntArray | None = None  # (N, S)
+    answered: BoolArray | None = None
+    queries: SelectedQueries | None = None  # where their answers are known
 
 
 def pipeline_run(
@@ -150,6 +164,12 @@ def pipeline_run(
 ) -> PipelineRun:
     """The figures of an outcome; before `notes` stand those on limits, and on queries without an answer."""
     worst, below = _by_minute(arrivals_s, outcome.latency_s, config.slo, part.duration_s)
+    stages = tuple(
+        replace(stage, usd=stage.usd + one.usd_per_call * stage.calls, call_usd=one.usd_per_call * stage.calls)
+        if one.usd_per_call
+        else stage
+        for stage, one in zip(outcome.stages, config.stages, strict=True)
+    )
     return PipelineRun(
         config.name,
         policy,
@@ -164,15 +184,24 @@ def pipeline_run(
         worst,
         below,
         _latency(outcome.latency_s),
-        sum(stage.usd for stage in outcome.stages),
+        sum(stage.usd for stage in stages),
         outcome.instances,
         outcome.most_instances,
-        outcome.stages,
+        stages,
         planned_on,
         notes=(*_limits(config, outcome), *_unanswered(outcome.latency_s), *notes),
         names_functions=any(stage.functions for stage in config.stages),
         read=trace.read,
+        selection=_selection(config, outcome),
     )
+
+
+def _selection(config: PipelineConfig, outcome: RunOutcome) -> SelectionRun | None:
+    if outcome.calls is None or outcome.answered is None:
+        return None
+    made = [stage.calls for stage in outcome.stages]
+    paid = [stage.usd_per_call for stage in config.stages]
+    return selection_run(config.names, outcome.calls, paid, made, outcome.queries, outcome.answered)
 
 
 def busy_share(busy_s: float, paid_s: float) -> float:

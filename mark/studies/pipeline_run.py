@@ -31,23 +31,26 @@ from mark.planning.graphs.tuned_run import Activation, run_tuned
 from mark.planning.graphs.warm_start import WaitingTuner, led_in
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
+from mark.simulation.selected_calls import SelectedCalls
 from mark.studies.executor import HERE, StudyExecutor
 from mark.studies.pipeline_bound_study import promise_bound
 from mark.studies.pipeline_plan import (
     FEWEST_QUERIES,
     WINDOW_S,
     drawn_sample,
-    graph_and_law,
     left_out,
     most_sampled,
     on_demand_stage,
+    selected_sample,
     shares_instances,
     shortened,
     stage_looked_up,
+    visits,
     without_gpu,
 )
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
 from mark.studies.pipeline_stages import controlled_run
+from mark.studies.selection_law import NO_BOUND
 from mark.traffic.traces.busiest import busiest_window
 from mark.traffic.traces.trace import Part, Trace
 
@@ -67,12 +70,13 @@ def simulate_pipeline(
     *,
     lineage: str | None = None,
     queries: str | None = None,
+    answers: str | None = None,
     executor: StudyExecutor = HERE,
 ) -> dict[str, PipelineRun]:
     """One run for each policy, on the same arrivals and visits; keyed by the names given, in their order.
 
-    `lineage` and `queries` are as for a plan. Raises BadInput for whatever cannot be used, Infeasible where a stage has
-    no instance type that is fast enough or a policy finds nothing that keeps the promise.
+    `lineage`, `queries` and `answers` are as for a plan. Raises BadInput for whatever cannot be used, Infeasible where
+    a stage has no instance type that is fast enough or a policy finds nothing that keeps the promise.
     """
     if len(set(policies)) < len(policies):
         raise BadInput("a policy is named twice", "policies", ",".join(policies))
@@ -80,17 +84,20 @@ def simulate_pipeline(
         if pipeline_policy(policy).plan is not None:
             _refuse_market(request, policy)
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
-    config = _open(request, policies).config
-    pipeline, law, seen = graph_and_law(config, lineage, queries)
+    opened = _open(request, policies)
+    config = opened.config
+    pipeline, law, seen, selected = visits(config, opened.resolved, lineage, queries, answers, request.seed)
     alone = replace(request, progress=None)
-    tasks = [_Task(alone, policy, pipeline, law) for policy in policies]
-    if request.with_bound:
+    tasks = [_Task(alone, policy, pipeline, law, selected) for policy in policies]
+    if request.with_bound and config.selection is None:
         tasks.append(_Task(alone, None, pipeline, law))
-    answers = executor.map(_carried_out, tasks, request.progress)
-    runs = [answer for answer in answers if isinstance(answer, PipelineRun)]
-    bounds = [answer for answer in answers if not isinstance(answer, PipelineRun)]
+    outcomes = executor.map(_carried_out, tasks, request.progress)
+    runs = [one for one in outcomes if isinstance(one, PipelineRun)]
+    bounds = [one for one in outcomes if not isinstance(one, PipelineRun)]
     bound_usd, note = bounds[0] if bounds else (None, "")
     notes = (f"bound: {note}",) if note else ()
+    if request.with_bound and config.selection is not None:
+        notes = (NO_BOUND,)
     return {run.policy: replace(run, bound_usd=bound_usd, notes=(*seen, *run.notes, *notes)) for run in runs}
 
 
@@ -110,6 +117,7 @@ class _Task:
     policy: str | None  # None: the bound
     pipeline: Pipeline
     law: Lineage
+    selected: SelectedCalls | None = None  # of a selection with answers
 
 
 def _carried_out(
@@ -117,7 +125,7 @@ def _carried_out(
 ) -> PipelineRun | tuple[float | None, str]:
     """A task of an executor: a run, or the bound and what is to know of it."""
     if task.policy is not None:
-        return _run(task.request, task.policy, task.pipeline, task.law)
+        return _run(task)
     bound = promise_bound(task.request, task.pipeline, task.law)
     return bound.usd, bound.note
 
@@ -159,14 +167,18 @@ def _with_functions(config: PipelineConfig, stage: StageConfig, request: RunRequ
     return replace(resolved, service=service)
 
 
-def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> PipelineRun:
+def _run(task: _Task) -> PipelineRun:
+    request, policy, pipeline, law = task.request, task.policy, task.pipeline, task.law
+    assert policy is not None
     opened = _open(request, (policy,))
     config, trace, part = opened.config, opened.trace, opened.part
     named = pipeline_policy(policy)
     if named.plan is None:
         history = _history(request, trace, part)
         known = _beginning(request, trace, part) if history is None else history
-        return controlled_run(request, config, policy, pipeline, law, trace, part, known, history is not None)
+        return controlled_run(
+            request, config, policy, pipeline, law, trace, part, known, history is not None, task.selected
+        )
     offered = [instance_options(opened.resolved[name]) for name in pipeline.names]
     before, known = _known(request, trace, part)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
@@ -197,11 +209,16 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
     except Infeasible as error:
         promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
-    served = drawn_sample(trace, part, law, request)
+    served, asked = selected_sample(
+        config, opened.resolved, task.selected, drawn_sample(trace, part, law, request), request.seed
+    )
     if plan.tuner is None:
         outcome = _as_planned(pipeline, served, plan.choices, config.slo, part.duration_s, request.seed)
     else:
         outcome = _followed(request, pipeline, trace, part, served, plan, config.slo, by_hardware, before)
+    if config.selection is not None:
+        answered = (served.calls > 0) & np.isfinite(outcome.latency_s)[:, None]
+        outcome = replace(outcome, calls=served.calls, answered=answered, queries=asked)
     first = opened.resolved[pipeline.names[0]].catalog
     return pipeline_run(
         request,

@@ -26,13 +26,15 @@ from mark.planning.graphs.stage_group import GroupedStage, lead_of, stage_group
 from mark.simulation.controlled_pipeline import (
     ControlledGroup,
     ControlledOutcome,
+    ControlledSelection,
     ControlledStage,
     PipelineOutcome,
     simulate_controlled,
 )
 from mark.simulation.inputs import Inputs, inputs_of
 from mark.simulation.request import RunRequest
-from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up, without_gpu
+from mark.simulation.selected_calls import SelectedCalls
+from mark.studies.pipeline_plan import drawn_sample, left_out, selected_sample, stage_looked_up, without_gpu
 from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
 from mark.traffic.traces.trace import Part, Trace
 
@@ -130,15 +132,20 @@ def controlled_run(
     part: Part,
     known: Part,
     before: bool,
+    selected: SelectedCalls | None = None,
 ) -> PipelineRun:
     """RT_max is split for the load of `known`, which comes before the part or not. Raises BadInput, Infeasible."""
     promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
     try:
         loads_rps = loads_by_hour(trace, known, request.scale)
         stages, groups = controlled_stages(request, config, pipeline, law, trace, part, loads_rps)
-        served = drawn_sample(trace, part, law, request)
+        served, selection = drawn_sample(trace, part, law, request), None
+        if config.selection is not None:
+            resolved = {name: one.inputs.resolved for name, one in zip(pipeline.names, stages, strict=True)}
+            served, queries = selected_sample(config, resolved, selected, served, request.seed, open_calls=True)
+            selection = ControlledSelection(config.selection.deadline_s, queries)
         found = simulate_controlled(
-            pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config), groups
+            pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config), groups, selection
         )
     except Infeasible as error:
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
@@ -159,6 +166,9 @@ def controlled_run(
         instances,
         math.ceil(most),
         0.0,  # controllers stay within their parts of the limit
+        found.calls,
+        found.answered,
+        None if selection is None else selection.queries,
     )
     split = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
     usd = sum(run.usd for run in runs)
@@ -206,6 +216,7 @@ def _stage_run(name: str, stage: ControlledStage, found: ControlledOutcome, dura
         found.wait_s,
         None if function is None else FunctionRun(function.offer.name, found.function, found.bill.functions),
         stage.part_s,
+        paid=tuple(found.paid.tolist()),
     )
 
 

@@ -14,7 +14,7 @@ from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.planning.demand.served_load import overflow_rps
 from mark.planning.demand.slo_budget import neutral_usd
-from mark.planning.marginal_prices import price_list, prices_of
+from mark.planning.marginal_prices import planned_usd, price_list, prices_of
 from mark.planning.planner import PlanningContext
 from mark.planning.resolve import buyable
 from tests.planning.build import fleet, forecast, resolved, sold
@@ -141,3 +141,18 @@ def test_a_first_fleet_is_ready_at_once_later_ones_boot() -> None:
     assert prices_of(plan, first).usd_per_request == 0.0
     booting = PlanningContext(0.0, of, fleet({SMALL: 1}, {SMALL: 9}), forecast(50.0))
     assert prices_of(plan, booting) == price_list(of, {SMALL: 1}, forecast(50.0))
+
+
+def test_a_planned_request_costs_its_part_of_a_full_instance_whatever_the_load() -> None:
+    """10 requests/s at 0.2 $/h, and 20 at 0.3: of a fleet both count by their number, without one the cheaper."""
+    both = resolved(sold("small", 0.2), sold("big", 0.3), latencies_ms={"small": 100.0, "big": 50.0}, function_ms=None)
+    per_s = {"small": 0.2 / 3600.0, "big": 0.3 / 3600.0}
+    assert planned_usd(both, {SMALL: 3}) == pytest.approx(per_s["small"] / 10.0)
+    fleet_usd = (2 * per_s["small"] + per_s["big"]) / 40.0
+    assert planned_usd(both, {SMALL: 2, "big/on-demand": 1}) == pytest.approx(fleet_usd)
+    assert planned_usd(both, {}) == pytest.approx(per_s["big"] / 20.0)
+
+
+def test_a_planned_request_costs_a_call_where_functions_alone_serve() -> None:
+    of = small()
+    assert planned_usd(replace(of, offers=(), candidates=()), {}) == call_usd(of)

@@ -19,6 +19,8 @@ from mark.simulation.query_flow import QueryFlow
 from mark.simulation.request import RunRequest
 from mark.simulation.run import Simulation
 from mark.studies.pipeline_plan import drawn_sample, graph_and_law
+from mark.studies.pipeline_result import PipelineRun
+from mark.studies.pipeline_run import simulate_pipeline
 from mark.studies.pipeline_stages import controlled_stages
 from tests.samples import first
 
@@ -241,3 +243,60 @@ def test_what_to_buy_together_is_chosen_by_the_load(tmp_path: Path, rps: float, 
     shares = len(chosen) > 0
     assert (len(stages[0].inputs.resolved.offers) == len(stages[2].inputs.resolved.offers)) or not shares
     assert [one.inputs.service.max_instances for one in stages] == [250 if shares else 166] * 3
+
+
+CANDIDATES = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "slow"\n[feedback]\nlog = "f"\n'
+CASCADE = '[selection]\npolicy = "cascade"\nscore = "s"\nexplore = 0.0\ndeadline_ms = 199\n'
+# Calls of b, which serves 20 a second on an instance, are wanted by every query, three quarters of them for little.
+ANSWERS = "a.correct,a.score,b.correct\n" + "0,0.1,1\n" + "0.9,0.6,1\n" * 3
+
+
+def selected(folder: Path, selection: str, trace: str, duration_s: float, max_instances: int) -> PipelineRun:
+    fleet = f'[fleet]\ninstances = ["c7i.large"]\nmarkets = ["on-demand"]\nmax_instances = {max_instances}\n'
+    request = request_for(folder, HEAD + fleet + CANDIDATES + CASCADE + selection)
+    request = replace(request, trace=trace, duration_s=duration_s)
+    rows = [f"{row}," for row in PROFILE.splitlines()[1:]]
+    rows = ["model,instance,batch,latency_ms,workers,basis,cold_ms", *rows, "slow,lambda:1769,1,90,1,measured,95"]
+    (folder / "p.csv").write_text("\n".join([*rows, ""]))
+    (folder / "a.csv").write_text(ANSWERS)
+    (found,) = simulate_pipeline(request, ("mark",), answers=str(folder / "a.csv")).values()
+    return found
+
+
+def test_a_refused_call_leaves_its_query_the_answer_that_it_has(tmp_path: Path) -> None:
+    """One instance for each candidate, and two thirds of the calls of `b` find no room."""
+    found = selected(tmp_path, "threshold = 2.0\n", "synthetic:poisson?rate=60", 120.0, 2)
+    assert found.selection is not None
+    assert found.selection.answered is not None
+    assert found.selection.asked == (1.0, 1.0)
+    assert found.attainment > 0.99
+    assert found.latency_ms.p50 == pytest.approx(10.0, abs=5.0), "a refused call keeps nobody waiting"
+    assert found.selection.answered[1] == pytest.approx(1 / 3, abs=0.1)
+    # Right answers: all of b's, and of a's 0.9 in three of four queries.
+    assert found.selection.error == pytest.approx(found.selection.answered[0] * (1.0 - 0.75 * 0.9), abs=0.03)
+
+
+def test_a_full_stage_is_asked_only_where_the_answer_is_worth_its_price(tmp_path: Path) -> None:
+    """There is no third instance: its price stays high, and the calls that are worth little are not made."""
+    trace = "synthetic:poisson?rate=60"
+    full = selected(tmp_path, "correct_usd = 2e-5\n", trace, 300.0, 2)
+    free = selected(tmp_path, "correct_usd = 2e-5\n", trace, 300.0, 40)
+    assert full.selection is not None
+    assert free.selection is not None
+    assert free.selection.asked[1] > 0.9
+    assert full.selection.asked[1] < 0.6
+    assert full.attainment > 0.99
+
+
+def test_a_fleet_grows_for_calls_that_a_high_price_holds_back(tmp_path: Path) -> None:
+    """Four times the load: the price of `b` is that of its function until instances have booted, which come at once.
+
+    A planner that counts only the calls that are made sees few of them at that price, and keeps one or two instances.
+    """
+    trace = "synthetic:gamma?rate=20&rate2=80&transition_at_s=3660&transition_s=1"
+    said = 'correct_usd = 1.5e-5\n[overflow]\nfunction = "lambda:1769"\n'
+    (_, dear) = selected(tmp_path, said, trace, 900.0, 40).stages
+    assert dear.paid[1] == 1.0
+    assert min(dear.paid[2:]) >= 3.0
+    assert dear.function_share is not None
+    assert dear.function_share < 0.1

@@ -87,3 +87,52 @@ def test_a_join_does_without_what_never_comes(first: int) -> None:
     assert len(flow.due(2, 5.0)[0]) == 0
     flow.answered(1 - first, np.array([0]), np.array([7.0]))
     assert flow.due(2, 10.0)[0].tolist() == [7.0]
+
+
+def test_a_missed_call_lets_its_query_go_on_without_an_answer() -> None:
+    """The second query has no answer of `b`: it keeps that of `a`, and goes on at once."""
+    flow = QueryFlow(chain("a", "b", "c"), np.array([0.0, 1.0]), np.array([[1, 1, 1], [1, 1, 1]]))
+    flow.due(0, 5.0)
+    flow.answered(0, np.array([0, 1]), np.array([2.0, 3.0]))
+    flow.due(1, 5.0)
+    flow.answered(1, np.array([0]), np.array([4.0]))
+    flow.missed(1, np.array([1]), np.array([3.0]))
+    times_s, queries = flow.due(2, 5.0)
+    assert (times_s.tolist(), queries.tolist()) == ([3.0, 4.0], [1, 0])
+    flow.missed(2, np.array([0]), np.array([3.0]))
+    flow.answered(2, np.array([1]), np.array([6.0]))
+    latency_s, answered = flow.decided(FOREVER)
+    assert latency_s.tolist() == [6.0, 2.0]
+    assert answered.tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_a_query_is_decided_at_its_deadline_by_the_answers_that_it_has() -> None:
+    """The first waits for nobody at 4 s; the second has no answer by then, so that its first one counts."""
+    stages = (PipelineStage("a", "a"), PipelineStage("b", "b"))
+    flow = QueryFlow(Pipeline(stages), np.array([0.0, 0.0, 0.0]), np.array([[1, 1], [1, 1], [1, 0]]))
+    for stage in (0, 1):
+        flow.due(stage, 5.0)
+    flow.answered(0, np.array([0, 1]), np.array([1.0, 6.0]))
+    flow.missed(0, np.array([2]), np.array([0.0]))
+    flow.answered(1, np.array([0, 1]), np.array([9.0, 7.0]))
+    latency_s, answered = flow.decided(4.0)
+    assert latency_s.tolist() == [4.0, 6.0, FOREVER]
+    assert answered.tolist() == [[True, False], [True, False], [False, False]]
+
+
+def test_calls_are_chosen_before_their_queries_arrive() -> None:
+    flow = QueryFlow(chain("a", "b"), np.array([0.0, 1.0, 6.0]), np.ones((3, 2), dtype=np.int64))
+    asked = []
+
+    def choose(first: int, last: int) -> np.ndarray:
+        asked.append((first, last))
+        return np.array([[1, 0]] * (last - first))
+
+    assert flow.choose(0, 5.0, choose) == 2
+    assert flow.choose(2, 5.0, choose) == 2
+    assert asked == [(0, 2)]
+    flow.due(0, 10.0)
+    flow.answered(0, np.array([0, 1, 2]), np.array([0.5, 1.5, 6.5]))
+    times_s, queries = flow.due(1, 10.0)
+    assert (times_s.tolist(), queries.tolist()) == ([6.5], [2])
+    assert flow.calls.tolist() == [[1, 0], [1, 0], [1, 1]]

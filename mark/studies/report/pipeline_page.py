@@ -14,6 +14,7 @@ from mark.studies.report.pipeline_plan import (
     milliseconds_rows,
     pack_rows,
     promise,
+    selection_words,
     shares_instances,
     stage_rows,
 )
@@ -47,6 +48,9 @@ def pipeline_plan_page(planned: PlannedPipeline) -> str:
             section("Fleet to buy", grid(pack_heads, packs)) if shares_instances(plan) else "",
             section("The milliseconds of a call, and of a query", grid(ms_heads, ms)),
             section("Alternatives and their cost", grid(other_heads, others)),
+            section("The selection", "".join(f"<p>{html.escape(line)}</p>" for line in selection_words(planned)))
+            if planned.selection is not None
+            else "",
             section("Limits", "".join(f"<p>{html.escape(line)}</p>" for line in closing(planned))),
             section("Notes", bullets(planned.notes)) if planned.notes else "",
         ],

@@ -14,6 +14,7 @@ from mark.planning.graphs.explained_plan import MOST_HEADROOM
 from mark.planning.graphs.slo_test import CONFIDENCE
 from mark.studies.report.graph import drawn
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.selection_report import selection_json, selection_sentences
 from mark.studies.report.words import (
     HOURS_PER_MONTH,
     count,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mark.domain.price_list import SloPrice
     from mark.planning.graphs.estimate import Choices
     from mark.planning.graphs.explained_plan import PipelinePlan
+    from mark.simulation.selected_calls import SelectionRun
     from mark.studies.pipeline_plan import PlannedPipeline
 
 
@@ -56,6 +58,7 @@ def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
         _table(milliseconds_rows(plan)),
         text("Alternatives and their cost", "bold"),
         _table(alternative_rows(plan)),
+        *sentences(selection_words(planned)),
         *sentences(closing(planned)),
         *small_print(planned.notes),
     )
@@ -83,6 +86,7 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
         "usd_per_hour": found.usd_per_hour,
         "usd_per_month": found.usd_per_hour * HOURS_PER_MONTH,
         "usd_per_million_queries": _per_million(planned),
+        **_selection_json(planned),
         "bound_usd_per_hour": None if planned.bound is None else planned.bound.usd_per_hour,
         "fixed_fleet_regret": _fixed_fleet_regret(planned),
         "attainment": 1.0 - found.miss_share,
@@ -129,6 +133,24 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
 
 
 _QUANTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+
+
+def _selection_json(planned: PlannedPipeline) -> dict[str, Any]:
+    if planned.selection is None:
+        return {}
+    queries = len(planned.plan.sample.arrivals_s)
+    return {"selection": selection_json(planned.selection, _window_usd(planned, planned.selection), queries)}
+
+
+def selection_words(planned: PlannedPipeline) -> list[str]:
+    """What the selection does in the window; empty without one."""
+    run = planned.selection
+    return [] if run is None else selection_sentences(run, _window_usd(planned, run))
+
+
+def _window_usd(planned: PlannedPipeline, run: SelectionRun) -> float:
+    """The fleet while the window lasts, and calls that are paid by the call."""
+    return planned.plan.found.usd_per_hour * planned.window.duration_s / 3600.0 + run.call_usd
 
 
 def _stage_json(planned: PlannedPipeline, s: int) -> dict[str, Any]:

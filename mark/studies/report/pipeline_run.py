@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.selection_report import HEADS, selection_cells, selection_json, selection_sentences
 from mark.studies.report.takeaway import share_shown
 from mark.studies.report.words import (
     count,
@@ -73,6 +74,7 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
         table,
         _stages(run),
         *([_functions(run)] if run.by_function.calls else []),
+        *([] if run.selection is None else sentences(selection_sentences(run.selection, run.usd))),
         *sentences(_takeaway({run.policy: run})),
         *small_print(run.notes),
     )
@@ -85,6 +87,7 @@ def pipeline_compare_table(runs: Mapping[str, PipelineRun]) -> RenderableType:
         *what_was_read(first.read),
         _headline(first),
         _outcomes(runs),
+        *([] if first.selection is None else [_selections(runs)]),
         *sentences(_takeaway(runs)),
         *small_print(_notes(runs)),
     )
@@ -115,6 +118,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
         "bound_usd": run.bound_usd,
         "regret": run.regret,
         "instances": {"mean": run.instances, "max": run.most_instances},
+        **({} if run.selection is None else {"selection": selection_json(run.selection, run.usd, run.queries)}),
         **_functions_json(run, run),
         "stages": [
             {
@@ -127,6 +131,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
                 "busy": stage.busy,
                 "wait_ms": stage.wait_s * 1e3,
                 "slo_ms": None if stage.part_s is None else stage.part_s * 1e3,
+                **({} if run.selection is None else {"call_usd": stage.call_usd}),
                 **({"function": stage.function.name if stage.function else None} if run.names_functions else {}),
                 **_functions_json(run, stage),
             }
@@ -141,7 +146,7 @@ def _functions_json(run: PipelineRun, of: PipelineRun | StageRun) -> dict[str, A
     if not run.names_functions:
         return {}
     return {
-        "instance_usd": of.usd - of.function_usd,
+        "instance_usd": of.usd - of.function_usd - of.call_usd,
         "function_usd": of.function_usd,
         "function_share": of.function_share,
         "functions": {**asdict(of.by_function), "cold_share": of.by_function.cold_share},
@@ -230,6 +235,14 @@ def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
             *([] if named else [f"{run.most_instances:,}"]),
             number(run.regret),
         )
+    return table
+
+
+def _selections(runs: Mapping[str, PipelineRun]) -> Table:
+    table = columns("policy", *HEADS)
+    for name, run in runs.items():
+        if run.selection is not None:
+            table.add_row(text(name), *selection_cells(run.selection, run.usd, run.queries))
     return table
 
 
