@@ -18,12 +18,25 @@ import tempfile
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.extras import check_installed
 from mark.models.driver import load_driver
 from mark.models.loading import home, in_one_line, load
+
+if TYPE_CHECKING:
+    from _typeshed.importlib import PathEntryFinderProtocol
 
 _OPENED, _LOST = 0x20, 0x4000  # IN_OPEN, IN_Q_OVERFLOW
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name behind it
@@ -101,10 +114,8 @@ def _run(reference: str, search: Path, watch: _Watch | None) -> None:
     with tempfile.TemporaryDirectory(prefix="mark-trial-") as folder:
         report = Path(folder, "report")
         report.touch()
-        # Bytecode of its own: where Python finds some beside a module, it does not open the module.
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         command = [sys.executable, "-P", "-m", "mark.models.trial", reference, str(search.resolve()), str(report)]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environment, process_group=0) as child:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, process_group=0) as child:
             try:
                 ended, polled = os.pidfd_open(child.pid), select.poll()
                 try:
@@ -130,9 +141,42 @@ def _how(code: int) -> str:
     return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
 
 
+class _FromSource(SourceFileLoader):
+    """Compiles a module from its source, because Python does not open a source file that has current bytecode."""
+
+    def path_stats(self, path: str | bytes) -> NoReturn:
+        raise OSError("importlib ignores the bytecode of a source file that has no time stamp")
+
+
+def _open_sources(search: Path, bytecode: Path) -> None:
+    """Open the source of each module below `search` that is imported; libraries keep their bytecode.
+
+    Python processes that the model starts compile all their modules anew, into the folder `bytecode`.
+    """
+    os.environ["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    installed = Path(sys.prefix)
+    finder = FileFinder.path_hook(
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (_FromSource, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
+
+    def below(path: str) -> PathEntryFinderProtocol:
+        place = Path(path).absolute()
+        if installed.is_relative_to(search) and place.is_relative_to(installed):  # a virtual environment of the project
+            raise ImportError
+        if not place.is_relative_to(search) and not place.resolve().is_relative_to(search):
+            raise ImportError
+        return finder(path)
+
+    sys.path_hooks.insert(0, below)
+    sys.path_importer_cache.clear()
+
+
 def main() -> None:
     reference, search, report = sys.argv[1:]
     code = 0
+    _open_sources(Path(search), Path(report).parent)
     try:
         os.chdir(home(reference, Path(search)))
         if reference.startswith(DRIVER):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
@@ -86,6 +87,22 @@ def _no_images() -> Iterator[None]:
     """Amazon's, a thousand, which moto would read after every reset."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _service_models() -> Iterator[None]:
+    """botocore parses the description of a service once, and not once for each session: EC2's has a megabyte."""
+    from botocore.loaders import JSONFileLoader
+
+    read = JSONFileLoader.load_file
+
+    @cache
+    def parsed(path: str) -> Any:
+        return read(JSONFileLoader(), path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: parsed(path))
         yield
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import os
 from pathlib import Path
 
 import pytest
@@ -58,10 +60,28 @@ def test_trial_sees_what_python_and_c_open(folder: Path) -> None:
 
 
 def test_trial_sees_modules_that_python_has_compiled_before(folder: Path) -> None:
-    import compileall
-
     assert compileall.compile_dir(folder, quiet=1)
     assert opened(folder) == EXPECTED
+
+
+def test_trial_sees_modules_that_a_process_of_the_model_opens(folder: Path) -> None:
+    assert compileall.compile_dir(folder, quiet=1)
+    (folder / "start.py").write_text("import unused\n")
+    started = "    import subprocess, sys; subprocess.run([sys.executable, 'start.py'], check=True)\n"
+    (folder / "m.py").write_text(MODEL + started)
+    assert opened(folder) == sorted([*EXPECTED, "start.py", "unused.py"])
+
+
+def test_trial_does_not_compile_libraries_again(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the trial of a model that imports torch would compile torch for many seconds."""
+    library = tmp_path_factory.mktemp("elsewhere") / "library.py"
+    library.write_text("")
+    assert compileall.compile_file(library, quiet=1)
+    monkeypatch.setenv("PYTHONPATH", str(library.parent), prepend=os.pathsep)
+    (folder / "m.py").write_text("import library\n" + MODEL)
+    assert opened_files("m:M", folder, [library, folder / "helper.py"]) == {folder / "helper.py"}
 
 
 def test_trial_sees_the_file_behind_a_link_and_the_link(folder: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mark_infra.deploy.own_wheel import wheel
 
 ROOT = Path(__file__).parents[2]
 MODULES = ROOT / "terraform"
@@ -49,9 +51,17 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Terraform:
     return Terraform(program, home)
 
 
-@pytest.fixture(autouse=True)
-def provider(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def provider() -> Iterator[None]:
     """Terraform's own variable says where providers are, so that whatever runs it finds them."""
-    if (found := mirror()) is not None:
-        monkeypatch.setenv("TF_CLI_ARGS_init", f"-plugin-dir={found}")
-    monkeypatch.delenv("TF_CLI_CONFIG_FILE", raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        if (found := mirror()) is not None:
+            patch.setenv("TF_CLI_ARGS_init", f"-plugin-dir={found}")
+        patch.delenv("TF_CLI_CONFIG_FILE", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def own_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, which every instance installs."""
+    return wheel(tmp_path_factory.mktemp("wheel"))

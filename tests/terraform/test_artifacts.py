@@ -13,7 +13,7 @@ from mark_infra.testbed.environment import of_aws
 
 from mark.domain.errors import BadInput
 from tests.infra.conftest import REGION, moto_app, serving
-from tests.terraform.conftest import MODULES, Terraform
+from tests.terraform.conftest import Terraform
 
 KEYS = "controller:0123456789abcdef:metrics\nroot:0123456789abcdeg:admin,infer\nold:0123456789abcdeh:infer:4102444800\n"
 ROOT = """
@@ -51,77 +51,61 @@ output "artifacts" {
 
 
 @pytest.mark.slow
-def test_a_template_finds_what_it_names(terraform: Terraform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The instance that boots while something new is sent, and the one that boots by an old template later."""
+def test_old_artifacts_and_changed_keys_outlive_an_apply(
+    terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance may boot while something new is sent, and one may boot by an old template later.
+
+    Terraform writes the keys as the command `mark keys` writes them, and leaves those that the command has changed.
+    """
     folder = terraform.home / "artifacts"
     folder.mkdir()
     (folder / "main.tf").write_text(ROOT % (REGION, REGION))
     terraform.init(folder)
     file = folder / "echo.tar.gz"
     with serving(moto_app()) as moto:
-        for name, value in (of_aws({}, REGION) | {"AWS_ENDPOINT_URL": moto.url, "TF_VAR_keys": KEYS}).items():
+        environment = {
+            "AWS_ENDPOINT_URL": moto.url,
+            "TF_VAR_keys": KEYS,
+            "TF_VAR_artifacts": json.dumps({"archive/echo": str(file)}),
+        }
+        for name, value in (of_aws({}, REGION) | environment).items():
             monkeypatch.setenv(name, value)
 
-        def applied(**artifacts: str) -> dict[str, dict[str, str]]:
-            monkeypatch.setenv(
-                "TF_VAR_artifacts", json.dumps({name.replace("_", "/"): str(file) for name in artifacts})
-            )
-            file.write_text(next(iter(artifacts.values())))
-            done = terraform.run(folder, "apply", "-auto-approve", "-input=false", "-no-color")
-            assert done.returncode == 0, done.stderr
-            found = terraform.run(folder, "output", "-json", "artifacts")
-            return dict(json.loads(found.stdout))
+        def run(*arguments: str) -> str:
+            done = terraform.run(folder, *arguments)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        def applied(text: str) -> dict[str, str]:
+            file.write_text(text)
+            run("apply", "-auto-approve", "-input=false", "-no-color")
+            return dict(json.loads(run("output", "-json", "artifacts"))["archive/echo"])
 
         def content(said: dict[str, str]) -> bytes:
             where = {"Bucket": said["bucket"], "Key": said["key"], "VersionId": said["version"]}
             return bytes(moto.client("s3").get_object(**where)["Body"].read())
 
-        first = applied(archive_echo="first")["archive/echo"]
-        second = applied(archive_echo="second")["archive/echo"]
-        assert (first["key"], first["arn"]) == (second["key"], second["arn"])  # so that rights need not change
+        first = applied("first")
         assert first["file"] == "echo.tar.gz"
-        assert content(first) == b"first"
-        assert content(second) == b"second"
-        again = applied(archive_echo="second")["archive/echo"]
-        assert again == second
-        done = terraform.run(folder, "destroy", "-auto-approve", "-input=false", "-no-color")
-        assert done.returncode == 0, done.stderr
-        assert not moto.client("s3").list_buckets()["Buckets"]
-
-
-@pytest.mark.slow
-def test_keys_are_written_once_as_mark_keys_would(
-    terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What Terraform makes of them is what the command makes of them, and what the command changes Terraform leaves."""
-    folder = terraform.home / "keys"
-    folder.mkdir()
-    (folder / "main.tf").write_text(ROOT % (REGION, REGION))
-    terraform.init(folder)
-    with serving(moto_app()) as moto:
-        for name, value in (of_aws({}, REGION) | {"AWS_ENDPOINT_URL": moto.url, "TF_VAR_keys": KEYS}).items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv(
-            "TF_VAR_artifacts", json.dumps({"readme": str(MODULES / "modules" / "state" / "versions.tf")})
-        )
-
-        def there() -> dict[str, str]:
-            ssm = moto.client("ssm")
-            found = {name: ssm.get_parameter(Name=name, WithDecryption=True) for name in parameters("mark")}
-            return {name: answer["Parameter"]["Value"] for name, answer in found.items()}
-
-        done = terraform.run(folder, "apply", "-auto-approve", "-input=false", "-no-color")
-        assert done.returncode == 0, done.stderr
+        ssm = moto.client("ssm")
+        there = {name: ssm.get_parameter(Name=name, WithDecryption=True) for name in parameters("mark")}
         made = parsed(KEYS, "keys")
-        assert there() == {name: text(made) for name, text in parameters("mark").items()}
+        assert {name: answer["Parameter"]["Value"] for name, answer in there.items()} == {
+            name: text(made) for name, text in parameters("mark").items()
+        }
 
         keys = SiteKeys(Gate(Site("mark", REGION, "dynamodb:none"), options=moto.options), "mark", tmp_path / "keys")
         changed = keys.change(lambda all: revoked(all, "root"), 0.0)
-        done = terraform.run(folder, "plan", "-detailed-exitcode", "-input=false", "-no-color")
-        assert done.returncode == 0, done.stdout + done.stderr
+        second = applied("second")
+        assert (first["key"], first["arn"]) == (second["key"], second["arn"])  # so that rights need not change
+        assert content(first) == b"first"
+        assert content(second) == b"second"
         assert keys.read() == changed
+        run("plan", "-detailed-exitcode", "-input=false", "-no-color")  # exits with 2 where anything would change
         assert not any(key.key in (folder / "terraform.tfstate").read_text() for key in made)
-        done = terraform.run(folder, "destroy", "-auto-approve", "-input=false", "-no-color")
-        assert done.returncode == 0, done.stderr
+
+        run("destroy", "-auto-approve", "-input=false", "-no-color")
+        assert not moto.client("s3").list_buckets()["Buckets"]
         with pytest.raises(BadInput, match="has no keys yet"):
             keys.read()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mark_infra.aws.cloudwatch import ATTAINMENT, OF_EACH_PIPELINE, OF_EACH_SERVICE
@@ -39,35 +40,6 @@ def test_every_kind_of_resource_has_a_line_or_is_free() -> None:
 
 
 @pytest.mark.slow
-def test_alarms_of_pipelines_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
-    """Their stages are services; their conductors have alarms of their own, the whole one of its promise, and a
-    balancer of stages the usual two."""
-    site = MockedSite(terraform, tmp_path)
-    services = site.services(["without", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
-    del services["without"]["function"]
-    pipelines = site.pipelines(["two"])
-    for one in services.values():
-        one |= {"slo_attainment": 0.99, "max_usd_per_hour": 5.0}
-    services["two-first"]["function"]["max_usd_per_hour"] = 2.0
-    pipelines["two"]["slo_attainment"] = 0.98
-    (state,) = site.run(Step(services, default="two", pipelines=pipelines))
-    watched = {one["alarm_name"]: one for one in resources(state, "aws_cloudwatch_metric_alarm").values()}
-    assert len(watched) == alarms(COSTS, balancers=2, pipelines=1)
-    for name, percent in (("two-first", 99.0), ("two", 98.0)):
-        promise = watched[f"mark-{name}-promise"]
-        assert promise["threshold"] == pytest.approx(percent)
-        assert (promise["metric_name"], promise["dimensions"]) == (ATTAINMENT, {"Site": "mark", "Service": name})
-    assert {one["name"]: one["internal"] for one in resources(state, "aws_lb").values()} == {
-        "mark": False,
-        "mark-stages": True,
-    }
-    listeners = {at.split('"')[1]: one for at, one in resources(state, "aws_lb_listener").items()}
-    assert {number: one["protocol"] for number, one in listeners.items()} == {"0": "HTTPS", "stages": "HTTP"}
-    (told,) = (one for at, one in resources(state, "aws_s3_object").items() if '"archives"' in at)
-    assert [line.split()[0] for line in told["content"].splitlines()] == ["two", "without"]
-
-
-@pytest.mark.slow
 def test_conductors_know_where_stages_are_that_share_a_fleet(terraform: Terraform, tmp_path: Path) -> None:
     site = MockedSite(terraform, tmp_path)
     services = site.services(["two-a-b", "two-c"])
@@ -96,17 +68,47 @@ def test_metrics_and_polls_are_counted_as_they_are_sent() -> None:
 
 @pytest.mark.slow
 def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
+    """Of services, and then of a pipeline: its stages are services, its conductors have alarms of their own, the whole
+    has one of its promise, and a balancer of stages has the usual two."""
     site = MockedSite(terraform, tmp_path)
     services = site.services(["with", "without"], {"without": {"balancer": 1}})
-    del services["without"]["function"]
-    for one in services.values():
+    stages = site.services(["without", "two-first"], {"two-first": {"pipeline": "two", "stage": "first"}})
+    pipelines = site.pipelines(["two"])
+    for one in (services["with"], services["without"]):
         one |= {"slo_attainment": 0.98, "max_usd_per_hour": 5.0}
-    services["with"]["function"]["max_usd_per_hour"] = 2.0
-    (state,) = site.run(Step(services))
-    assert len(resources(state, "aws_cloudwatch_metric_alarm")) == alarms(COSTS, balancers=2)
-    assert len(resources(state, "aws_lb")) == 2
-    threshold = {
-        one["alarm_name"]: one["threshold"] for one in resources(state, "aws_cloudwatch_metric_alarm").values()
+    for one in stages.values():
+        one |= {"slo_attainment": 0.99, "max_usd_per_hour": 5.0}
+    del services["without"]["function"], stages["without"]["function"]
+    services["with"]["function"]["max_usd_per_hour"] = stages["two-first"]["function"]["max_usd_per_hour"] = 2.0
+    pipelines["two"]["slo_attainment"] = 0.98
+    plain, piped = site.run(Step(services), Step(stages, default="two", pipelines=pipelines))
+
+    watched = by_name(plain)
+    assert len(watched) == alarms(COSTS, balancers=2)
+    assert len(resources(plain, "aws_lb")) == 2
+    assert watched["mark-with-spend"]["threshold"] == pytest.approx(4.75)
+    assert watched["mark-without-spend"]["threshold"] == pytest.approx(4.75)
+    assert watched["mark-with-function-spend"]["threshold"] == pytest.approx(1.9)
+
+    watched = by_name(piped)
+    assert len(watched) == alarms(COSTS, balancers=2, pipelines=1)
+    for name, percent in (("two-first", 99.0), ("two", 98.0)):
+        promise = watched[f"mark-{name}-promise"]
+        assert promise["threshold"] == pytest.approx(percent)
+        assert (promise["metric_name"], promise["dimensions"]) == (ATTAINMENT, {"Site": "mark", "Service": name})
+    assert {one["name"]: one["internal"] for one in resources(piped, "aws_lb").values()} == {
+        "mark": False,
+        "mark-stages": True,
     }
-    assert threshold["mark-with-spend"] == threshold["mark-without-spend"] == pytest.approx(4.75)
-    assert threshold["mark-with-function-spend"] == pytest.approx(1.9)
+    listeners = {at.split('"')[1]: one for at, one in resources(piped, "aws_lb_listener").items()}
+    assert {number: one["protocol"] for number, one in listeners.items()} == {"0": "HTTPS", "stages": "HTTP"}
+    (told,) = (one for at, one in resources(piped, "aws_s3_object").items() if '"archives"' in at)
+    assert [line.split()[0] for line in told["content"].splitlines()] == ["two", "without"]
+
+
+def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The alarms of a site."""
+    found = resources(state, "aws_cloudwatch_metric_alarm").values()
+    watched = {one["alarm_name"]: one for one in found}
+    assert len(watched) == len(found)
+    return watched

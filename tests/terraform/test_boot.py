@@ -20,7 +20,6 @@ import httpx
 import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.packed_services import GRPC_PACKAGES
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
@@ -82,19 +81,22 @@ def is_ready(client: httpx.Client) -> bool:
 
 
 @pytest.mark.slow
-def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
+def test_user_data_boots_a_bouncer_twice(tmp_path: Path, own_wheel: Path) -> None:
+    """The first time with gRPC: `test_mark_serve_imports_what_a_bouncer_has` serves without its packages."""
     if shutil.which("python3.11") is None:
         pytest.skip("instances have Python 3.11")
     machine, built = Machine(tmp_path), tmp_path / "built"
+    wanted = PackagesWanted("echo", SERVICE_FILES, GRPC_PACKAGES)
     try:
-        packages = wheelhouse(PackagesWanted("echo", SERVICE_FILES), wheel(built), constraints(), built / "wheels")
+        packages = wheelhouse(wanted, own_wheel, constraints(), built / "wheels")
     except MarkError as error:
         pytest.skip(f"no index of packages can be reached: {error}")
     first = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
     first |= machine.sent("wheels", packages.file, "v1")
 
-    done = machine.boot("i-1", first)
+    done = machine.boot("i-1", first, ('grpc_port != ""', 'function != ""', 'scheme == "https"'), grpc_port="0")
     assert done.returncode == 0, done.stderr
+    assert "--grpc-port 0" in machine.unit()["ExecStart"]
     assert machine.fetched() == ["artifacts/archive/echo", "artifacts/wheels/echo"]
     there = machine.root / "opt/mark"
     assert sorted(path.name for path in there.iterdir()) == ["service", "venv"]  # nothing lies about
@@ -123,24 +125,6 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     assert machine.certified().subject.rfc4514_string() == "CN=i-2"
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
     assert not (machine.store / "shutdown").exists()
-
-
-@pytest.mark.slow
-def test_a_bouncer_with_grpc_boots_on_its_packages(tmp_path: Path) -> None:
-    if shutil.which("python3.11") is None:
-        pytest.skip("instances have Python 3.11")
-    machine, built = Machine(tmp_path), tmp_path / "built"
-    wanted = PackagesWanted("echo", SERVICE_FILES, GRPC_PACKAGES)
-    try:
-        packages = wheelhouse(wanted, wheel(built), constraints(), built / "wheels")
-    except MarkError as error:
-        pytest.skip(f"no index of packages can be reached: {error}")
-    said = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
-    said |= machine.sent("wheels", packages.file, "v1")
-    done = machine.boot("i-1", said, ('grpc_port != ""', 'scheme == "https"'), grpc_port="0")
-    assert done.returncode == 0, done.stderr
-    assert "--grpc-port 0" in machine.unit()["ExecStart"]
-    answer(machine)
 
 
 def baked(folder: Path) -> tuple[Machine, dict[str, str]]:

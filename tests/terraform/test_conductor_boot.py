@@ -16,7 +16,6 @@ import httpx
 import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 from mark.domain.errors import MarkError
@@ -165,14 +164,14 @@ def serving(machine: Machine, **replaced: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path) -> None:
+def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path, own_wheel: Path) -> None:
     """With the packages that mark deploy resolves, and nothing else; the stages are asked by the conductors' key."""
     if shutil.which("python3.11") is None:
         pytest.skip("instances have Python 3.11")
     built = tmp_path / "built"
     try:
         wanted = PackagesWanted("two", FILES, machine=os.uname().machine)
-        packages = wheelhouse(wanted, wheel(built), constraints(), built / "wheels")
+        packages = wheelhouse(wanted, own_wheel, constraints(), built / "wheels")
     except MarkError as error:
         pytest.skip(f"no index of packages can be reached: {error}")
     (tmp_path / "conductor").mkdir()
@@ -183,6 +182,9 @@ def test_user_data_of_stages_and_conductor_answers_a_query(tmp_path: Path) -> No
         ports = []
         for stage in ("first", "second"):
             machine = Machine(tmp_path / stage)
+            if stage == "second":  # from an image of the first, whose packages are installed
+                (machine.root / "opt/mark").mkdir(parents=True)
+                (machine.root / "opt/mark/venv").symlink_to(tmp_path / "first/root/opt/mark/venv")
             (machine.store / "keys").write_text(f"conductor:{STAGE_KEY}:infer\n")
             said = machine.sent("archive", archive(FILES, built / "two.tar.gz"), "v1")
             said |= machine.sent("wheels", packages.file, "v1")

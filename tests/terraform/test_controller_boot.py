@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
-from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 from mark.domain.errors import MarkError
@@ -70,14 +69,14 @@ def test_what_is_up_ends_the_instance_no_more() -> None:
 
 
 @pytest.mark.slow
-def test_the_controller_boots_without_an_index(tmp_path: Path) -> None:
+def test_the_controller_boots_without_an_index(tmp_path: Path, own_wheel: Path) -> None:
     """Its user data as a whole, with the packages that mark deploy resolves."""
     if shutil.which("python3.11") is None:
         pytest.skip("instances have Python 3.11")
     built = tmp_path / "built"
     wanted = PackagesWanted("controller", {}, extras=("aws", "serve"))
     try:
-        packages = wheelhouse(wanted, wheel(built), constraints(), built / "wheels")
+        packages = wheelhouse(wanted, own_wheel, constraints(), built / "wheels")
     except MarkError as error:
         pytest.skip(f"no index of packages can be reached: {error}")
     boots = Boots(tmp_path, packages.file)

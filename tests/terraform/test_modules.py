@@ -28,14 +28,6 @@ def test_a_module_keeps_its_promises(terraform: Terraform, name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-def test_the_complete_example_is_valid(terraform: Terraform) -> None:
-    folder = terraform.home / "examples" / "complete"
-    terraform.init(folder)
-    done = terraform.run(folder, "validate", "-no-color")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_every_variable_and_output_says_what_it_is() -> None:
     for file in [*MODULES.rglob("variables.tf"), *MODULES.rglob("outputs.tf")]:
         text = file.read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ CONTROLLER = "module.controller.aws_autoscaling_group.this"
 BALANCER = "module.network.aws_lb.this"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def edges(terraform: Terraform) -> dict[str, set[str]]:
     folder = terraform.home / "examples" / "complete"
     terraform.init(folder)

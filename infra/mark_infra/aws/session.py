@@ -117,8 +117,11 @@ class _Models(Loader):  # type: ignore[misc]
     def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
         model = super().load_service_model(service_name, type_name, api_version)
         if (service_name, type_name) == ("ec2", "service-2"):
-            shape = model["shapes"]["Instance"]
-            shape["members"] = {name: member for name, member in shape["members"].items() if name in _OF_INSTANCE}
+            shapes = model["shapes"]
+            members = shapes["Instance"]["members"].items()
+            read = {name: member for name, member in members if name in _OF_INSTANCE}
+            # A copy, because another loader may hold the same description.
+            return {**model, "shapes": {**shapes, "Instance": {**shapes["Instance"], "members": read}}}
         return model
 
 

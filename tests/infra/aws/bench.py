@@ -132,6 +132,11 @@ class Place:
         found = [i for r in answer["Reservations"] for i in r["Instances"]]
         return {i["InstanceId"]: i for i in found if i["State"]["Name"] not in ("shutting-down", "terminated")}
 
+    def forget_terminated(self) -> None:
+        """As EC2 does about an hour later; moto would describe them for ever."""
+        for reservation in self.server.backend("ec2").reservations.values():
+            reservation.instances = [i for i in reservation.instances if i.state != "terminated"]
+
     def end_at_launch(self, instance_id: str, code: str, message: str) -> None:
         """As EC2 does where it cannot start what it has accepted."""
         self.server.client("ec2").terminate_instances(InstanceIds=[instance_id])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from mark_infra.deploy.artifacts import zip_archive
+from packaging.tags import parse_tag
 
 
 def make_wheel(
@@ -17,10 +18,11 @@ def make_wheel(
     home = f"{module}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
     extras = "Provides-Extra: serve\n" if any("extra" in need for need in requires) else ""
+    tags = "".join(f"Tag: {one}\n" for one in sorted(map(str, parse_tag(tag))))
     files: dict[str, Path | bytes] = {
         f"{module}/__init__.py": b"ANSWER = 42\n",
         f"{home}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{extras}{needs}".encode(),
-        f"{home}/WHEEL": f"Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+        f"{home}/WHEEL": f"Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\n{tags}".encode(),
         f"{home}/entry_points.txt": f"[console_scripts]\n{name} = {module}:main\n".encode(),
         f"{home}/RECORD": b"",
     }

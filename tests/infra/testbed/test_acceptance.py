@@ -169,9 +169,22 @@ esac
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_that_end_the_script_are_counted(script: Any, number: signal.Signals) -> None:
+    # The handler of this test keeps a signal that the script does not handle from ending pytest.
+    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    interrupts = script.Interrupts()
+    try:
+        interrupts.listen()
+        signal.raise_signal(number)
+        assert interrupts.count == 1
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path) -> None:
     """Ended in the midst of the first deployment, by a Terraform that hangs."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "terraform").write_text(HANGS)
@@ -182,7 +195,7 @@ def test_whatever_ends_it_the_site_is_destroyed(service: Path, tmp_path: Path, n
     ) as process:  # fmt: skip
         assert process.stderr is not None
         assert process.stderr.readline() == "deploy ...\n"
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=120)
     found = outcomes(said)
     assert (found["deploy"], found["load"], found["nothing left"]) == ("FAILED", "not run", "ok"), said
