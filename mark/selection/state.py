@@ -74,10 +74,12 @@ class SelectionState:
         return Sums(counts, losses, weighted)
 
     def correct(self, asked: int, score: float, candidate: int) -> float | None:
-        """The probability that a candidate is correct where `asked`, the same or an earlier one, had this score.
+        """The probability that a candidate is correct where `asked` had this score.
 
-        None: there are too few labels.
+        None: there are too few labels, or the candidate stands before `asked`.
         """
+        if candidate < asked:
+            return None
         table = self._tables[asked][candidate - asked]
         return table.probability(score) if table.total >= FEWEST_LABELS else None
 
@@ -204,7 +206,10 @@ def _table_memory(settings: SelectionSettings) -> float:
 
 
 class Judge:
-    """Turns feedback into facts. Each writer has one, because evidence is gathered in the order of its own feedback."""
+    """Turns feedback into facts. Each writer has one, because evidence is gathered in the order of its own feedback.
+
+    It may run in another thread than `SelectionState.apply`, because it reads counts of facts only.
+    """
 
     def __init__(self, state: SelectionState, champion: str | None) -> None:
         self._state, self._champion = state, champion

@@ -159,6 +159,7 @@ def test_too_few_labels_say_nothing() -> None:
         assert state.correct(0, 0.5, 0) == (1.0 if total >= 50 else None)
         assert state.correct(0, 0.5, 2) == (0.0 if total >= 50 else None)
         assert state.correct(0, 0.5, 1) is None
+        assert state.correct(1, 0.5, 0) is None
 
 
 def test_explored_queries_alone_keep_a_table_of_a_cascade_believed() -> None:
