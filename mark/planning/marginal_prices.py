@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,11 +46,19 @@ def price_list(
     forecast: Forecast | None,
     usd_per_miss: float | None = None,
 ) -> PriceList:
-    """Prices in the first step of `forecast`, where `ready` instances serve, by offer.
+    """Prices where `ready` instances serve, by offer; marginal ones are of the first step of `forecast`.
 
     `usd_per_miss` is that of the plan in force, where it has one.
     Without a forecast only what does not depend on the load is known. Offers that are not the service's hold nothing.
     """
+    marginal = _marginal(resolved, ready, forecast, usd_per_miss)
+    served = resolved.offers or resolved.function is not None
+    return replace(marginal, usd_per_planned_request=planned_usd(resolved, ready) if served else None)
+
+
+def _marginal(
+    resolved: ResolvedService, ready: Mapping[str, int], forecast: Forecast | None, usd_per_miss: float | None
+) -> PriceList:
     if not resolved.offers:
         usd = resolved.function.usd_per_request if resolved.function is not None else None
         return PriceList(usd, usd)  # functions alone serve, and do so in time

@@ -29,6 +29,7 @@ import uvloop
 
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.pipeline import Pipeline
+from mark.domain.price_list import PriceList
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import CacheSettings, FeedbackSettings
@@ -95,6 +96,9 @@ _DESCRIPTORS = 8192
 _STAGE_TTL_S = 60.0
 
 
+_UNKNOWN = PriceList()
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineServing:
     """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver` or a `selection`.
@@ -130,6 +134,23 @@ class SelectionServing:
     planned_usd: tuple[float, ...]
     usd_per_call: tuple[float, ...]
     own_policy: Policy | None = None
+
+    def prices(self, told: Mapping[str, PriceList]) -> list[float]:
+        """The price of a call of each candidate, where the controller has `told` prices by stage, of the whole by "".
+
+        It is the larger one of the planned and the marginal price, because idle capacity would else draw calls that
+        keep it. Where an instance serves the whole file, a call is dearer by the same factor as a query.
+        """
+        whole, factor = told.get("", _UNKNOWN), 1.0
+        if whole.usd_per_request and whole.usd_per_planned_request:
+            factor = max(1.0, whole.usd_per_request / whole.usd_per_planned_request)
+        found = []
+        for key, own_usd, more_usd in zip(self.keys, self.planned_usd, self.usd_per_call, strict=True):
+            said = told.get(key.partition("@")[0], _UNKNOWN)
+            planned_usd = said.usd_per_planned_request
+            known_usd = factor * own_usd if planned_usd is None else planned_usd
+            found.append(max(said.usd_per_request or 0.0, known_usd) + more_usd)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,14 +375,7 @@ class ModelServer:
         policy = asked.own_policy or policy_of(settings, len(names), generator)
 
         def usd(now_s: float) -> Sequence[float]:
-            told = self.server.told_prices.of_stages(now_s)
-            prices = []
-            for name, planned, more in zip(names, asked.planned_usd, asked.usd_per_call, strict=True):
-                said = told.get(name)
-                if said is not None:
-                    planned = max(said.usd_per_request or 0.0, said.usd_per_planned_request or 0.0)
-                prices.append(planned + more)
-            return prices
+            return asked.prices(self.server.told_prices.of_stages(now_s))
 
         served = ServedSelection(names, Selection(policy, state, settings, generator.random), usd)
         champion = None if settings.champion is None else asked.keys[names.index(settings.champion)]

@@ -105,7 +105,7 @@ def test_beyond_what_functions_may_cost_a_request_is_refused() -> None:
     assert few.usd_per_request < few.usd_per_miss
     assert many.usd_per_request == pytest.approx(0.01, rel=1e-3)
     assert many.usd_per_miss == 0.01
-    assert price_list(of, {SMALL: 1}, None) == PriceList()
+    assert price_list(of, {SMALL: 1}, None) == PriceList(usd_per_planned_request=planned_usd(of, {SMALL: 1}))
 
 
 @pytest.mark.parametrize("function_ms", [None, 700.0])
@@ -120,13 +120,14 @@ def test_the_plan_prices_a_miss_where_functions_are_late(function_ms: float | No
 
 
 def test_what_is_not_known_is_none() -> None:
-    assert price_list(small(None), {SMALL: 1}, None) == PriceList()
+    alone = small(None)
+    assert price_list(alone, {SMALL: 1}, None) == PriceList(None, None, planned_usd(alone, {SMALL: 1}))
     assert price_list(small(), {SMALL: 1}, None).usd_per_request is None
 
 
 def test_functions_alone_cost_a_call() -> None:
     of = replace(small(), offers=(), candidates=())
-    assert price_list(of, {}, forecast(7.0)) == PriceList(call_usd(of), call_usd(of))
+    assert price_list(of, {}, forecast(7.0)) == PriceList(call_usd(of), call_usd(of), call_usd(of))
     assert price_list(replace(of, function=None), {}, None) == PriceList()
 
 

@@ -11,6 +11,7 @@ import mark.serving
 WHY = {
     "frontend/auth.py": "keys and tokens end at a Unix time",
     "feedback/collector.py": "the logs of several bouncers, and of one before and after a restart, are joined by time",
+    "learned/learning.py": "a writer that has been gone for 30 days is forgotten, also after a restart",
     "observe/tracing.py": "a span says in Unix time when it began and ended; how long it took is by the other clock",
     "server_process.py": "a notice says in Unix time when the instance goes",
     "worker/loaders.py": "a testbed says in Unix time when its machine is ready",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ from mark.control.shared_limits import limited, pipeline_limits
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
+from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S, STEP_S
 from mark.planning.graphs.lineage_file import called_by_all, calls_per_query
@@ -210,6 +211,7 @@ class SiteControl:
         }
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
+        self._alone = {one.name: _alone(one, {service.name for service in services}) for one in pipelines}
         self._pipelines = [
             _ComingToStages(one, PipelineCalls(per_query, called_by_all(one)))
             for one in pipelines
@@ -262,7 +264,14 @@ class SiteControl:
             return [ScrapeTarget(id, url, "", 0.0) for id, url in found.items()]
 
         def told() -> dict[str, str]:
-            return {} if self._dry_run else peer_header.headers_of(urls)
+            if self._dry_run:
+                return {}
+            # The planned prices alone: a marginal one would hide calls from the planner, which then would buy nothing.
+            prices = {
+                stage: PriceList(usd_per_planned_request=self.manager.view(name).price_list.usd_per_planned_request)
+                for stage, name in self._alone.get(pipeline, {}).items()
+            }
+            return headers_of(PriceList(), prices) | peer_header.headers_of(urls)
 
         def heard(
             window: int,
@@ -586,6 +595,12 @@ class _StateChanges:
             numbers = self._numbers.numbers(unknown)
             self._known.update({id: (numbers[id], machines[id].offer) for id in unknown})
             self._store.put("told", self._known)
+
+
+def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str]:
+    """The stages that have a fleet of their own among `services`, each with its service's name."""
+    of = pipeline.service_of_stages()
+    return {group[0]: of[group[0]] for group in pipeline.groups if len(group) == 1 and of[group[0]] in services}
 
 
 def last_rps(history: Load) -> float | None:

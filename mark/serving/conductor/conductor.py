@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -231,9 +232,19 @@ class Conductor:
         least_s = tuple([backend.least_s for backend in self.backends])
         return least_s if self._graph is None else self._graph.needed_s(least_s)
 
-    def call(self, run: Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told, probes: bool) -> None:
+    def call(
+        self,
+        run: Run,
+        stage: int,
+        call: Call,
+        now_s: float,
+        needed_s: float,
+        told: _Told,
+        probes: bool,
+        due_s: float = math.inf,
+    ) -> None:
         """Offer a call that has begun to what answers the stage, which has until so long before the query's deadline
-        that what comes behind it takes at least."""
+        that what comes behind it takes at least, and until `due_s` at the latest."""
         backend = self.backends[stage]
         if probes:  # by the stage's own promise: it serves what it thinks too slow now and then
             deadline_s = now_s + self.stages[stage].rt_max_s
@@ -244,6 +255,7 @@ class Conductor:
             else:
                 own_s, behind_s = self.stages[stage].rt_max_s, self._behind_s[stage]
                 deadline_s = now_s + stage_horizon_s(left_s, own_s, behind_s, least_behind_s)
+        deadline_s = min(deadline_s, due_s)
         answer = partial(self._replied, run, stage, told, run.progress.answers == 0)
         backend.offer(run.request.part(answer, call, now_s, deadline_s))
 

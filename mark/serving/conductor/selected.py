@@ -7,6 +7,7 @@ after the answer still stand in it, because feedback judges every candidate that
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -239,7 +240,9 @@ class SelectedItem:
                 continue
             counts.usd += usd[candidate]
             run.progress.begin(candidate, now_s)
-            conductor.call(run, candidate, self._call, now_s, needed_s, self._told, self._probes)
+            # A call that only adds to other answers is of no use once the query is decided.
+            due_s = self._query.due_s if len(self._query.asked) > 1 else math.inf
+            conductor.call(run, candidate, self._call, now_s, needed_s, self._told, self._probes, due_s)
         self._finish_if_over()
 
     def _told(self, candidate: int, result: Any, error: Reply | None) -> None:

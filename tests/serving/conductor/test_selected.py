@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from mark.domain.price_list import PriceList
 from mark.models.answer import DEFAULT, INSTANCE, NOBODY, Provenance
+from mark.models.call import Call
 from mark.selection.one_asked import Split
 from mark.selection.outcome import QueryNote, notes_from_json
 from mark.selection.policies import policy_of
@@ -15,9 +18,13 @@ from mark.selection.policy import Policy, Query
 from mark.selection.query import Selection
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
+from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.request import Request
+from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.selected import ServedSelection
 from mark.serving.conductor.selection_learner import SelectionLearner
 from mark.serving.feedback.port import Feedback, Observation, RecordedBody, ServedAnswer
+from mark.serving.server_process import SelectionServing
 from tests.serving.conductor.cast import Cast, raises, run
 
 Predict = Callable[[list[Any]], Any]
@@ -321,3 +328,53 @@ def test_policy_that_raises_ends_the_request_and_not_the_server() -> None:
         assert (await cast.ask(1))[0] == 500
 
     run(main)
+
+
+class Recorder:
+    """A backend that answers nothing, and keeps the deadlines of its calls, in seconds after they came."""
+
+    def __init__(self) -> None:
+        self.metrics = ModelMetrics("p", "1", "a")
+        self.ready, self.least_s = True, 0.0
+        self.allowed_s: list[float] = []
+
+    def offer(self, request: Request) -> None:
+        self.allowed_s.append(request.deadline_s - request.arrived_s)
+
+    def retry_after_s(self) -> float:
+        return 1.0
+
+    async def drain(self, until_s: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("policy", "allowed_s"), [("exp4", 0.5), ("split", 2.0)])
+def test_call_that_only_adds_to_others_must_be_answered_when_they_are_combined(policy: str, allowed_s: float) -> None:
+    """One that is asked alone has all of the query's time."""
+
+    async def main() -> None:
+        settings = SelectionSettings(policy, deadline_s=0.5)
+        state, generator = SelectionState(["a", "b"], settings), FixedDraws(0.0)
+        made = policy_of(settings, 2, generator)  # type: ignore[arg-type]
+        served = ServedSelection(["a", "b"], Selection(made, state, settings, generator.random))
+        backends = [Recorder(), Recorder()]
+        stages = [ConductedStage(name, one, 2.0) for name, one in zip("ab", backends, strict=True)]
+        loop = asyncio.get_running_loop()
+        conductor = Conductor(stages, ModelMetrics("p", "1", ""), loop, name="p", selection=served)
+        now_s, call = conductor.now(), Call("sagemaker", "application/json", b"0")
+        conductor.offer(Request(call, 1, now_s, now_s + 2.0, lambda request, answer: None, "r1"))
+        assert backends[0].allowed_s == [pytest.approx(allowed_s, abs=0.05)]
+        await conductor.drain(now_s)
+
+    run(main)
+
+
+def test_prices_are_the_larger_of_planned_and_marginal_with_the_price_of_the_call() -> None:
+    asked = SelectionServing(SelectionSettings("split"), ("small@1", "large@2"), (1e-7, 4e-6), (0.0, 0.001))
+
+    assert asked.prices({}) == [1e-7, 4e-6 + 0.001]
+    of_stages = {"large": PriceList(9e-6, None, 5e-6), "small": PriceList(usd_per_planned_request=2e-7)}
+    assert asked.prices(of_stages) == [2e-7, 9e-6 + 0.001]
+    idle, full = PriceList(0.0, None, 1e-5), PriceList(3e-5, None, 1e-5)
+    assert asked.prices({"": idle}) == [1e-7, 4e-6 + 0.001]
+    assert asked.prices({"": full}) == [pytest.approx(3e-7), pytest.approx(1.2e-5 + 0.001)]
