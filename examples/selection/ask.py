@@ -1,6 +1,6 @@
 """Ask the service with digits, tell it the right answers, and print the error and the candidates of each hundred.
 
-    python ask.py [--address http://127.0.0.1:8080] [--queries 2000]
+python ask.py [--address http://127.0.0.1:8080] [--queries 2000]
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Two models of handwritten digits: a small one that is mostly right, and a large one.
 
-Both train when they load, in a second, on half of scikit-learn's digits (`pip install scikit-learn`). A query is an image
-of 64 numbers, 0 to 1; an answer is `{"label": 7, "score": 0.98}`. While the file `BROKEN` lies beside this one, the large
-model answers at random: to see a selection leave it.
+Both train when they load, in a second, on half of scikit-learn's digits (`pip install scikit-learn`). A query is an
+image of 64 numbers, 0 to 1; an answer is `{"label": 7, "score": 0.98}`. While the file `BROKEN` lies beside this one,
+the large model answers at random: to see a selection leave it.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ class Digits(mark.Model):
         images, labels, _, _ = halves()
         self.model = self.untrained().fit(images, labels)
 
-    def untrained(self):  # noqa: ANN201 -- the two models have no type in common
+    def untrained(self):
         raise NotImplementedError
 
     def predict(self, batch: list) -> list:
@@ -48,12 +48,12 @@ class Digits(mark.Model):
 
 
 class Small(Digits):
-    def untrained(self):  # noqa: ANN201
+    def untrained(self):
         return LogisticRegression(C=0.01, max_iter=300)
 
 
 class Large(Digits):
-    def untrained(self):  # noqa: ANN201
+    def untrained(self):
         return SVC(C=3, gamma=0.05)
 
     def chances(self, images: np.ndarray) -> np.ndarray:

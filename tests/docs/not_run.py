@@ -43,6 +43,7 @@ NOT_RUN = {
         "profiles.md",
         "mark profile service.toml --on c7i.large",
     ): "rents machines; tests/infra/testbed/test_rented_profile.py runs it on the testbed",
+    ("selection.md", "mark simulate TRACE --service service.to"): "the digit models have no profiles",
     ("reconcile.md", "mark reconcile my-access-logs/ --service"): "needs an invoice",
     ("reproduce.md", "for size in large xlarge 2xlarge 4xlarge"): "needs an AWS account",
     (
