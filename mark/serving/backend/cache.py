@@ -36,8 +36,8 @@ ENTRY_BYTES = 400
 _LARGEST_PART = 8
 # Hashes that are begun with the form of a call. Clients choose content types, so there is a limit.
 _MOST_FORMS = 64
-# After so many requests of which none was equal to another one, the answer to every eighth is kept: keeping an answer
-# that nobody asks for again is most of what the cache costs.
+# After so many requests of which none was equal to another one only every eighth is looked up, until one of them is:
+# where no call is repeated the cache should cost nothing.
 _MOST_FRUITLESS, _EVERY = 10_000, 8
 _OF_THE_MODEL = frozenset((INSTANCE, FUNCTION))
 
@@ -89,7 +89,7 @@ class Cache:
         # Calls that the backend has, by their keys; None: no request waits for the answer.
         self._under_way: dict[bytes, _Waiting | None] = {}
         self._waiting = 0
-        self._fruitless = 0  # requests since one was equal to another
+        self._fruitless = self._passed = 0  # requests since one was equal to another, and all while that is long ago
         self._draining = False
 
     # The port
@@ -112,6 +112,12 @@ class Cache:
         if self._draining:  # the backend refuses it
             self._behind.offer(request)
             return
+        if self._fruitless >= _MOST_FRUITLESS:
+            self._passed += 1
+            if self._passed % _EVERY:
+                self._counts.misses += 1
+                self._behind.offer(request)
+                return
         key = self._key(request.call)
         kept = self._store.get(key, request.arrived_s)
         if kept is not None:
@@ -121,9 +127,8 @@ class Cache:
             return
         if key not in self._under_way:
             self._fruitless += 1
-            if self._fruitless <= _MOST_FRUITLESS or self._fruitless % _EVERY == 0:
-                self._under_way[key] = None
-                request.answer = partial(self._replied, key, request.answer)
+            self._under_way[key] = None
+            request.answer = partial(self._replied, key, request.answer)
         elif self._waiting < self._most_waiting:
             self._fruitless = 0
             self._wait(key, request, self._now())
