@@ -10,6 +10,7 @@ from typing import Any
 from mark.config.section import Section
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
+from mark.selection.labels import NoAnswer, label_of
 from mark.selection.settings import (
     CASCADE,
     EXP4,
@@ -88,6 +89,11 @@ def _check(section: Section, found: SelectionSettings, candidates: Sequence[str]
     if found.has_default != (found.min_confidence is not None):
         key, other = ("default", "min_confidence") if found.has_default else ("min_confidence", "default")
         raise BadInput(f"needs {other} beside it", section.where(key), section.table[key])
+    if found.has_default:
+        try:
+            label_of(found.default)
+        except NoAnswer as error:
+            raise BadInput(f"cannot be an answer ({error})", section.where("default"), found.default) from None
     votes = found.policy in (EXP4, EXP4_THESIS) or own
     if found.min_confidence is not None and not votes and found.score is None:
         what = f"needs score, because {found.policy} asks one candidate, with which no other can agree"

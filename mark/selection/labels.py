@@ -27,12 +27,34 @@ class NoAnswer(ValueError):
 
 
 def field_of(result: object, field: str | None) -> object:
-    """The field of a result, the whole result for None. Raises NoAnswer."""
+    """The field of a result, the whole result for None.
+
+    Raises NoAnswer, also for None and a result with several fields: with a score among them no two would be equal.
+    """
     if field is None:
+        if isinstance(result, Mapping) and len(result) > 1:
+            what = "say in [selection] answer which one is the answer"
+            raise NoAnswer(f"the result has several fields, {_names(result)}: {what}")
         return result
-    if not isinstance(result, Mapping) or field not in result:
-        raise NoAnswer(f"the result has no field {field!r}")
+    if not isinstance(result, Mapping):
+        raise NoAnswer(f"the result has no field {field!r}, it is a {type(result).__name__}")
+    if field not in result:
+        raise NoAnswer(f"the result has no field {field!r}, only {_names(result)}")
     return result[field]
+
+
+def _names(result: Mapping[Any, Any]) -> str:
+    names = [str(name)[:40] for name in result]
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+def same_kind(answer: Label, label: Label) -> bool:
+    """May the two be equal at all? A text is never a number, and a list is never a text."""
+    return _kind(answer) == _kind(label)
+
+
+def _kind(label: Label) -> type:
+    return float if isinstance(label, bool | int | float) else type(label)
 
 
 def label_of(value: object) -> Label:

@@ -152,7 +152,8 @@ class SelectedQuery:
         if choice.agreement is not None:
             known = selection.state.vote_correct(choice.agreement)
             confidence, calibrated = (choice.agreement, False) if known is None else (known, True)
-        if settings.min_confidence is not None and (confidence or 0.0) < settings.min_confidence:
+        # Without a confidence, as before there are enough labels, the candidates' own answer is given.
+        if settings.min_confidence is not None and confidence is not None and confidence < settings.min_confidence:
             self.decision = self._by_default(confidence, calibrated=calibrated)
         else:
             self.decision = Decision(choice, confidence, calibrated)

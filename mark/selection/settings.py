@@ -62,4 +62,5 @@ class SelectionSettings:
     def learns(self) -> bool:
         """Does anything of it change with feedback?"""
         learning = (EXP3, EXP4, EXP4_THESIS, THOMPSON)
-        return self.policy in learning or self.correct_usd is not None or self.champion is not None
+        by_feedback = (self.correct_usd, self.champion, self.min_confidence)
+        return self.policy in learning or any(one is not None for one in by_feedback)

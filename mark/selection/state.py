@@ -12,7 +12,7 @@ import orjson
 
 from mark.selection import guard
 from mark.selection.guard import Duel
-from mark.selection.labels import Label, NoAnswer, label_of, loss_of
+from mark.selection.labels import Label, NoAnswer, label_of, loss_of, same_kind
 from mark.selection.outcome import Fact, Loss, QueryNote, context_key
 from mark.selection.score_table import Fading, ScoreTable, grid_place
 from mark.selection.settings import BANDITS, CASCADE, EXP4_THESIS, SelectionSettings
@@ -25,7 +25,9 @@ _SHARED_MEMORY = 10.0
 _TABLE_MEMORY = 4.0  # half-lives of a score table: it needs more labels than a mean
 FEWEST_LABELS = 50.0  # before a table of scores is believed
 FEWEST_VOTES = 200.0  # and before the agreement of a vote is
-FORMAT = 2
+FORMAT = 3
+AGAINST = ">"  # in the evidence of a fact, between the champion and the candidate that is tested
+_MOST_GIVEN = 10_000
 _LENGTH = 8  # bytes of a number in a snapshot
 
 
@@ -44,7 +46,9 @@ class SelectionState:
         # this order.
         self._tables = [[ScoreTable(self._fading) for _ in range(asked, n)] for asked in range(n)]
         self.votes = ScoreTable(self._fading)
+        # How likely each one is worse than the champion; what was gathered against another champion does not count.
         self.evidence = [0.0] * n
+        self.champion = next((key for key in self.candidates if key.partition("@")[0] == settings.champion), "")
         self.off: frozenset[int] = frozenset()  # candidates that the guard has switched off
         self.answers, self.errors = [0.0] * n, [0.0] * n  # with feedback, and their losses; never discounted
         self.facts = 0
@@ -128,8 +132,9 @@ class SelectionState:
         if vote is not None:
             self.votes.put(grid_place(vote[0]), weight, vote[1])
         if evidence:
-            for key, grown in evidence.items():
-                if key in self._of:
+            for pair, grown in evidence.items():
+                champion, _, key = pair.partition(AGAINST)
+                if champion == self.champion and key in self._of:
                     self.evidence[self._of[key]] += grown
             self._switch_off()
         self.facts += 1
@@ -150,6 +155,7 @@ class SelectionState:
             "tables": [[table.dump() for table in row] for row in self._tables],
             "votes": self.votes.dump(),
             "evidence": self.evidence,
+            "champion": self.champion,
             "answers": self.answers,
             "errors": self.errors,
             "facts": self.facts,
@@ -160,8 +166,13 @@ class SelectionState:
     def load(self, data: bytes) -> None:
         """Replace the state. Candidates that it does not know begin anew.
 
-        Raises ValueError for another format or damaged data; then the state may be replaced in part.
+        Raises ValueError for another format or damaged data; then the state is as it was.
         """
+        loaded = SelectionState(self.candidates, self.settings)
+        loaded._read(data)
+        self.__dict__.update(loaded.__dict__)
+
+    def _read(self, data: bytes) -> None:
         end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
         try:
             said = orjson.loads(data[_LENGTH:end])
@@ -192,6 +203,8 @@ class SelectionState:
         self.votes.load(said["votes"])
         for name in ("evidence", "answers", "errors"):
             setattr(self, name, [0.0 if at is None else float(said[name][at]) for at in places])
+        if said["champion"] != self.champion:
+            self.evidence = [0.0] * len(self.candidates)
         self.facts = int(said["facts"])
         self._switch_off()
 
@@ -214,16 +227,24 @@ class Judge:
     def __init__(self, state: SelectionState, champion: str | None) -> None:
         self._state, self._champion = state, champion
         self._duels: dict[str, Duel] = {}
+        self._given: dict[str, int] = {}  # the last stamps of contexts, the newest last
+        self._given_all = 0
         # One that a bandit asks in vain counts as wrong. In a vote it is only missing.
         self._misses_count = state.settings.policy in BANDITS
 
     def by_label(self, note: QueryNote, label: Label) -> Fact | None:
-        """The fact of a query whose right answer is known; None: no candidate was judged, or `label` is no label."""
+        """The fact of a query whose right answer is known.
+
+        None: no candidate was judged, or `label` can be no answer of theirs, as a text where they answer with numbers.
+        """
         settings = self._state.settings
         kind, scale = settings.loss, settings.loss_scale
         try:
             right = label_of(label)
         except NoAnswer:
+            return None
+        answers = [one.label for one in note.asked if one.answered]
+        if answers and not any(same_kind(answer, right) for answer in answers):
             return None
         losses = []
         for candidate, propensity, answered, answer, score in note.asked:
@@ -259,10 +280,20 @@ class Judge:
     def _fact(self, note: QueryNote, losses: list[Loss], right: float) -> Fact | None:
         if not losses:
             return None
-        stamp, stamp_all = self._state.stamps(note.context)
+        stamp, stamp_all = self._stamps(note.context)
         vote = None if note.agreement is None else (note.agreement, right)
         evidence = self._evidence(note, losses) if self._champion is not None else None
-        return Fact(note.context, stamp + 1, stamp_all + 1, tuple(losses), vote, evidence)
+        return Fact(note.context, stamp, stamp_all, tuple(losses), vote, evidence)
+
+    def _stamps(self, context: str) -> tuple[int, int]:
+        """The stamps of a new fact: facts that are made before the first of them is applied follow each other, too."""
+        known, known_all = self._state.stamps(context)
+        stamp = max(known, self._given.pop(context, 0)) + 1
+        self._given[context] = stamp
+        if len(self._given) > _MOST_GIVEN:
+            del self._given[next(iter(self._given))]
+        self._given_all = max(known_all, self._given_all) + 1
+        return stamp, self._given_all
 
     def _evidence(self, note: QueryNote, losses: list[Loss]) -> dict[str, float] | None:
         champion = self._champion
@@ -279,7 +310,7 @@ class Judge:
             else:
                 continue
             if grown:
-                found[key] = grown
+                found[f"{champion}{AGAINST}{key}"] = grown
         return found or None
 
     def _alone(self, challenger: str, shares: dict[str, float], answered: tuple[str, float]) -> float:

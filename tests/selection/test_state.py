@@ -132,9 +132,15 @@ def test_snapshot_that_is_cut_short_raises_value_error(facts: list[Fact], length
 
 
 def test_snapshot_of_another_format_is_named() -> None:
-    dumped = state_of([]).dump().replace(b'"format":2', b'"format":1')
-    with pytest.raises(ValueError, match="format 1, and this is 2"):
-        SelectionState(NAMES[:3], SETTINGS).load(dumped)
+    dumped = state_of([]).dump().replace(b'"format":3', b'"format":1')
+    state = state_of([Fact(ALL, 1, 1, (Loss("a@00", 1.0),))])
+    with pytest.raises(ValueError, match="format 1, and this is 3"):
+        state.load(dumped)
+    assert state.errors == [1.0, 0.0, 0.0], "a snapshot that is refused changes nothing"
+    damaged = state_of([]).dump().replace(b'"facts":0', b'"facts":[')
+    with pytest.raises(ValueError, match="unexpected"):
+        state.load(damaged)
+    assert state.errors == [1.0, 0.0, 0.0]
 
 
 def test_new_context_begins_with_the_mean_of_all() -> None:
@@ -183,11 +189,34 @@ def test_thesis_rule_forgets_nothing() -> None:
 
 
 def test_guard_switches_off_and_a_snapshot_keeps_it_off() -> None:
-    state = state_of([Fact(ALL, 1, 1, (), None, {"b@00": math.log(200.0) + 1e-9, "c@00": 5.0, "gone@00": 99.0})])
+    guarded = SelectionSettings("exp4", champion="a")
+    evidence = {"a@00>b@00": math.log(200.0) + 1e-9, "a@00>c@00": 5.0, "a@00>gone@00": 99.0, "b@00>c@00": 99.0}
+    state = SelectionState(NAMES[:3], guarded)
+    state.apply(Fact(ALL, 1, 1, (), None, evidence))
     assert state.off == {1}
-    after = SelectionState(("c@00", "b@00", "a@00"), SETTINGS)
+    after = SelectionState(("c@00", "b@00", "a@00"), guarded)
     after.load(state.dump())
     assert after.off == {1}
+    other = SelectionState(NAMES[:3], SelectionSettings("exp4", champion="b"))
+    other.load(state.dump())
+    assert other.off == set(), "evidence against another champion does not count"
+
+
+def test_facts_that_are_made_before_they_are_applied_follow_each_other() -> None:
+    """A batch of a thousand labels weighs as if they had come one by one."""
+    one_by_one, at_once = state_of([]), state_of([])
+    judges = Judge(one_by_one, None), Judge(at_once, None)
+    note = QueryNote(ANN, (AskedNote("a@00", 1.0, True, 3),), "a@00", 3)
+    for _ in range(300):
+        fact = judges[0].by_label(note, 7)
+        assert fact is not None
+        one_by_one.apply(fact)
+    facts = [judges[1].by_label(note, 7) for _ in range(300)]
+    for fact in facts:
+        assert fact is not None
+        at_once.apply(fact)
+    assert at_once.sums(ANN).losses == pytest.approx(one_by_one.sums(ANN).losses)
+    assert at_once.sums(ALL).losses == pytest.approx(one_by_one.sums(ALL).losses)
 
 
 # The judge
@@ -313,7 +342,7 @@ def test_evidence_of_pairs_is_gathered_for_each_challenger() -> None:
     judge.by_label(note_of({"a": 7, "b": 3, "c": 7}, "a@00"), 7)  # the first one only sets the odds
     fact = judge.by_label(note_of({"a": 7, "b": 3, "c": 7}, "a@00"), 7)
     assert fact is not None
-    assert fact.evidence == {"b@00": pytest.approx(math.log(4 / 3))}
+    assert fact.evidence == {"a@00>b@00": pytest.approx(math.log(4 / 3))}
 
 
 def test_evidence_of_one_asked_needs_the_odds_of_the_draw() -> None:
@@ -321,8 +350,8 @@ def test_evidence_of_one_asked_needs_the_odds_of_the_draw() -> None:
     grown = [judge.by_label(note_of({"b": 3}, "b@00", shares=shares), 7) for _ in range(9)]
     assert grown[-1] is not None
     assert grown[-1].evidence is not None
-    assert set(grown[-1].evidence) == {"b@00"}
-    assert 0.0 < grown[-1].evidence["b@00"] < math.log(5.0)
+    assert set(grown[-1].evidence) == {"a@00>b@00"}
+    assert 0.0 < grown[-1].evidence["a@00>b@00"] < math.log(5.0)
     for note in (note_of({"b": 3}, "b@00"), note_of({"b": 3}, "b@00", shares={"b@00": 1.0, "a@00": 0.0})):
         fact = judge.by_label(note, 7)
         assert fact is not None

@@ -53,6 +53,7 @@ _BY = {FUNCTION: BY_FUNCTION, CACHE: BY_CACHE}
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
 # Statuses that are no model's.
 _REFUSED = frozenset((413, 429, 502, 503, 504))
+_WAITS_FOR_ALL_S = 60.0  # of a selection that begins
 _NOT_PLAIN = "an item is nested too deeply, or no plain value"
 
 
@@ -146,15 +147,22 @@ class Conductor:
         self._queries, self._most_queries, self._most_items = 0, most_queries, min(most_items, most_queries)
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._probe_every_s, self._probe_s, self._dropped = probe_every_s, 0.0, False
-        self._draining = False
+        self._draining, self._begun, self._began_s = False, False, now()
         self._settled: asyncio.Future[None] | None = None
 
     # The port
 
     @property
     def ready(self) -> bool:
-        """Would a query be served: is every stage ready?"""
-        return not self._draining and all(backend.ready for backend in self.backends)
+        """Would a query be served: is every stage ready, or one candidate at least?
+
+        Candidates replace each other, but a service begins with all of them, if they come within a minute.
+        """
+        ready = [backend.ready for backend in self.backends]
+        if self._selection is not None:
+            self._begun = self._begun or all(ready) or self.now() >= self._began_s + _WAITS_FOR_ALL_S
+            return not self._draining and any(ready) and self._begun
+        return not self._draining and all(ready)
 
     def retry_after_s(self) -> float:
         """When a query that is refused now should be sent again."""
@@ -191,7 +199,7 @@ class Conductor:
             self._dropped, self._probe_s = False, now_s + self._probe_every_s
         run = Run(request, opened, QueryProgress(self._names, request.deadline_s))
         if self._selection is not None:
-            run.notes = SelectedNotes(self._selection, items)
+            run.notes = SelectedNotes(self._selection, items, self.loop)
         self._held_bytes += size
         self._queries += items
         self._runs.add(run)
@@ -272,6 +280,8 @@ class Conductor:
                 _LOG.error("stage %s: %s", self._names[stage], error, extra={"request_id": attempt.id})
                 reply = error_reply(500, "its answer cannot be read")
             else:
+                if answer.made_by == CACHE and run.notes is not None:
+                    run.notes.from_cache(stage)
                 settled = run.progress.settle(stage, now_s, _BY.get(answer.made_by, ANSWERED))
                 if settled or run.notes is not None:  # a selection learns from late replies, too
                     told(stage, result, None)

@@ -6,6 +6,7 @@ after the answer still stand in it, because feedback judges every candidate that
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections import Counter
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mark.serving")
 # Of a note, for each reply that may still come after the answer: so much memory is counted beforehand.
 _LATE_REPLY_BYTES = 64
+_MOST_NOTE_BYTES = 1 << 20  # a longer note is dropped: nothing is learned from that request
+# A note that takes longer is made anew for many late replies at once, and takes this part of the loop's time at most.
+_LONG_NOTE_S, _LATE_NOTE_PART = 0.0005, 0.02
 _MOST_NAMED = 8  # items whose candidates `mark-selected` names one by one
 DEFAULT_NAME, AVERAGE_NAME = "default", "mean"
 
@@ -109,10 +113,11 @@ class ServedSelection:
 class SelectedNotes:
     """How the items of a request were answered. It holds the queries and not the request, which holds it."""
 
-    __slots__ = ("_prices", "_provenance", "_queries", "_served")
+    __slots__ = ("_loop", "_prices", "_provenance", "_queries", "_remaking", "_served", "_took_s")
 
-    def __init__(self, served: ServedSelection, items: int) -> None:
-        self._served = served
+    def __init__(self, served: ServedSelection, items: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._served, self._loop = served, loop
+        self._remaking, self._took_s = False, 0.0
         self._queries: list[SelectedQuery | None] = [None] * items
         self._prices: Sequence[float] = ()
         self._provenance: Provenance | None = None
@@ -151,12 +156,30 @@ class SelectedNotes:
         return found
 
     def came_late(self) -> None:
-        """A reply has come after the answer."""
+        """A reply has come after the answer: make the note anew, a long one later."""
+        if self._provenance is None or self._remaking:
+            return
+        if self._took_s < _LONG_NOTE_S:
+            self._remake()
+        else:
+            self._remaking = True
+            self._loop.call_later(self._took_s / _LATE_NOTE_PART, self._remake)
+
+    def _remake(self) -> None:
+        self._remaking = False
         if self._provenance is not None:
             self._provenance.note = self._note()
 
+    def from_cache(self, candidate: int) -> None:
+        """A candidate's answer came from memory: it cost nothing."""
+        if self._prices:
+            self._served.counts.usd -= self._prices[candidate]
+
     def _note(self) -> bytes:
-        return notes_to_json([one.note() for one in self.queries])
+        began_s = self._loop.time()
+        note = notes_to_json([one.note() for one in self.queries])
+        self._took_s = self._loop.time() - began_s
+        return note if len(note) <= _MOST_NOTE_BYTES else b""
 
     def _selected(self) -> str:
         """`thompson;large`, and of several items that differ `thompson;large,small`."""
@@ -178,7 +201,10 @@ class SelectedNotes:
 class SelectedItem:
     """An item of a request: calls the candidates that its query asks, until that is decided."""
 
-    __slots__ = ("_call", "_conductor", "_errors", "_index", "_notes", "_probes", "_query", "_run", "_served")
+    __slots__ = (
+        "_call", "_conductor", "_errors", "_finished", "_index", "_notes", "_probes", "_query", "_run", "_served",
+        "_timer",
+    )  # fmt: skip
 
     def __init__(
         self, conductor: Conductor, served: ServedSelection, run: Run, index: int, call: Call, *, probes: bool
@@ -186,6 +212,8 @@ class SelectedItem:
         self._conductor, self._served, self._run, self._index = conductor, served, run, index
         self._call, self._probes = call, probes
         self._errors: dict[int, Reply] = {}
+        self._finished = False
+        self._timer: asyncio.TimerHandle | None = None
         assert run.notes is not None, "a run of a selection has notes"
         self._notes = run.notes
         self._query: SelectedQuery
@@ -196,7 +224,7 @@ class SelectedItem:
         self._query = self._served.selection.open(run.request.key, usd, run.progress.deadline_s, now_s)
         self._notes.begin(self._index, self._query, usd)
         if self._query.due_s < run.progress.deadline_s:
-            self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
+            self._timer = self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
         self._go_on(self._step(self._query.start, now_s), now_s, usd)
 
     def give_up(self) -> None:
@@ -221,7 +249,7 @@ class SelectedItem:
             return
         now_s = self._conductor.now()
         if now_s < self._query.due_s:  # timers tick in milliseconds
-            self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
+            self._timer = self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
             return
         self._go_on(self._step(self._query.woken, now_s), now_s, self._served.usd(now_s))
 
@@ -274,8 +302,12 @@ class SelectedItem:
 
     def _finish_if_over(self) -> None:
         query, run = self._query, self._run
-        if not query.over or run.progress.over:
+        # Replies that come at once finish it within the call that asked for them.
+        if self._finished or not query.over or run.progress.over:
             return
+        self._finished = True
+        if self._timer is not None:
+            self._timer.cancel()
         decision, counts = query.decision, self._served.counts
         if decision is None:
             # The error of the last candidate that was tried; without one, time ran out.

@@ -37,7 +37,9 @@ class SelectionLearner:
             labels = _labels(said["label"], len(notes))
             if labels is None:
                 return None
-            rights = [1.0 - self._judge.loss(note.label, label) for note, label in zip(notes, labels, strict=True)]
+            default = self.state.settings.default
+            given = [default if note.by_default else note.label for note in notes]
+            rights = [1.0 - self._judge.loss(one, label) for one, label in zip(given, labels, strict=True)]
             found = [self._judge.by_label(note, label) for note, label in zip(notes, labels, strict=True)]
         else:
             reward = float(said["reward"])

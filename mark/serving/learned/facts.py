@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 KEPT_S = 30 * 86_400.0
-MOST_CONTENT = 64 * 1024  # bytes of one fact
+MOST_CONTENT = 512 * 1024  # bytes of one fact: a request may have a thousand items
 _LONGEST_NAME = 128  # characters of a writer and of a request id
 _MOST_NUMBER = 1 << 53
 NEW, REPEATED, OLD = "new", "repeated", "old"

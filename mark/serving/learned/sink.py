@@ -29,8 +29,9 @@ class LearningSink:
         learning = self._learning
         learning.make_room({one.answer.id for one in observed})
         new = [one for one in observed if not learning.is_under_way(one.answer.id)]
-        contents = [(one.answer.id, self._content(one)) for one in new]
         self._log.received(new, unknown, received_at_s)
+        # After the log: a learner may count, and what the log could not keep comes again.
+        contents = [(one.answer.id, self._content(one)) for one in new]
         for about, content in contents:
             if content is not None:
                 learning.number(about, content, received_at_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,13 +42,14 @@ class Candidates(Cast):
         *,
         draws: float = 0.5,
         own_policy: Policy | None = None,
+        cached: bool = False,
     ) -> None:
         self.state = SelectionState(list(models), settings)
         generator = FixedDraws(draws)
         made = own_policy or policy_of(settings, len(models), generator)  # type: ignore[arg-type]
         self.served = ServedSelection(list(models), Selection(made, self.state, settings, generator.random))
         self.learner = SelectionLearner(self.state, self.served.counts, settings.champion)
-        super().__init__(models, selection=self.served)
+        super().__init__(models, selection=self.served, cached=cached)
 
     def feedback(self, identity: str, **said: Any) -> bool:
         """Learn from feedback on an answer; was there anything to learn?"""
@@ -378,3 +380,82 @@ def test_prices_are_the_larger_of_planned_and_marginal_with_the_price_of_the_cal
     idle, full = PriceList(0.0, None, 1e-5), PriceList(3e-5, None, 1e-5)
     assert asked.prices({"": idle}) == [1e-7, 4e-6 + 0.001]
     assert asked.prices({"": full}) == [pytest.approx(3e-7), pytest.approx(1.2e-5 + 0.001)]
+
+
+def test_items_whose_candidates_answer_at_once_are_all_answered() -> None:
+    """A reply from memory, or a refusal, comes within the call that asked for it."""
+
+    async def main() -> None:
+        models: dict[str, Predict] = {"a": lambda batch: [10 * one for one in batch], "b": says(0)}
+        cast = Candidates(models, SelectionSettings("split", weights=(1.0, 0.0)), cached=True)
+        await cast.ask({"instances": [1]})
+
+        assert await cast.ask({"instances": [1, 2, 1]}) == (200, {"predictions": [10, 20, 10]}, INSTANCE)
+        assert cast.served.counts.answers == 4
+        assert len(cast.notes("r2")) == 3
+
+    run(main)
+
+
+def test_answers_from_memory_cost_nothing() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says(1), "b": says(1)}, SelectionSettings("split", weights=(1.0, 0.0)), cached=True)
+        cast.served.usd = lambda now_s: [2.0, 2.0]
+        for _ in range(5):
+            await cast.ask(0)
+
+        assert cast.served.counts.usd == 2.0
+        assert len(cast.pools["a"].calls) == 1
+
+    run(main)
+
+
+def test_selection_is_ready_while_one_candidate_is() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says(1), "b": says(1)}, SelectionSettings("exp4"))
+        assert cast.conductor.ready
+        for backend in cast.conductor.backends:
+            await backend.drain(0.0)
+            assert cast.conductor.ready == (backend is cast.conductor.backends[0])
+
+    run(main)
+
+
+def test_label_that_can_be_no_answer_teaches_nothing() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says(3), "b": says(4)}, SelectionSettings("exp4"))
+        await cast.ask(0)
+
+        assert not any(cast.feedback("r1", label=label) for label in ("3", None, {"label": 3}, [3, 3]))
+        assert cast.feedback("r1", label=True), "a number, and wrong"
+        assert cast.state.errors == [1.0, 1.0]
+
+    run(main)
+
+
+def test_result_with_several_fields_needs_to_know_which_is_the_answer() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": scored(1, 0.9), "b": scored(1, 0.9)}, SelectionSettings("exp4"))
+
+        status, body, _ = await cast.ask(0)
+        assert status == 500
+        assert "several fields, label, score: say in [selection] answer" in body["error"]
+
+    run(main)
+
+
+def test_note_that_takes_long_is_made_anew_for_many_late_replies_at_once() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("x" * 300), "b": says("x" * 300), "c": says("y")}, SelectionSettings("exp4"))
+        cast.pools["c"].held = True
+        identity = cast.send({"instances": list(range(1000))})
+        assert (await cast.answer(identity))[0] == 200
+        began_s = time.process_time()
+        while cast.pools["c"].waiting:
+            cast.pools["c"].release()
+            await asyncio.sleep(0)
+        while any(not one.asked[2].answered for one in cast.notes(identity)):
+            await asyncio.sleep(0.01)
+        assert time.process_time() - began_s < 2.0, "once for each of them takes ten"
+
+    run(main)
