@@ -77,10 +77,10 @@ def picture(found: list[Point]) -> str:
         ' font-family="system-ui, sans-serif" font-size="13" fill="#777">',
         "<title>Error and price of cascades, ensembles and single models</title>",
     ]
-    for usd in range(0, 121, 20):
-        x, y = place(usd, 0.0)
+    for tick in range(0, 121, 20):
+        x, y = place(tick, 0.0)
         parts.append(f'<line x1="{x}" y1="10" x2="{x}" y2="{y}" stroke="#8883"/>')
-        parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle">{usd}</text>')
+        parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle">{tick}</text>')
     for tick in range(0, int(most_error) + 1, 2):
         x, y = place(0.0, tick)
         parts.append(f'<line x1="{x}" y1="{y}" x2="{width - 20}" y2="{y}" stroke="#8883"/>')
