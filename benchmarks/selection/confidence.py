@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 import numpy.typing as npt
-from mark_papers.clipper.asking import Learner
+from mark_papers.clipper.asking import AskedLearner
 from models import Classified, classified
 
 from mark.selection.settings import SelectionSettings
@@ -30,7 +30,7 @@ def confidences(
 
     Labels are told of these too where feedback `goes_on`.
     """
-    learner = Learner(data.names, SelectionSettings("exp4"), seed)
+    learner = AskedLearner(data.names, SelectionSettings("exp4"), seed)
     said, right = [], []
     for at, image in enumerate(np.random.default_rng(seed).integers(0, len(data.labels), queries).tolist()):
         label = int(data.labels[image])

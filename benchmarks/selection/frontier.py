@@ -16,7 +16,7 @@ import numpy as np
 from models import classified
 
 from mark.selection.policies import policy_of
-from mark.selection.policy import Reply
+from mark.selection.policy import CandidateReply
 from mark.selection.query import Selection
 from mark.selection.replay import LoggedQuery, replay
 from mark.selection.settings import SelectionSettings
@@ -52,8 +52,8 @@ def points(data: str) -> list[Point]:
     return [_point(name, settings, queries) for name, settings in POINTS]
 
 
-def _reply(answer: int, margin: float) -> Reply:
-    return Reply(answer, answer, margin)
+def _reply(answer: int, margin: float) -> CandidateReply:
+    return CandidateReply(answer, answer, margin)
 
 
 def _point(name: str, settings: SelectionSettings, queries: list[LoggedQuery]) -> Point:

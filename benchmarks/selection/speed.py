@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mark.selection.policies import policy_of
-from mark.selection.policy import Reply
+from mark.selection.policy import CandidateReply
 from mark.selection.query import SelectedQuery, Selection
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import Judge, SelectionState
@@ -52,7 +52,7 @@ def parts(
     answers = [[7 if generator.random() > 0.05 * (one + 1) else 3 for one in range(n)] for _ in range(QUERIES)]
     # Right answers have higher scores.
     replies = [
-        [Reply(one, one, generator.random() ** (0.2 if one == 7 else 1.0) if scored else None) for one in row]
+        [CandidateReply(one, one, generator.random() ** (0.2 if one == 7 else 1.0) if scored else None) for one in row]
         for row in answers
     ]
     usd = [0.0] * n

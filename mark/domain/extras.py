@@ -22,7 +22,6 @@ _EXTRAS = {
     "joblib": "sklearn",
     "jwt": "serve",
     "moto": "testbed",
-    "orjson": "serve",
     "packaging": "aws",
     "pandas": "frames",
     "plotly": "report",

@@ -28,7 +28,7 @@ from mark.planning.graphs.shared_workers import workers_together
 from mark.planning.graphs.trace_file import open_driver
 from mark.profiling.version_profiles import service_profiles
 from mark.selection.outcome import candidate_key
-from mark.selection.policy import Policy
+from mark.selection.policy import SelectionPolicy
 from mark.selection.settings import POLICIES
 from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.remote_stage import StageAddress
@@ -132,7 +132,7 @@ def _selection(
     )
 
 
-def _own_policy(config: PipelineConfig) -> Policy | None:
+def _own_policy(config: PipelineConfig) -> SelectionPolicy | None:
     """The policy that `module:Class` names; None: it is one of mark's. Raises BadInput."""
     found = config.selection
     if found is None or found.policy in POLICIES:

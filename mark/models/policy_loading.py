@@ -12,7 +12,7 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.models.loading import imported, in_one_line
-from mark.selection.policy import Choice, Policy, Query
+from mark.selection.policy import Choice, Query, SelectionPolicy
 from mark.selection.settings import SelectionSettings
 
 _METHODS = ("ask", "combine", "settled")
@@ -22,7 +22,9 @@ class PolicyFailed(ValueError):
     """A user's policy raised, or did what no policy may do."""
 
 
-def load_policy(reference: str, search: Path, candidates: Sequence[str], settings: SelectionSettings) -> Policy:
+def load_policy(
+    reference: str, search: Path, candidates: Sequence[str], settings: SelectionSettings
+) -> SelectionPolicy:
     """The policy `module:Class`, whose module is looked for in `search` first. Raises BadInput.
 
     What the policy does is checked: its methods raise PolicyFailed where it breaks the port's rules.
@@ -88,4 +90,4 @@ class _Checked:
         return PolicyFailed(f"{self._reference}: {method}() {why}")
 
 
-_: type[Policy] = _Checked
+_: type[SelectionPolicy] = _Checked

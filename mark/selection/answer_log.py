@@ -21,7 +21,7 @@ import orjson
 from mark.domain.errors import BadInput, did_you_mean
 from mark.selection.labels import Label, NoAnswer, label_of, score_of
 from mark.selection.outcome import notes_from_json
-from mark.selection.policy import Reply
+from mark.selection.policy import CandidateReply
 from mark.selection.replay import LoggedQuery
 from mark.selection.settings import ZERO_ONE
 
@@ -45,7 +45,7 @@ class AnswerRow:
 
     where: str
     label: Label
-    replies: dict[str, Reply]
+    replies: dict[str, CandidateReply]
     usd: dict[str, float]
     key: str = ""
 
@@ -107,7 +107,7 @@ def row_of(where: str, fields: Mapping[str, Any]) -> AnswerRow:
         if ANSWER in values:
             label = _read(label_of, values[ANSWER], f"{where} {name}.{ANSWER}")
             score = _read(score_of, values[SCORE], f"{where} {name}.{SCORE}") if SCORE in values else None
-            replies[name] = Reply(label, label, score)
+            replies[name] = CandidateReply(label, label, score)
         if USD in values:
             usd[name] = price = _read(score_of, values[USD], f"{where} {name}.{USD}")
             if price < 0.0:
@@ -155,7 +155,7 @@ def rows_of_observation(where: str, record: Mapping[str, Any], left_out: Counter
         for each in one.asked:
             if each.answered:
                 label = _read(label_of, each.label, f"{where} {each.candidate}.{ANSWER}")
-                replies[each.candidate] = Reply(label, label, each.score)
+                replies[each.candidate] = CandidateReply(label, label, each.score)
             name = each.candidate.partition("@")[0]
             if name in prices:
                 usd[each.candidate] = prices[name]
@@ -168,7 +168,7 @@ def query_of(row: AnswerRow, places: Mapping[str, int], usd: Sequence[float], lo
     With a numeric `loss`, lists of numbers are arrays, which Exp4 averages as it does with arrays that models return.
     Answers of others than the candidates are left out.
     """
-    replies: list[Reply | None] = [None] * len(usd)
+    replies: list[CandidateReply | None] = [None] * len(usd)
     prices = list(usd)
     for name, reply in row.replies.items():
         if (at := places.get(name)) is not None:
@@ -179,8 +179,8 @@ def query_of(row: AnswerRow, places: Mapping[str, int], usd: Sequence[float], lo
     return LoggedQuery(row.label, replies, prices, row.key)
 
 
-def _as_array(reply: Reply) -> Reply:
+def _as_array(reply: CandidateReply) -> CandidateReply:
     values = reply.label
     if isinstance(values, list) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-        return Reply(np.array(values, dtype=float), reply.label, reply.score)
+        return CandidateReply(np.array(values, dtype=float), reply.label, reply.score)
     return reply

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mark.selection.policy import Choice, Policy, Query, answer_of
+from mark.selection.policy import Choice, Query, SelectionPolicy, answer_of
 
 
 class Cascade:
@@ -63,4 +63,4 @@ class Cascade:
         return False
 
 
-_: type[Policy] = Cascade
+_: type[SelectionPolicy] = Cascade

@@ -13,7 +13,7 @@ import numpy as np
 
 from mark.selection.labels import label_key, label_of
 from mark.selection.one_asked import exponential_weights
-from mark.selection.policy import Choice, Policy, Query, answer_of
+from mark.selection.policy import Choice, Query, SelectionPolicy, answer_of
 from mark.selection.tally import Sums
 
 RATE = 0.3  # eta: measured best with a half-life of 140 feedbacks, on MNIST and digits
@@ -103,4 +103,4 @@ def _votes(query: Query, weights: Sequence[float]) -> list[tuple[float, int]]:
     return sorted(found.values(), key=lambda one: -one[0])
 
 
-_: type[Policy] = Exp4
+_: type[SelectionPolicy] = Exp4

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mark.selection.policy import Choice, Policy, Query, answer_of, draw_one
+from mark.selection.policy import Choice, Query, SelectionPolicy, answer_of, draw_one
 
 EXP3_RATE = 0.05  # eta: measured best of 0.02 to 0.1 with discounted sums, on MNIST and digits
 _EXP3_MIX = 0.05  # gamma of Auer et al. 2002: this share is asked at random
 _POSTERIOR_DRAWS = 32  # of which one chooses, and all estimate the propensity
 
 
-class Split:
+class FixedSplit:
     """Shares as the file says them (a KServe or Seldon traffic split); nothing is learned."""
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -103,4 +103,4 @@ def the_only_answer(query: Query) -> Choice:
     return answer_of(query, candidate)
 
 
-_: tuple[type[Policy], ...] = (Split, Exp3, Thompson)
+_: tuple[type[SelectionPolicy], ...] = (FixedSplit, Exp3, Thompson)

@@ -90,7 +90,7 @@ class Loss(NamedTuple):
     answered: bool = True
 
 
-class Fact(NamedTuple):
+class SelectionFact(NamedTuple):
     """One query with its feedback. Stamps are how many facts its writer knew before: of the context, and in all.
 
     `vote` is the agreement with the answer and whether the answer was correct. `evidence` is by how much it is more
@@ -105,12 +105,12 @@ class Fact(NamedTuple):
     evidence: dict[str, float] | None = None
 
 
-def facts_to_json(facts: Sequence[Fact]) -> bytes:
+def facts_to_json(facts: Sequence[SelectionFact]) -> bytes:
     """The facts of one piece of feedback, one for each item of its request."""
     return orjson.dumps(facts, default=tuple)
 
 
-def facts_from_json(data: bytes) -> list[Fact]:
+def facts_from_json(data: bytes) -> list[SelectionFact]:
     """The facts of `facts_to_json`. Raises ValueError for anything else, also where a number is out of range."""
     return [_fact(one) for one in _parsed(data, "facts of a selection")]
 
@@ -144,7 +144,7 @@ def _asked(said: Any) -> AskedNote:
     return AskedNote(*said)
 
 
-def _fact(said: Any) -> Fact:
+def _fact(said: Any) -> SelectionFact:
     context, stamp, stamp_all, losses, vote, evidence = _list(said, 6)
     for one in (stamp, stamp_all):
         _require(type(one) is int and 1 <= one <= _MOST_STAMP, "a stamp", one)
@@ -154,7 +154,7 @@ def _fact(said: Any) -> Fact:
         _require(_is_share(agreement) and _is_share(right), "an agreement and a correctness of 0 to 1", vote)
         vote = agreement, right
     grown = _by_key(evidence, -_MOST_EVIDENCE, _MOST_EVIDENCE)
-    return Fact(_context(context), stamp, stamp_all, found, vote, grown)
+    return SelectionFact(_context(context), stamp, stamp_all, found, vote, grown)
 
 
 def _loss(said: Any) -> Loss:

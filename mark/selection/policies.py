@@ -6,16 +6,16 @@ import numpy as np
 
 from mark.selection.cascade import Cascade
 from mark.selection.exp4 import Exp4
-from mark.selection.one_asked import Exp3, Split, Thompson
-from mark.selection.policy import Policy
+from mark.selection.one_asked import Exp3, FixedSplit, Thompson
+from mark.selection.policy import SelectionPolicy
 from mark.selection.settings import CASCADE, EXP3, EXP4, EXP4_THESIS, SPLIT, THOMPSON, SelectionSettings
 
 
-def policy_of(settings: SelectionSettings, candidates: int, generator: np.random.Generator) -> Policy:
+def policy_of(settings: SelectionSettings, candidates: int, generator: np.random.Generator) -> SelectionPolicy:
     """The policy that the settings name. Raises ValueError for one that is none of mark's own."""
     name = settings.policy
     if name == SPLIT:
-        return Split(settings.weights or [1.0 / candidates] * candidates)
+        return FixedSplit(settings.weights or [1.0 / candidates] * candidates)
     if name == EXP3:
         return Exp3()
     if name in (EXP4, EXP4_THESIS):

@@ -16,7 +16,7 @@ from mark.selection.labels import Label
 from mark.selection.tally import Sums
 
 
-class Reply(NamedTuple):
+class CandidateReply(NamedTuple):
     """What one candidate answered. `result` is the model's own, `label` and `score` are read from it."""
 
     result: Any
@@ -61,7 +61,7 @@ class Query:
     draw: Callable[[], float]
     open: set[int]
     asked: dict[int, float] = field(default_factory=dict)
-    replies: dict[int, Reply] = field(default_factory=dict)
+    replies: dict[int, CandidateReply] = field(default_factory=dict)
     explores: bool = False  # drawn once a query, with the probability `explore`
     explore: float = 0.0
     weights: Sequence[float] = ()  # of the candidates, where a policy has reckoned them for this query
@@ -73,7 +73,7 @@ class Query:
         return len(self.replies) < len(self.asked)
 
 
-class Policy(Protocol):
+class SelectionPolicy(Protocol):
     """See the module. Both methods are pure but for `query.draw`."""
 
     def ask(self, query: Query) -> Sequence[tuple[int, float]]:

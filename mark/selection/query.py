@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from mark.selection.outcome import AskedNote, QueryNote
-from mark.selection.policy import Choice, Policy, Query, Reply
+from mark.selection.policy import CandidateReply, Choice, Query, SelectionPolicy
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
 
 
-class Decision(NamedTuple):
+class SelectionDecision(NamedTuple):
     """The answer to a query. `by_default`: it is the configured default, and no candidate's.
 
     `calibrated` says whether the confidence is a probability of being correct, or only the agreement of the vote.
@@ -33,7 +33,7 @@ class Selection:
     """A policy with what it has learned. It opens queries."""
 
     def __init__(
-        self, policy: Policy, state: SelectionState, settings: SelectionSettings, draw: Callable[[], float]
+        self, policy: SelectionPolicy, state: SelectionState, settings: SelectionSettings, draw: Callable[[], float]
     ) -> None:
         self.policy, self.state, self.settings, self._draw = policy, state, settings, draw
         self._explore = settings.explores
@@ -69,7 +69,7 @@ class SelectedQuery:
         self._asked: dict[int, float] = {}  # also those that have failed
         self._shares: Sequence[float] = ()  # with which the first candidate was drawn
         self._combined: Choice | None = None  # of candidates' replies
-        self.decision: Decision | None = None
+        self.decision: SelectionDecision | None = None
         self.lost = False  # no candidate answers, and there is no default
 
     @property
@@ -80,7 +80,7 @@ class SelectedQuery:
         """The query has come."""
         return self._go_on(now_s)
 
-    def answered(self, candidate: int, reply: Reply, now_s: float) -> Sequence[int]:
+    def answered(self, candidate: int, reply: CandidateReply, now_s: float) -> Sequence[int]:
         """A candidate has answered. After the decision the reply only stands in the note, for feedback to judge it."""
         query = self._query
         if candidate not in query.asked or candidate in query.replies:
@@ -156,11 +156,11 @@ class SelectedQuery:
         if settings.min_confidence is not None and confidence is not None and confidence < settings.min_confidence:
             self.decision = self._by_default(confidence, calibrated=calibrated)
         else:
-            self.decision = Decision(choice, confidence, calibrated)
+            self.decision = SelectionDecision(choice, confidence, calibrated)
 
-    def _by_default(self, confidence: float | None, *, calibrated: bool) -> Decision:
+    def _by_default(self, confidence: float | None, *, calibrated: bool) -> SelectionDecision:
         default = self._selection.settings.default
-        return Decision(Choice(default, default, None), confidence, calibrated, by_default=True)
+        return SelectionDecision(Choice(default, default, None), confidence, calibrated, by_default=True)
 
     def note(self) -> QueryNote:
         """The query as feedback finds it again. It keeps the candidates' own answer where the default was given."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mark.selection.labels import Label, loss_of
-from mark.selection.policy import Reply
+from mark.selection.policy import CandidateReply
 from mark.selection.query import SelectedQuery, Selection
 from mark.selection.state import Judge
 
@@ -26,13 +26,13 @@ class LoggedQuery:
     """
 
     label: Label
-    replies: Sequence[Reply | None]
+    replies: Sequence[CandidateReply | None]
     usd: Sequence[float]
     key: str = ""
 
 
 @dataclass(slots=True)
-class Window:
+class ReplayWindow:
     """Queries in a row: the sum of losses, and how often each candidate's answer was given."""
 
     first: int
@@ -42,10 +42,10 @@ class Window:
 
 
 @dataclass(slots=True)
-class Replay:
+class PolicyReplay:
     """What a policy did with logged queries. `losses` are of its answers, 1 where it had none."""
 
-    windows: list[Window] = field(default_factory=list)
+    windows: list[ReplayWindow] = field(default_factory=list)
     queries: int = 0
     loss: float = 0.0
     asks: int = 0
@@ -65,19 +65,19 @@ class Replay:
         return wilson(self.error, self.queries)
 
 
-def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, window: int = 1000) -> Replay:
+def replay(queries: Iterable[LoggedQuery], selection: Selection, judge: Judge, window: int = 1000) -> PolicyReplay:
     """Give the queries to the policy in their order.
 
     Where the policy asks a candidate whose answer the log lacks, the query is skipped, and nothing is learned of it.
     """
-    found, settings = Replay(), selection.settings
+    found, settings = PolicyReplay(), selection.settings
     for query in queries:
         machine, asked = _answered(query, selection)
         if machine is None:
             found.skipped += 1
             continue
         if found.queries % window == 0:
-            found.windows.append(Window(found.queries))
+            found.windows.append(ReplayWindow(found.queries))
         decision = machine.decision
         loss = 1.0
         at = found.windows[-1]

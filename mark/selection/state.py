@@ -13,10 +13,10 @@ import orjson
 from mark.selection import guard
 from mark.selection.guard import Duel
 from mark.selection.labels import Label, NoAnswer, label_of, loss_of, same_kind
-from mark.selection.outcome import Fact, Loss, QueryNote, context_key
+from mark.selection.outcome import Loss, QueryNote, SelectionFact, context_key
 from mark.selection.score_table import Fading, ScoreTable, grid_place
 from mark.selection.settings import BANDITS, CASCADE, EXP4_THESIS, SelectionSettings
-from mark.selection.tally import Observed, Sums, Tallies, Tally, discount_of
+from mark.selection.tally import LossTally, Observed, Sums, Tallies, discount_of
 
 ALL = ""  # the context that every query belongs to
 PRIOR_COUNT = 10.0  # a context begins with the mean of all, as if that had been seen so often
@@ -39,7 +39,7 @@ class SelectionState:
         self._of = {key: at for at, key in enumerate(self.candidates)}
         n, memory = len(self.candidates), settings.memory
         forgets = settings.policy != EXP4_THESIS
-        self._all = Tally(n, discount_of(memory * (_SHARED_MEMORY if settings.by_key else 1.0)) if forgets else 1.0)
+        self._all = LossTally(n, discount_of(memory * (_SHARED_MEMORY if settings.by_key else 1.0)) if forgets else 1.0)
         self._contexts = Tallies(n, discount_of(memory) if forgets else 1.0)
         self._fading = Fading(_table_memory(settings))
         # By a candidate with a score: tables of its own answers and those of all after it, because a cascade asks in
@@ -103,7 +103,7 @@ class SelectionState:
 
     # Learning
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: SelectionFact) -> None:
         """Add a fact. Candidates of another release are left out."""
         _, stamp, stamp_all, losses, vote, evidence = fact
         observed: list[Observed] = []
@@ -232,7 +232,7 @@ class Judge:
         # One that a bandit asks in vain counts as wrong. In a vote it is only missing.
         self._misses_count = state.settings.policy in BANDITS
 
-    def by_label(self, note: QueryNote, label: Label) -> Fact | None:
+    def by_label(self, note: QueryNote, label: Label) -> SelectionFact | None:
         """The fact of a query whose right answer is known.
 
         None: no candidate was judged, or `label` can be no answer of theirs, as a text where they answer with numbers.
@@ -254,7 +254,7 @@ class Judge:
                 losses.append(Loss(candidate, 1.0, propensity, None, False))
         return self._fact(note, losses, 1.0 - loss_of(note.label, right, kind, scale))
 
-    def by_reward(self, note: QueryNote, reward: float) -> Fact | None:
+    def by_reward(self, note: QueryNote, reward: float) -> SelectionFact | None:
         """The fact of a query whose answer had this reward, 0 to 1. It counts for all that gave the same answer.
 
         None: the reward is of the default or of an average, which no candidate gave. Raises ValueError for a reward
@@ -277,13 +277,13 @@ class Judge:
         settings = self._state.settings
         return loss_of(answer, label, settings.loss, settings.loss_scale)
 
-    def _fact(self, note: QueryNote, losses: list[Loss], right: float) -> Fact | None:
+    def _fact(self, note: QueryNote, losses: list[Loss], right: float) -> SelectionFact | None:
         if not losses:
             return None
         stamp, stamp_all = self._stamps(note.context)
         vote = None if note.agreement is None else (note.agreement, right)
         evidence = self._evidence(note, losses) if self._champion is not None else None
-        return Fact(note.context, stamp, stamp_all, tuple(losses), vote, evidence)
+        return SelectionFact(note.context, stamp, stamp_all, tuple(losses), vote, evidence)
 
     def _stamps(self, context: str) -> tuple[int, int]:
         """The stamps of a new fact: facts that are made before the first of them is applied follow each other, too."""

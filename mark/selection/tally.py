@@ -38,7 +38,7 @@ class Sums(NamedTuple):
         return (self.losses[candidate] + prior * prior_count) / (self.counts[candidate] + prior_count)
 
 
-class Tally:
+class LossTally:
     """The sums of one context with `candidates` models. `discount` is the weight that a fact keeps with the next one.
 
     `sums` is replaced by each fact and never changed, so that a query keeps the sums that it began with.

@@ -38,7 +38,7 @@ from mark.models.driver import PipelineDriver
 from mark.models.registry_place import open_objects
 from mark.models.versions import Versions
 from mark.selection.policies import policy_of
-from mark.selection.policy import Policy
+from mark.selection.policy import SelectionPolicy
 from mark.selection.query import Selection
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
@@ -70,7 +70,7 @@ from mark.serving.frontend.selection_page import selection_route
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.layers.layer import Layer, LayerSite, layered
-from mark.serving.learned.forwarding import Forwarding
+from mark.serving.learned.forwarding import FeedbackForwarding
 from mark.serving.learned.learning import Learning
 from mark.serving.learned.peers import PeerAccess, Peers
 from mark.serving.learned.port import Learner
@@ -133,7 +133,7 @@ class SelectionServing:
     keys: tuple[str, ...]
     planned_usd: tuple[float, ...]
     usd_per_call: tuple[float, ...]
-    own_policy: Policy | None = None
+    own_policy: SelectionPolicy | None = None
 
     def prices(self, told: Mapping[str, PriceList]) -> list[float]:
         """The price of a call of each candidate, where the controller has `told` prices by stage, of the whole by "".
@@ -628,7 +628,7 @@ def _tracer(name: str) -> Tracer:
 
 def _feedback_of(
     serving: Serving, learner: Learner | None, writer: str, loop: asyncio.AbstractEventLoop
-) -> tuple[Learning | None, FeedbackCollector | None, Forwarding | None]:
+) -> tuple[Learning | None, FeedbackCollector | None, FeedbackForwarding | None]:
     """What learns from feedback, what joins it with answers, and what passes it on to peers. Raises BadInput."""
     name, settings = serving.name, serving.feedback
     if learner is None and (serving.peers.addresses or (settings is not None and settings.store)):
@@ -646,7 +646,7 @@ def _feedback_of(
     first = settings.durability == "store"
     learning = Learning(name, writer, learner, join, log.folder, peers, loop, store=store, store_first=first)
     collector = FeedbackCollector(name, join, LearningSink(log, learning), settings.body_bytes, loop)
-    return learning, collector, Forwarding(collector, peers, writer, loop)
+    return learning, collector, FeedbackForwarding(collector, peers, writer, loop)
 
 
 def _hear_peers(learning: Learning, headers: Mapping[bytes, bytes]) -> None:

@@ -16,7 +16,7 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.pipeline import Lineage
 from mark.planning.graphs.answers_file import Answers
 from mark.selection.policies import policy_of
-from mark.selection.policy import Query, Reply
+from mark.selection.policy import CandidateReply, Query
 from mark.selection.query import Selection
 from mark.selection.replay import LoggedQuery, replay
 from mark.selection.score_table import ScoreTable
@@ -95,6 +95,7 @@ class SelectedCalls:
             among = [one for one in range(answered.shape[1]) if key >> one & 1]
             if among:
                 query = self._query(())
+                query.asked = dict.fromkeys(among, 1.0)
                 query.replies = {one: self._reply(row, one) for one in among}
                 one = self._policy.combine(query).candidate
                 assert one is not None, "labels are voted for, and not averaged"
@@ -127,7 +128,7 @@ class SelectedCalls:
         everybody = set(range(len(self.answers.candidates)))
         return Query(self._sums, self._tables, usd, _undrawn, everybody, explore=self.settings.explores)
 
-    def _reply(self, row: int, candidate: int) -> Reply:
+    def _reply(self, row: int, candidate: int) -> CandidateReply:
         """Wrong answers count as equal, because the file does not tell them apart."""
         return _reply(self.answers, row, candidate)
 
@@ -248,9 +249,9 @@ def split_shares(settings: SelectionSettings, candidates: int) -> FloatArray:
     return shares
 
 
-def _reply(answers: Answers, row: int, candidate: int) -> Reply:
+def _reply(answers: Answers, row: int, candidate: int) -> CandidateReply:
     correct, score = float(answers.correct[row, candidate]), float(answers.scores[row, candidate])
-    return Reply(correct, correct, score if score == score else None)
+    return CandidateReply(correct, correct, score if score == score else None)
 
 
 def _undrawn() -> float:

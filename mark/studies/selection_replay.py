@@ -16,7 +16,7 @@ from mark.models.policy_loading import PolicyFailed, load_policy
 from mark.selection.answer_log import SCORE
 from mark.selection.policies import policy_of
 from mark.selection.query import Selection
-from mark.selection.replay import LoggedQuery, Replay, replay
+from mark.selection.replay import LoggedQuery, PolicyReplay, replay
 from mark.selection.settings import CASCADE, POLICIES, SelectionSettings
 from mark.selection.state import Judge, SelectionState
 from mark.studies.answer_files import AnswerLog
@@ -47,7 +47,7 @@ class SelectionReplay:
     log: str
     queries: int
     candidates: dict[str, CandidateRecord]
-    policies: dict[str, Replay]
+    policies: dict[str, PolicyReplay]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -61,7 +61,7 @@ class SelectionReplay:
 
 
 def replay_log(request: ReplayRequest, progress: Callable[[float], None] | None = None) -> SelectionReplay:
-    """Replay the policies on the log, each with a generator of the same seed. Raises BadInput."""
+    """PolicyReplay the policies on the log, each with a generator of the same seed. Raises BadInput."""
     config = None if request.service is None else _pipeline(request.service)
     of_file = None if config is None else config.selection
     settings = {name: _settings(name, request, of_file) for name in _policies(request, of_file)}
@@ -158,7 +158,7 @@ def _folder_of(reference: str, service: str | None) -> Path:
     return beside if found else Path.cwd()
 
 
-def _replayed(name: str, queries: Iterator[LoggedQuery], selection: Selection, window: int) -> Replay:
+def _replayed(name: str, queries: Iterator[LoggedQuery], selection: Selection, window: int) -> PolicyReplay:
     try:
         return replay(queries, selection, Judge(selection.state, selection.settings.champion), window)
     except PolicyFailed as error:

@@ -10,7 +10,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.models.policy_loading import PolicyFailed, load_policy
-from mark.selection.policy import Policy, Query, Reply
+from mark.selection.policy import CandidateReply, Query, SelectionPolicy
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
 
@@ -69,7 +69,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop("policy_of_test", None)
 
 
-def loaded(name: str, folder: Path) -> Policy:
+def loaded(name: str, folder: Path) -> SelectionPolicy:
     return load_policy(f"policy_of_test:{name}", folder, ("a", "b"), SETTINGS)
 
 
@@ -81,7 +81,7 @@ def query() -> Query:
 def test_policy_is_built_with_candidates_and_settings(folder: Path) -> None:
     policy, asked = loaded("First", folder), query()
     assert list(policy.ask(asked)) == [(0, 1.0)]
-    asked.replies[1] = Reply("x", "x")
+    asked.replies[1] = CandidateReply("x", "x")
     assert policy.combine(asked).label == "x"
     assert policy.settled(asked) is False
     made = sys.modules["policy_of_test"].First(("a", "b"), SETTINGS)
@@ -120,7 +120,7 @@ def test_module_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
 )
 def test_policy_that_breaks_a_rule_is_told_by_its_name(folder: Path, name: str, message: str) -> None:
     policy, asked = loaded(name, folder), query()
-    asked.replies[0] = Reply("x", "x")
+    asked.replies[0] = CandidateReply("x", "x")
     with pytest.raises(PolicyFailed) as failed:
         policy.combine(asked) if message.startswith("combine") else policy.ask(asked)
     assert str(failed.value).startswith(f"policy_of_test:{name}: {message}")

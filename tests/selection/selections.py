@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mark.selection.policies import policy_of
-from mark.selection.policy import Policy, Query, Reply
+from mark.selection.policy import CandidateReply, Query, SelectionPolicy
 from mark.selection.query import SelectedQuery, Selection
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
@@ -65,13 +65,15 @@ def replied(query: Query, labels: Mapping[int, Any]) -> Query:
     for one, label in labels.items():
         query.open.discard(one)
         query.asked[one] = 1.0
-        query.replies[one] = label if isinstance(label, Reply) else Reply(label, label)
+        query.replies[one] = label if isinstance(label, CandidateReply) else CandidateReply(label, label)
     return query
 
 
-def selection_of(policy: str | Policy = "exp4", candidates: int = 3, *, seed: int = 1, **others: Any) -> Selection:
+def selection_of(
+    policy: str | SelectionPolicy = "exp4", candidates: int = 3, *, seed: int = 1, **others: Any
+) -> Selection:
     """A selection that has learned nothing."""
-    settings = SelectionSettings(policy if isinstance(policy, str) else "own:Policy", **others)
+    settings = SelectionSettings(policy if isinstance(policy, str) else "own:SelectionPolicy", **others)
     generator = np.random.default_rng(seed)
     known = policy_of(settings, candidates, generator) if isinstance(policy, str) else policy
     return Selection(known, SelectionState(NAMES[:candidates], settings), settings, generator.random)
@@ -90,7 +92,9 @@ def answer_all(query: SelectedQuery, labels: Mapping[int, Any], now_s: float = 0
         asked.append(one)
         if one in labels:
             label = labels[one]
-            waiting += query.answered(one, label if isinstance(label, Reply) else Reply(label, label), now_s)
+            waiting += query.answered(
+                one, label if isinstance(label, CandidateReply) else CandidateReply(label, label), now_s
+            )
         else:
             waiting += query.missed(one, now_s)
     return asked

@@ -22,7 +22,7 @@ from mark.selection.answer_log import (
     rows_of_observation,
 )
 from mark.selection.outcome import AskedNote, QueryNote, context_key, notes_to_json
-from mark.selection.policy import Reply
+from mark.selection.policy import CandidateReply
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,9 @@ def test_flat_and_nested_fields_are_the_same_row() -> None:
         "label": "x", "a": {"answer": "x", "score": 0.5}, "b": {"answer": ["y", 1], "usd": 0.25}, "key": "u1",
         "extra": {"answers": 1},
     }  # fmt: skip
-    wanted = AnswerRow("w", "x", {"a": Reply("x", "x", 0.5), "b": Reply(["y", 1], ["y", 1])}, {"b": 0.25}, "u1")
+    wanted = AnswerRow(
+        "w", "x", {"a": CandidateReply("x", "x", 0.5), "b": CandidateReply(["y", 1], ["y", 1])}, {"b": 0.25}, "u1"
+    )
     assert row_of("w", flat) == row_of("w", nested) == wanted
 
 
@@ -98,7 +100,7 @@ def test_observation_has_the_answers_of_the_candidates_that_were_asked() -> None
     note = QueryNote(context, (AskedNote("a@1", 0.5, True, 3, 0.75), AskedNote("b@2", 1.0)), "a@1", 3)
     record = observed(4, note, a=0.25, b=0.5)
     assert is_observation(record)
-    wanted = AnswerRow("w", 4, {"a@1": Reply(3, 3, 0.75)}, {"a@1": 0.25, "b@2": 0.5}, context)
+    wanted = AnswerRow("w", 4, {"a@1": CandidateReply(3, 3, 0.75)}, {"a@1": 0.25, "b@2": 0.5}, context)
     left_out: Counter[str] = Counter()
     assert list(rows_of_observation("w", record, left_out)) == [wanted]
     assert not left_out
@@ -132,17 +134,17 @@ def test_note_of_another_kind_is_one_line(note: object) -> None:
 
 
 def test_query_has_replies_and_prices_in_the_order_of_the_candidates() -> None:
-    row = AnswerRow("w", 1, {"b": Reply(1, 1), "stranger": Reply(2, 2)}, {"b": 0.5}, "u1")
+    row = AnswerRow("w", 1, {"b": CandidateReply(1, 1), "stranger": CandidateReply(2, 2)}, {"b": 0.5}, "u1")
     query = query_of(row, {"a": 0, "b": 1}, [0.125, 0.25])
-    assert (query.label, query.replies, query.usd, query.key) == (1, [None, Reply(1, 1)], [0.125, 0.5], "u1")
+    assert (query.label, query.replies, query.usd, query.key) == (1, [None, CandidateReply(1, 1)], [0.125, 0.5], "u1")
 
 
 def test_lists_of_numbers_are_arrays_under_a_numeric_loss() -> None:
-    row = AnswerRow("w", [1, 2], {"a": Reply([1, 2], [1, 2]), "b": Reply(["x"], ["x"])}, {})
+    row = AnswerRow("w", [1, 2], {"a": CandidateReply([1, 2], [1, 2]), "b": CandidateReply(["x"], ["x"])}, {})
     of_array, of_text = query_of(row, {"a": 0, "b": 1}, [0.0, 0.0], "squared").replies
     assert of_array is not None
     assert isinstance(of_array.result, np.ndarray)
     assert of_array.result.dtype == float
-    assert of_text == Reply(["x"], ["x"])
+    assert of_text == CandidateReply(["x"], ["x"])
     voted, _ = query_of(row, {"a": 0, "b": 1}, [0.0, 0.0]).replies
-    assert voted == Reply([1, 2], [1, 2])
+    assert voted == CandidateReply([1, 2], [1, 2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mark.selection.cascade import Cascade
-from mark.selection.policy import Query, Reply
+from mark.selection.policy import CandidateReply, Query
 from tests.selection.selections import FixedTables, query_of, replied
 
 
@@ -14,7 +14,7 @@ def asked(cascade: Cascade, query: Query) -> list[int]:
 
 
 def scored(query: Query, scores: dict[int, float | None]) -> Query:
-    return replied(query, {one: Reply(one, one, score) for one, score in scores.items()})
+    return replied(query, {one: CandidateReply(one, one, score) for one, score in scores.items()})
 
 
 @pytest.mark.parametrize("given", [{}, {"threshold": 0.5, "correct_usd": 1.0}])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.selection.exp4 import Exp4, full_losses
-from mark.selection.policy import Choice, Query, Reply
+from mark.selection.policy import CandidateReply, Choice, Query
 from tests.selection.selections import query_of, replied, sums_of
 
 LABEL = st.sampled_from([0, 1, 2])
@@ -77,7 +77,7 @@ def test_late_candidate_does_not_agree_and_a_failed_one_does_not_count() -> None
 def test_mean_of_arrays_is_weighted() -> None:
     arrays = [np.array([0.0, 2.0], np.float32), np.array([3.0, 2.0], np.float32)]
     query = replied(
-        query_of([0.0, math.log(2.0) / 0.3]), {at: Reply(one, one.tolist()) for at, one in enumerate(arrays)}
+        query_of([0.0, math.log(2.0) / 0.3]), {at: CandidateReply(one, one.tolist()) for at, one in enumerate(arrays)}
     )
     choice = combined(query)
     assert choice.result.dtype == np.float32
@@ -96,7 +96,7 @@ def test_mean_of_arrays_is_weighted() -> None:
 )
 def test_arrays_that_have_no_mean_are_voted_for(results: list[Any]) -> None:
     labels = [np.asarray(one).tolist() for one in results]
-    query = replied(query_of([1.0, 1.0]), {at: Reply(results[at], labels[at]) for at in range(2)})
+    query = replied(query_of([1.0, 1.0]), {at: CandidateReply(results[at], labels[at]) for at in range(2)})
     choice = combined(query)
     assert choice.result is results[0]
     assert choice.candidate == 0
@@ -111,7 +111,7 @@ def test_weights_that_underflow_still_vote() -> None:
 
 
 def test_weights_that_underflow_still_have_a_mean() -> None:
-    arrays = {at: Reply(np.array([float(at)]), float(at)) for at in (1, 2)}
+    arrays = {at: CandidateReply(np.array([float(at)]), float(at)) for at in (1, 2)}
     choice = combined(replied(query_of([0.0, 9_000.0, 9_000.0]), arrays))
     assert choice.result == pytest.approx([1.5])
 
@@ -168,6 +168,6 @@ def test_query_settles_as_soon_as_no_answer_can_change_it(losses: list[float], d
 
 
 def test_means_need_every_reply() -> None:
-    query = replied(query_of([0.0, 50.0]), {0: Reply(np.array([1.0]), 1)})
+    query = replied(query_of([0.0, 50.0]), {0: CandidateReply(np.array([1.0]), 1)})
     query.asked[1] = 1.0
     assert not Exp4().settled(query)

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.selection.one_asked import Exp3, Split, Thompson, exponential_weights
-from mark.selection.policy import Policy, Query
+from mark.selection.one_asked import Exp3, FixedSplit, Thompson, exponential_weights
+from mark.selection.policy import Query, SelectionPolicy
 from tests.selection.selections import query_of, replied
 
 POLICIES = {
-    "split": lambda seed: Split([0.7, 0.3, 0.0]),
+    "split": lambda seed: FixedSplit([0.7, 0.3, 0.0]),
     "exp3": lambda seed: Exp3(),
     "thompson": lambda seed: Thompson(np.random.default_rng(seed)),
 }
 MAKE = pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
-Make = Callable[[int], Policy]
+Make = Callable[[int], SelectionPolicy]
 
 
 def three(**others: Any) -> Query:
@@ -74,7 +74,7 @@ def test_another_candidate_takes_the_place_of_one_that_failed(make: Make) -> Non
 
 def test_split_without_any_weight_left_asks_all_alike() -> None:
     query = query_of([0.0] * 3, open={1, 2})
-    assert Split([1.0, 0.0, 0.0]).ask(query)[0][1] == 0.5
+    assert FixedSplit([1.0, 0.0, 0.0]).ask(query)[0][1] == 0.5
 
 
 def test_exp3_asks_at_least_its_mixed_share() -> None:

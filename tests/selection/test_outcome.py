@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mark.selection.outcome import (
     AskedNote,
-    Fact,
     Loss,
     QueryNote,
+    SelectionFact,
     candidate_key,
     context_key,
     facts_from_json,
@@ -52,7 +52,7 @@ NOTES = st.tuples(
 ).map(lambda values: QueryNote(*values))
 STAMPS = st.integers(1, 2**53)
 FACTS = st.builds(
-    Fact,
+    SelectionFact,
     CONTEXTS,
     STAMPS,
     STAMPS,
@@ -69,11 +69,11 @@ def test_notes_return_from_json(notes: list[QueryNote]) -> None:
 
 
 @given(st.lists(FACTS, max_size=3))
-def test_facts_return_from_json(facts: list[Fact]) -> None:
+def test_facts_return_from_json(facts: list[SelectionFact]) -> None:
     assert facts_from_json(facts_to_json(facts)) == facts
 
 
-def accepted(data: bytes) -> list[Fact]:
+def accepted(data: bytes) -> list[SelectionFact]:
     try:
         return facts_from_json(data)
     except ValueError:

@@ -7,7 +7,7 @@ import pytest
 
 from mark.selection.cascade import Cascade
 from mark.selection.exp4 import Exp4
-from mark.selection.one_asked import Exp3, Split, Thompson
+from mark.selection.one_asked import Exp3, FixedSplit, Thompson
 from mark.selection.policies import policy_of
 from mark.selection.settings import POLICIES, SelectionSettings
 from tests.selection.selections import query_of
@@ -16,7 +16,14 @@ GENERATOR = np.random.default_rng(1)
 
 
 def test_every_name_has_its_policy() -> None:
-    kinds = {"split": Split, "exp3": Exp3, "exp4": Exp4, "exp4:thesis": Exp4, "thompson": Thompson, "cascade": Cascade}
+    kinds = {
+        "split": FixedSplit,
+        "exp3": Exp3,
+        "exp4": Exp4,
+        "exp4:thesis": Exp4,
+        "thompson": Thompson,
+        "cascade": Cascade,
+    }
     assert set(kinds) == set(POLICIES)
     for name, kind in kinds.items():
         settings = SelectionSettings(name, threshold=0.5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.selection.policy import Reply, answer_of, draw_one
+from mark.selection.policy import CandidateReply, answer_of, draw_one
 from tests.selection.selections import FixedTables, numbers, query_of, replied
 
 NEARLY_ONE = 1.0 - 2.0**-53
@@ -36,7 +36,7 @@ def test_rounding_never_draws_a_candidate_without_weight() -> None:
 
 def test_answer_has_the_probability_that_its_score_says() -> None:
     tables = FixedTables({(1, 1): 0.8})
-    query = replied(query_of([0.0, 0.0], tables=tables), {1: Reply({"y": 3}, 3, 0.5), 0: 2})
+    query = replied(query_of([0.0, 0.0], tables=tables), {1: CandidateReply({"y": 3}, 3, 0.5), 0: 2})
     assert answer_of(query, 1) == ({"y": 3}, 3, 1, 0.8, None)
     assert answer_of(query, 0, 0.6) == (2, 2, 0, None, 0.6)
 

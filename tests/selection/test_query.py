@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mark.selection.outcome import notes_from_json, notes_to_json
-from mark.selection.policy import Choice, Query, Reply
+from mark.selection.policy import CandidateReply, Choice, Query
 from mark.selection.query import Selection
 from mark.selection.settings import POLICIES
 from tests.selection.selections import NAMES, answer_all, opened, selection_of
@@ -39,7 +39,7 @@ class Machine(RuleBasedStateMachine):
         self.query = opened(self.selection, now_s=0.0)
         self.asked: list[int] = []
         self.failed: set[int] = set()
-        self.replied: dict[int, Reply] = {}  # the first reply of each
+        self.replied: dict[int, CandidateReply] = {}  # the first reply of each
         self.decided: tuple[object, bool] | None = None
         self.take(self.query.start(self.now_s))
 
@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(candidate=candidates, label=st.integers(0, 2), score=st.sampled_from([0.2, 0.9, None]))
     def answer(self, candidate: int, label: int, score: float | None) -> None:
-        reply = Reply(label, label, score)
+        reply = CandidateReply(label, label, score)
         if candidate in self.asked and candidate not in self.failed:
             self.replied.setdefault(candidate, reply)
         self.take(self.query.answered(candidate, reply, self.now_s))
@@ -137,15 +137,15 @@ def test_candidate_is_never_asked_twice() -> None:
     query = opened(selection_of(Stubborn([(0, 1.0)])))
     assert query.start(0.0) == [0]
     with pytest.raises(ValueError, match="candidate 0"):
-        query.answered(0, Reply(1, 1), 0.0)
+        query.answered(0, CandidateReply(1, 1), 0.0)
 
 
 def test_vote_is_decided_once_the_rest_cannot_change_it() -> None:
     query = opened(selection_of("exp4", 3))
     query.start(0.0)
-    query.answered(0, Reply("x", "x"), 0.0)
+    query.answered(0, CandidateReply("x", "x"), 0.0)
     assert not query.over
-    query.answered(1, Reply("x", "x"), 0.0)
+    query.answered(1, CandidateReply("x", "x"), 0.0)
     assert query.decision is not None
     assert query.decision.choice.agreement == pytest.approx(2 / 3)
 
@@ -162,10 +162,10 @@ def test_vote_below_the_least_confidence_waits_for_all_and_gives_the_default() -
     selection = selection_of("exp4", 3, min_confidence=0.9, default="unsure", has_default=True)
     query = opened(selection)
     query.start(0.0)
-    query.answered(0, Reply("x", "x"), 0.0)
-    query.answered(1, Reply("x", "x"), 0.0)
+    query.answered(0, CandidateReply("x", "x"), 0.0)
+    query.answered(1, CandidateReply("x", "x"), 0.0)
     assert not query.over  # the third may still agree
-    query.answered(2, Reply("y", "y"), 0.0)
+    query.answered(2, CandidateReply("y", "y"), 0.0)
     assert query.decision is not None
     assert query.decision.by_default
     assert query.decision.choice.label == "unsure"
@@ -186,7 +186,7 @@ def test_failed_candidate_is_replaced_until_none_is_left() -> None:
 def test_deadline_decides_with_the_replies_that_there_are() -> None:
     query = opened(selection_of("exp4", 3, deadline_s=0.5), now_s=10.0)
     query.start(10.0)
-    query.answered(2, Reply("y", "y"), 10.1)
+    query.answered(2, CandidateReply("y", "y"), 10.1)
     assert query.woken(10.4) == ()
     assert not query.over
     query.woken(10.5)
@@ -200,7 +200,7 @@ def test_first_reply_after_the_deadline_is_the_answer() -> None:
     query.start(0.0)
     query.woken(1.0)
     assert not query.over
-    query.answered(1, Reply("y", "y"), 1.1)
+    query.answered(1, CandidateReply("y", "y"), 1.1)
     assert query.over
 
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.selection.policy import Reply
-from mark.selection.replay import LoggedQuery, Replay, replay, wilson
+from mark.selection.policy import CandidateReply
+from mark.selection.replay import LoggedQuery, PolicyReplay, replay, wilson
 from mark.selection.state import Judge
 from tests.selection.selections import selection_of
 
 
 def logged(label: object, *answers: object, usd: tuple[float, ...] = (1.0, 2.0, 4.0)) -> LoggedQuery:
-    return LoggedQuery(label, [None if one is None else Reply(one, one, 0.1) for one in answers], usd)
+    return LoggedQuery(label, [None if one is None else CandidateReply(one, one, 0.1) for one in answers], usd)
 
 
-def replayed(policy: str, queries: list[LoggedQuery], window: int = 1000, **others: Any) -> Replay:
+def replayed(policy: str, queries: list[LoggedQuery], window: int = 1000, **others: Any) -> PolicyReplay:
     selection = selection_of(policy, 3, **others)
     return replay(queries, selection, Judge(selection.state, None), window)
 

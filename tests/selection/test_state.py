@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.selection.outcome import AskedNote, Fact, Loss, QueryNote, context_key
+from mark.selection.outcome import AskedNote, Loss, QueryNote, SelectionFact, context_key
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import ALL, Judge, SelectionState
 from tests.selection.selections import NAMES, answer_all, close, opened, selection_of
@@ -37,12 +37,12 @@ FACTS = st.lists(
         LOSSES,
         st.none() | st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)),
         st.none() | st.dictionaries(st.sampled_from(NAMES), st.floats(-5.0, 5.0)),
-    ).map(lambda values: Fact(*values)),
+    ).map(lambda values: SelectionFact(*values)),
     max_size=12,
 )
 
 
-def state_of(facts: list[Fact], candidates: tuple[str, ...] = NAMES[:3], **others: Any) -> SelectionState:
+def state_of(facts: list[SelectionFact], candidates: tuple[str, ...] = NAMES[:3], **others: Any) -> SelectionState:
     state = SelectionState(candidates, SelectionSettings("exp4", **{"by_key": True, **others}))
     for fact in facts:
         state.apply(fact)
@@ -57,14 +57,14 @@ def numbers(state: SelectionState) -> list[float]:
 
 
 @given(FACTS, st.randoms(use_true_random=False))
-def test_order_of_facts_changes_nothing(facts: list[Fact], chance: random.Random) -> None:
+def test_order_of_facts_changes_nothing(facts: list[SelectionFact], chance: random.Random) -> None:
     shuffled = facts[:]
     chance.shuffle(shuffled)
     assert close(numbers(state_of(facts)), numbers(state_of(shuffled)))
 
 
 @given(FACTS)
-def test_sums_of_all_are_those_of_every_fact(facts: list[Fact]) -> None:
+def test_sums_of_all_are_those_of_every_fact(facts: list[SelectionFact]) -> None:
     state, newest = state_of(facts, by_key=False), max((one.stamp_all for one in facts), default=0)
     for at, key in enumerate(NAMES[:3]):
         of = [(one.stamp_all, loss) for one in facts for loss in one.losses if loss.candidate == key]
@@ -76,7 +76,7 @@ def test_sums_of_all_are_those_of_every_fact(facts: list[Fact]) -> None:
 
 
 @given(FACTS, FACTS)
-def test_state_returns_from_a_snapshot_and_learns_on(facts: list[Fact], later: list[Fact]) -> None:
+def test_state_returns_from_a_snapshot_and_learns_on(facts: list[SelectionFact], later: list[SelectionFact]) -> None:
     state, other = state_of(facts), SelectionState(NAMES[:3], SETTINGS)
     other.load(state.dump())
     assert close(numbers(other), numbers(state))
@@ -87,7 +87,7 @@ def test_state_returns_from_a_snapshot_and_learns_on(facts: list[Fact], later: l
 
 
 @given(FACTS, st.permutations(NAMES[:4]), st.integers(1, 4))
-def test_candidates_are_added_removed_and_reordered(facts: list[Fact], order: list[str], count: int) -> None:
+def test_candidates_are_added_removed_and_reordered(facts: list[SelectionFact], order: list[str], count: int) -> None:
     state, kept = state_of(facts), tuple(order[:count])
     after = SelectionState(kept, SETTINGS)
     after.load(state.dump())
@@ -109,7 +109,7 @@ def test_candidates_are_added_removed_and_reordered(facts: list[Fact], order: li
 
 
 def test_snapshot_keeps_the_tables_where_the_policy_changes() -> None:
-    state = state_of([Fact(ALL, 1, stamp, (Loss("a@00", 0.0, 1.0, 0.9),)) for stamp in range(1, 3_001)])
+    state = state_of([SelectionFact(ALL, 1, stamp, (Loss("a@00", 0.0, 1.0, 0.9),)) for stamp in range(1, 3_001)])
     other = SelectionState(NAMES[:3], SelectionSettings("thompson", by_key=True))
     other.load(state.dump())
     assert other.correct(0, 0.9, 0) == 1.0
@@ -125,7 +125,7 @@ def test_damaged_snapshot_raises_value_error(damaged: bytes) -> None:
 
 
 @given(FACTS, st.integers(0, 10_000))
-def test_snapshot_that_is_cut_short_raises_value_error(facts: list[Fact], length: int) -> None:
+def test_snapshot_that_is_cut_short_raises_value_error(facts: list[SelectionFact], length: int) -> None:
     dumped = state_of(facts).dump()
     with pytest.raises(ValueError, match=r"."):
         SelectionState(NAMES[:3], SETTINGS).load(dumped[: length % len(dumped)])
@@ -133,7 +133,7 @@ def test_snapshot_that_is_cut_short_raises_value_error(facts: list[Fact], length
 
 def test_snapshot_of_another_format_is_named() -> None:
     dumped = state_of([]).dump().replace(b'"format":3', b'"format":1')
-    state = state_of([Fact(ALL, 1, 1, (Loss("a@00", 1.0),))])
+    state = state_of([SelectionFact(ALL, 1, 1, (Loss("a@00", 1.0),))])
     with pytest.raises(ValueError, match="format 1, and this is 3"):
         state.load(dumped)
     assert state.errors == [1.0, 0.0, 0.0], "a snapshot that is refused changes nothing"
@@ -144,7 +144,7 @@ def test_snapshot_of_another_format_is_named() -> None:
 
 
 def test_new_context_begins_with_the_mean_of_all() -> None:
-    state = state_of([Fact(ANN, n, n, (Loss("a@00", 1.0), Loss("b@00", 0.0))) for n in range(1, 21)])
+    state = state_of([SelectionFact(ANN, n, n, (Loss("a@00", 1.0), Loss("b@00", 0.0))) for n in range(1, 21)])
     assert state.sums(BOB).counts == pytest.approx([10.0, 10.0, 0.0])
     assert state.sums(BOB).losses == pytest.approx([10.0, 0.0, 0.0])
     assert state.sums(ANN).losses[0] > 20.0
@@ -160,7 +160,7 @@ def test_queries_without_a_key_share_the_context_of_all() -> None:
 def test_too_few_labels_say_nothing() -> None:
     state = state_of([])
     for stamp in range(1, 60):
-        state.apply(Fact(ALL, 1, stamp, (Loss("a@00", 0.0, 1.0, 0.5), Loss("c@00", 1.0, 1.0))))
+        state.apply(SelectionFact(ALL, 1, stamp, (Loss("a@00", 0.0, 1.0, 0.5), Loss("c@00", 1.0, 1.0))))
         total = state._tables[0][0].total
         assert state.correct(0, 0.5, 0) == (1.0 if total >= 50 else None)
         assert state.correct(0, 0.5, 2) == (0.0 if total >= 50 else None)
@@ -177,14 +177,14 @@ def test_explored_queries_alone_keep_a_table_of_a_cascade_believed() -> None:
             losses.append(Loss("b@00", 0.0))
         if state.correct(0, 0.9, 1) is None and stamp > 10_000:
             asked_both += 1
-        state.apply(Fact(ALL, 1, stamp, tuple(losses)))
+        state.apply(SelectionFact(ALL, 1, stamp, tuple(losses)))
     assert asked_both == 0
 
 
 def test_thesis_rule_forgets_nothing() -> None:
     state = SelectionState(NAMES[:3], SelectionSettings("exp4:thesis"))
     for stamp in range(1, 5_001):
-        state.apply(Fact(ALL, stamp, stamp, (Loss("a@00", 1.0),)))
+        state.apply(SelectionFact(ALL, stamp, stamp, (Loss("a@00", 1.0),)))
     assert state.sums(ALL).losses[0] == 5_000.0
 
 
@@ -192,7 +192,7 @@ def test_guard_switches_off_and_a_snapshot_keeps_it_off() -> None:
     guarded = SelectionSettings("exp4", champion="a")
     evidence = {"a@00>b@00": math.log(200.0) + 1e-9, "a@00>c@00": 5.0, "a@00>gone@00": 99.0, "b@00>c@00": 99.0}
     state = SelectionState(NAMES[:3], guarded)
-    state.apply(Fact(ALL, 1, 1, (), None, evidence))
+    state.apply(SelectionFact(ALL, 1, 1, (), None, evidence))
     assert state.off == {1}
     after = SelectionState(("c@00", "b@00", "a@00"), guarded)
     after.load(state.dump())
@@ -236,7 +236,7 @@ def note_of(labels: dict[str, Any], chosen: str, **others: Any) -> QueryNote:
     return QueryNote(ALL, asked, chosen, answer, **others)
 
 
-def losses_of(fact: Fact | None) -> dict[str, float]:
+def losses_of(fact: SelectionFact | None) -> dict[str, float]:
     assert fact is not None
     return {one.candidate[:1]: one.loss for one in fact.losses}
 
@@ -328,7 +328,7 @@ def test_averages_are_judged_by_labels_only() -> None:
 
 
 def test_stamps_count_the_facts_that_the_writer_knew() -> None:
-    state = state_of([Fact(ANN, 1, n, (Loss("a@00", 0.0),)) for n in range(1, 4)])
+    state = state_of([SelectionFact(ANN, 1, n, (Loss("a@00", 0.0),)) for n in range(1, 4)])
     fact = Judge(state, None).by_label(QueryNote(ANN, (AskedNote("a@00", 1.0, True, 7),), "a@00", 7), 7)
     assert fact is not None
     assert (fact.stamp, fact.stamp_all) == (4, 4)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.selection.tally import Observed, Tallies, Tally, discount_of
+from mark.selection.tally import LossTally, Observed, Tallies, discount_of
 from tests.selection.selections import close
 
 FACTS = st.lists(
@@ -51,7 +51,7 @@ def test_sums_are_those_of_the_reference_in_any_order(facts: Facts, discount: fl
     shuffled = facts[:]
     chance.shuffle(shuffled)
     for order in (facts, shuffled):
-        tally, tallies = Tally(3, discount), Tallies(3, discount)
+        tally, tallies = LossTally(3, discount), Tallies(3, discount)
         for stamp, observed in order:
             tally.add(stamp, observed)
             tallies.add(2**64 - 1, stamp, stamp, observed)
@@ -66,7 +66,7 @@ def test_sums_are_those_of_the_reference_in_any_order(facts: Facts, discount: fl
 def test_two_writers_who_know_nothing_of_each_other_add_up_in_any_order() -> None:
     generator = random.Random(3)
     facts: Facts = [(stamp, [(0, generator.random(), 0.25)]) for _ in range(2) for stamp in range(1, 2_001)]
-    one, other = Tally(3, 0.995), Tally(3, 0.995)
+    one, other = LossTally(3, 0.995), LossTally(3, 0.995)
     for stamp, observed in facts:
         one.add(stamp, observed)
     generator.shuffle(facts)
@@ -77,7 +77,7 @@ def test_two_writers_who_know_nothing_of_each_other_add_up_in_any_order() -> Non
 
 
 def test_a_query_keeps_the_sums_that_it_began_with() -> None:
-    tally = Tally(1, 0.5)
+    tally = LossTally(1, 0.5)
     tally.add(1, [(0, 1.0, 1.0)])
     before = tally.sums
     tally.add(2, [(0, 1.0, 1.0)])
@@ -85,7 +85,7 @@ def test_a_query_keeps_the_sums_that_it_began_with() -> None:
 
 
 def test_mean_is_shrunk_towards_the_prior() -> None:
-    tally = Tally(2, 1.0)
+    tally = LossTally(2, 1.0)
     tally.add(1, [(0, 1.0, 1.0)])
     assert tally.sums.mean(0) == 0.75
     assert tally.sums.mean(1) == 0.5
@@ -94,13 +94,13 @@ def test_mean_is_shrunk_towards_the_prior() -> None:
 
 @given(FACTS, DISCOUNTS)
 def test_a_tally_returns_from_its_row(facts: Facts, discount: float) -> None:
-    tally, other = Tally(3, discount), Tally(3, discount)
+    tally, other = LossTally(3, discount), LossTally(3, discount)
     for stamp, observed in facts:
         tally.add(stamp, observed)
     other.load(tally.dump())
     assert (other.sums, other.facts, other.newest) == (tally.sums, tally.facts, tally.newest)
     with pytest.raises(ValueError, match="another number of candidates"):
-        Tally(2, discount).load(tally.dump())
+        LossTally(2, discount).load(tally.dump())
 
 
 def filled(contexts: Sequence[int], most: int = 1_000_000) -> Tallies:
@@ -176,7 +176,7 @@ def test_a_hundred_thousand_contexts_take_at_most_a_tenth_of_200_mb() -> None:
 @pytest.mark.parametrize("discount", [0.0, -0.5, 1.5, math.nan])
 def test_impossible_discounts_are_refused(discount: float) -> None:
     with pytest.raises(ValueError, match="above 0 and 1 at most"):
-        Tally(2, discount)
+        LossTally(2, discount)
     with pytest.raises(ValueError, match="above 0 and 1 at most"):
         Tallies(2, discount)
 

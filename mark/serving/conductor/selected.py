@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mark.models.answer import AskedModel, Provenance
 from mark.models.call import Call, Reply
@@ -22,11 +22,10 @@ from mark.selection.outcome import notes_to_json
 from mark.selection.query import SelectedQuery, Selection
 from mark.selection.shown import weights_now
 from mark.selection.state import ALL
+from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import error_reply
-from mark.serving.conductor.query import FAILED
-
-if TYPE_CHECKING:
-    from mark.serving.conductor.conductor import Conductor, Run
+from mark.serving.backend.request import Request
+from mark.serving.conductor.query import FAILED, QueryProgress
 
 _LOG = logging.getLogger("mark.serving")
 # Of a note, for each reply that may still come after the answer: so much memory is counted beforehand.
@@ -70,12 +69,12 @@ class ServedSelection:
         self.usd: Callable[[float], Sequence[float]] = usd if usd is not None else lambda now_s: free
         self.counts = SelectionCounts(Counter(), Counter(), Counter())
 
-    def reply_of(self, result: Any) -> policy.Reply:
+    def reply_of(self, result: Any) -> policy.CandidateReply:
         """The result with its label and score. Raises NoAnswer."""
         settings = self.selection.settings
         label = label_of(field_of(result, settings.answer))
         score = None if settings.score is None else score_of(field_of(result, settings.score))
-        return policy.Reply(result, label, score)
+        return policy.CandidateReply(result, label, score)
 
     def said(self, now_s: float) -> dict[str, Any]:
         """What `GET .../selection` tells, as JSON values. Prices are dollars."""
@@ -198,6 +197,37 @@ class SelectedNotes:
         return AVERAGE_NAME if candidate is None else self._served.names[candidate]
 
 
+class SelectedRun(Protocol):
+    """The request of an item, as a conductor keeps it."""
+
+    request: Request
+    progress: QueryProgress
+    notes: SelectedNotes | None
+
+
+class AsksCandidates(Protocol):
+    """What a conductor does for the items of a selection (`mark.serving.conductor.conductor.Conductor`)."""
+
+    loop: asyncio.AbstractEventLoop
+    now: Callable[[], float]
+    backends: tuple[StageBackend, ...]
+
+    def call(
+        self,
+        run: Any,
+        stage: int,
+        call: Call,
+        now_s: float,
+        needed_s: float,
+        told: Callable[[int, Any, Reply | None], None],
+        probes: bool,
+        due_s: float = math.inf,
+    ) -> None: ...
+    def too_late(self, stage: int) -> Reply: ...
+    def done(self, run: Any, index: int, result: Any) -> None: ...
+    def fail(self, run: Any, reply: Reply) -> None: ...
+
+
 class SelectedItem:
     """An item of a request: calls the candidates that its query asks, until that is decided."""
 
@@ -207,7 +237,14 @@ class SelectedItem:
     )  # fmt: skip
 
     def __init__(
-        self, conductor: Conductor, served: ServedSelection, run: Run, index: int, call: Call, *, probes: bool
+        self,
+        conductor: AsksCandidates,
+        served: ServedSelection,
+        run: SelectedRun,
+        index: int,
+        call: Call,
+        *,
+        probes: bool,
     ) -> None:
         self._conductor, self._served, self._run, self._index = conductor, served, run, index
         self._call, self._probes = call, probes

@@ -25,7 +25,7 @@ Results = list[str] | None  # None: not all could be kept, and the client is ask
 _LOG = logging.getLogger("mark.serving")
 
 
-class Forwarding:
+class FeedbackForwarding:
     """Takes feedback as its collector does, and passes on what other processes may know. Runs on the event loop."""
 
     def __init__(

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from mark.serving.learned.facts import Fact, fact_in, line_of
-from mark.serving.learned.shared import Snapshot, snapshot_in
+from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _FILES, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
 
@@ -100,7 +100,7 @@ class Journals:
         self._folder = folder
         self.unreadable = 0  # lines that a crash has cut off
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[LearnedSnapshot]:
         """All that can be read, the one of the most facts first."""
         found = []
         for path in sorted(self._folder.glob(f"*/{_SNAPSHOT}")):

@@ -27,7 +27,7 @@ from mark.serving.learned.facts import KEPT_S, Fact, Vector, facts_in, pages, ve
 from mark.serving.learned.journal import Journal, Journals
 from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
 from mark.serving.learned.port import Learner
-from mark.serving.learned.shared import Shared, Snapshot, snapshot_in
+from mark.serving.learned.shared import LearnedSnapshot, Shared, snapshot_in
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.learned.storing import WRITE_S, NotStored, Storing
 
@@ -352,7 +352,7 @@ class Learning:
             data += part
         return self._adopt(snapshot_in(bytes(data)), peer.address.url)
 
-    def _adopt(self, snapshot: Snapshot, where: str) -> bool:
+    def _adopt(self, snapshot: LearnedSnapshot, where: str) -> bool:
         lacked = self.shared.vector.lacks(snapshot.vector)
         try:
             adopted = self.shared.adopt(snapshot)

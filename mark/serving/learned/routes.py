@@ -22,14 +22,14 @@ from mark.serving.frontend.calls import body_of
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import JSON
 from mark.serving.frontend.routes import ModelRoute
-from mark.serving.learned.forwarding import Forwarding
+from mark.serving.learned.forwarding import FeedbackForwarding
 from mark.serving.learned.learning import Learning
 
 _MOST_BYTES = 4 << 20
 _LINES = b"application/x-ndjson"
 
 
-def routes_of(learning: Learning, forwarding: Forwarding, loop: asyncio.AbstractEventLoop) -> list[ModelRoute]:
+def routes_of(learning: Learning, forwarding: FeedbackForwarding, loop: asyncio.AbstractEventLoop) -> list[ModelRoute]:
     """The routes of a process that learns."""
     doors = _Doors(learning, forwarding, loop)
     return [
@@ -41,7 +41,7 @@ def routes_of(learning: Learning, forwarding: Forwarding, loop: asyncio.Abstract
 
 
 class _Doors:
-    def __init__(self, learning: Learning, forwarding: Forwarding, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, learning: Learning, forwarding: FeedbackForwarding, loop: asyncio.AbstractEventLoop) -> None:
         self._learning, self._forwarding, self._loop = learning, forwarding, loop
         self._tasks: set[asyncio.Task[None]] = set()
 

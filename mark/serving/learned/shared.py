@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LearnedSnapshot:
     """The state of a learner, and the facts that it holds."""
 
     vector: Vector
@@ -35,13 +35,13 @@ class Snapshot:
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + self.state
 
 
-def snapshot_in(data: bytes) -> Snapshot:
+def snapshot_in(data: bytes) -> LearnedSnapshot:
     """The snapshot that `to_bytes` wrote. Raises ValueError for a damaged one, and one of another format."""
     line, _, state = data.partition(b"\n")
     head = orjson.loads(line)
     if not isinstance(head, dict) or head.get("format") != _FORMAT or head.get("crc32") != zlib.crc32(state):
         raise ValueError("no whole snapshot of this format")
-    return Snapshot(vector_in(head.get("vector")), state)
+    return LearnedSnapshot(vector_in(head.get("vector")), state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class Shared:
             whole = whole or len(kept) < count
         return Lacking(iter(found), whole)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LearnedSnapshot:
         """The state as it is now."""
-        return Snapshot(self.vector.copy(), self._learner.snapshot())
+        return LearnedSnapshot(self.vector.copy(), self._learner.snapshot())
 
-    def adopt(self, snapshot: Snapshot) -> bool:
+    def adopt(self, snapshot: LearnedSnapshot) -> bool:
         """Replace the state with a snapshot of another process, and apply the facts that it lacks again.
 
         False: this state has facts that the snapshot lacks and that are not kept here, so that they would be lost.

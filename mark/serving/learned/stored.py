@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from mark.domain.errors import BadInput
 from mark.models.registry import ObjectStore
 from mark.serving.learned.facts import Fact, Vector, facts_in, line_of
-from mark.serving.learned.shared import Snapshot, snapshot_in
+from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _DIGITS = 12  # as wide as that, so that keys sort as numbers do
 
@@ -41,7 +41,7 @@ class LearnedStore:
         """Keys of the snapshots, the newest first."""
         return self._objects.keys(f"{self._prefix}snapshots/")[::-1]
 
-    def snapshot(self, key: str) -> Snapshot:
+    def snapshot(self, key: str) -> LearnedSnapshot:
         """The snapshot of a key. Raises ValueError for one that cannot be read, or has gone."""
         return snapshot_in(self._objects.read(key) or b"")
 

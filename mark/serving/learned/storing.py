@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from mark.domain.errors import MarkError
 from mark.serving.learned.facts import Fact, Vector
-from mark.serving.learned.shared import Shared, Snapshot
+from mark.serving.learned.shared import LearnedSnapshot, Shared
 from mark.serving.learned.stored import LearnedStore
 
 WRITE_S = 5.0  # a store that takes longer counts as gone
@@ -89,7 +89,7 @@ class Storing:
         while self._waiting:
             await self._put()
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
+    async def snapshots(self) -> AsyncIterator[LearnedSnapshot]:
         """The snapshots in the store that can be read, the newest first. Raises NotStored."""
         for key in await self._call(self._store.snapshots):
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from mark_papers.clipper.figure import ClipperFigure, Curve, Panel, Row
+from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve, Row
 from mark_papers.clipper_pages.clipper_page import clipper_json, clipper_table, render_clipper
 
 from tests.studies.report.test_comparison_page import EVIL, parsed
@@ -17,8 +17,8 @@ def found(figure: str = "clipper-fig3-9", title: str = "forests on digits") -> C
         {"forests": "4", "p99_all_ms": 31.25, "error": 0.0125},
         {"forests": "8", "p99_all_ms": 40.0, "error": 0.01},
     )
-    panel = Panel(title, rows, (Curve(title, (4.0, 8.0), (31.25, 40.0)),), ("forests", "p99_ms"))
-    plain = Panel("without curves", ({"answers": "exp4", "share": 1.0},))
+    panel = ClipperPanel(title, rows, (Curve(title, (4.0, 8.0), (31.25, 40.0)),), ("forests", "p99_ms"))
+    plain = ClipperPanel("without curves", ({"answers": "exp4", "share": 1.0},))
     return ClipperFigure(figure, "Fig. 3.9 of the paper (Clipper)", (panel, plain), ("It holds.",), ("digits only",))
 
 

@@ -12,10 +12,10 @@ import pytest
 from mark.domain.price_list import PriceList
 from mark.models.answer import DEFAULT, INSTANCE, NOBODY, Provenance
 from mark.models.call import Call
-from mark.selection.one_asked import Split
+from mark.selection.one_asked import FixedSplit
 from mark.selection.outcome import QueryNote, notes_from_json
 from mark.selection.policies import policy_of
-from mark.selection.policy import Policy, Query
+from mark.selection.policy import Query, SelectionPolicy
 from mark.selection.query import Selection
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import SelectionState
@@ -41,7 +41,7 @@ class Candidates(Cast):
         settings: SelectionSettings,
         *,
         draws: float = 0.5,
-        own_policy: Policy | None = None,
+        own_policy: SelectionPolicy | None = None,
         cached: bool = False,
     ) -> None:
         self.state = SelectionState(list(models), settings)
@@ -314,7 +314,7 @@ def test_memory_that_an_answer_takes_is_counted_alike_before_and_after_a_late_re
     run(main)
 
 
-class Raises(Split):
+class Raises(FixedSplit):
     """A policy that fails while it combines."""
 
     def combine(self, query: Query) -> Any:

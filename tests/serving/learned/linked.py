@@ -16,7 +16,7 @@ from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog
 from mark.serving.feedback.port import Feedback
-from mark.serving.learned.forwarding import Forwarding
+from mark.serving.learned.forwarding import FeedbackForwarding
 from mark.serving.learned.learning import Learning
 from mark.serving.learned.peers import NotThere, Peer, PeerAccess, PeerError, Peers
 from mark.serving.learned.sink import LearningSink
@@ -112,7 +112,7 @@ class Process:
         )  # fmt: skip
         sink = LearningSink(self.log, self.learning)
         self.collector = FeedbackCollector("m", self.join, sink, 100, loop, lambda: self.now_s)
-        self.forwarding = Forwarding(self.collector, self.links, writer, loop)
+        self.forwarding = FeedbackForwarding(self.collector, self.links, writer, loop)
 
     def answer(self, *identities: str) -> None:
         for identity in identities:

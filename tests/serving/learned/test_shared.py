@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mark.serving.learned.facts import KEPT_S, Fact, Vector, facts_in, line_of, pages
-from mark.serving.learned.shared import Shared, Snapshot, snapshot_in
+from mark.serving.learned.shared import LearnedSnapshot, Shared, snapshot_in
 from tests.serving.learned.made import Tally, fact
 
 TAIL_BYTES = 0  # so that snapshots are needed
@@ -156,7 +156,7 @@ class Processes(RuleBasedStateMachine):
     def ask(self, place: int, other: int) -> None:
         process, asked = self.alive[place % len(self.alive)], self.alive[other % len(self.alive)]
         if process is not asked:
-            self._send(asked, "ask", process, Snapshot(process.shared.vector, b"").to_bytes()[:-1])
+            self._send(asked, "ask", process, LearnedSnapshot(process.shared.vector, b"").to_bytes()[:-1])
 
     @rule(place=st.integers(0, 3), other=st.integers(0, 3), trimmed=st.booleans())
     def talk(self, place: int, other: int, trimmed: bool) -> None:
@@ -166,7 +166,7 @@ class Processes(RuleBasedStateMachine):
             return
         others, self.wire = self.wire, []
         for process, to in ((one, two), (two, one), (one, two)):
-            self._send(to, "ask", process, Snapshot(process.shared.vector, b"").to_bytes()[:-1])
+            self._send(to, "ask", process, LearnedSnapshot(process.shared.vector, b"").to_bytes()[:-1])
             if process.unsaid:
                 self._send(to, "facts", process, b"".join(map(line_of, process.unsaid.values())))
             while self.wire:

@@ -146,6 +146,7 @@ def test_the_prices_are_three_lines_and_an_object() -> None:
     assert "A miss: $19.50 a million, a function's call avoids it." in text
     assert "A millisecond of RT_max: $0.0050/h; within 570 ms $0.30/h more, within 630 ms the same." in text
     assert full.as_json()["prices"] == {
+        "usd_per_planned_request": None,
         "usd_per_request": 1.17e-6,
         "usd_per_miss": 19.5e-6,
         "usd_per_hour_per_ms": pytest.approx(0.005),
@@ -159,7 +160,10 @@ def test_an_unknown_price_is_left_out_and_null() -> None:
     plan = Plan(0.0, (Target("x/on-demand", 1, "by hand"),))
     shown = explain(plan, PlanningContext(0.0, open_service(RunRequest(trace="", service="nasnet")), fleet({})), 60.0)
     assert "Price of one more" not in words(shown)
-    assert shown.as_json()["prices"] == {
+    planned = shown.as_json()["prices"].pop("usd_per_planned_request")
+    assert planned == pytest.approx(2.207e-5, rel=1e-3), "of instances whose capacity is used; it needs no forecast"
+    assert shown.as_json()["prices"] | {"usd_per_planned_request": None} == {
+        "usd_per_planned_request": None,
         "usd_per_request": None,
         "usd_per_miss": None,
         "usd_per_hour_per_ms": None,

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mark.selection.policies import policy_of
-from mark.selection.policy import Reply
-from mark.selection.query import Decision, Selection
+from mark.selection.policy import CandidateReply
+from mark.selection.query import Selection, SelectionDecision
 from mark.selection.settings import SelectionSettings
 from mark.selection.state import Judge, SelectionState
 
 
-class Learner:
+class AskedLearner:
     """A selection among `names`, with its own generator."""
 
     def __init__(self, names: Sequence[str], settings: SelectionSettings, seed: int = 0) -> None:
@@ -30,7 +30,7 @@ class Learner:
         key: str = "",
         latencies_s: Sequence[float] | None = None,
         told: Callable[[float], None] | None = None,
-    ) -> Decision:
+    ) -> SelectionDecision:
         """The answer to a query; then its label is told, unless it is None.
 
         With `latencies_s` each candidate replies so long after the query, and `told` is given the time of the answer.
@@ -46,7 +46,7 @@ class Learner:
                 machine.woken(machine.due_s)
                 decided_s = machine.due_s
             open_before = not machine.over
-            for more in machine.answered(candidate, Reply(answers[candidate], answers[candidate]), at_s):
+            for more in machine.answered(candidate, CandidateReply(answers[candidate], answers[candidate]), at_s):
                 waiting[more] = at_s + _reply_s(latencies_s, more)
             if open_before:
                 decided_s = at_s

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mark.selection.settings import EXP4, SelectionSettings
-from mark_papers.clipper.asking import Learner
+from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import data_notes, shuffled, usable
-from mark_papers.clipper.figure import ClipperFigure, Curve, Panel
+from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve
 
 ANGLES = tuple((at - 3.5) * 14.0 for at in range(8))
 USERS, QUERIES = 630, 100  # as many speakers as TIMIT has; queries of each, one after the other
@@ -66,7 +66,7 @@ def user_errors(
 ) -> npt.NDArray[np.float64]:
     """Errors of exp4, of shape (users, queries): users come one after the other, user k has dialect k modulo 8."""
     generator = np.random.default_rng(seed)
-    learner = Learner(
+    learner = AskedLearner(
         [*(f"dialect{at}" for at in range(len(ANGLES))), "all"], SelectionSettings(EXP4, by_key=by_key), seed
     )
     wrong = np.zeros((users, queries))
@@ -100,7 +100,7 @@ def run_clipper_fig3_10(
         mine = tuple(float(errors[:, int(at) - 5 : int(at)].mean()) for at in x)
         flat = (("own dialect's model", found.error_of_own), ("one model for all", found.error_for_all))
         curves = [Curve("exp4 by user", x, mine), *(Curve(title, x, (error,) * len(x)) for title, error in flat)]
-        panels.append(Panel(name, tuple(rows), tuple(curves), ("feedbacks of a user", "error")))
+        panels.append(ClipperPanel(name, tuple(rows), tuple(curves), ("feedbacks of a user", "error")))
         takeaways.append(
             f"{name}: after 50 feedbacks exp4 has {100 * float(rows[-1]['exp4']):.2f} % errors, each dialect's own "
             f"model {100 * found.error_of_own:.2f} %, one model for all {100 * found.error_for_all:.2f} %."

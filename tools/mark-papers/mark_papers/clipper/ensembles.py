@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from mark.selection.settings import EXP4, SelectionSettings
-from mark_papers.clipper.asking import Learner
+from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
-from mark_papers.clipper.figure import ClipperFigure, Panel, Row
+from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Row
 
 _LEAST_AGREEING = (4, 5)  # the groups that the paper shows
 
@@ -22,7 +22,7 @@ def run_clipper_fig3_7(
     panels, takeaways = [], []
     for place, name in enumerate(names):
         rows = ensemble_rows(classified(name))
-        panels.append(Panel(name, rows))
+        panels.append(ClipperPanel(name, rows))
         best, ensemble, *_, five, others = (float(row["error"]) for row in rows)
         takeaways.append(
             f"{name}: the ensemble has {100 * ensemble:.2f} % errors, the best model {100 * best:.2f} %; where all "
@@ -46,7 +46,7 @@ def run_clipper_fig3_7(
 
 def ensemble_rows(data: Classified) -> tuple[Row, ...]:
     """The best model, the ensemble, and its answers by agreement: the share of the queries, and their error."""
-    learner = Learner(data.names, SelectionSettings(EXP4))
+    learner = AskedLearner(data.names, SelectionSettings(EXP4))
     wrong, agreeing = [], []
     for answers, label in zip(data.answers.tolist(), data.labels.tolist(), strict=True):
         answer = learner.ask(answers, label).choice.label

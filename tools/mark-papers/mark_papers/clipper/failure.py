@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mark.selection.policies import policy_of
-from mark.selection.policy import Reply
+from mark.selection.policy import CandidateReply
 from mark.selection.query import Selection
 from mark.selection.replay import LoggedQuery, replay
 from mark.selection.settings import EXP3, EXP4, EXP4_THESIS, THOMPSON, SelectionSettings
 from mark.selection.state import Judge, SelectionState
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
-from mark_papers.clipper.figure import ClipperFigure, Curve, Panel, Row
+from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve, Row
 
 QUERIES, BROKEN, MENDED = 20_000, 5_000, 10_000
 POLICIES = (EXP4, EXP4_THESIS, THOMPSON, EXP3)
@@ -37,7 +37,7 @@ def queries(data: Classified, seed: int) -> list[LoggedQuery]:
     answers, labels = broken_answers(data, seed)
     usd = [0.0] * len(data.names)
     return [
-        LoggedQuery(label, [Reply(one, one) for one in row], usd)
+        LoggedQuery(label, [CandidateReply(one, one) for one in row], usd)
         for label, row in zip(labels.tolist(), answers.tolist(), strict=True)
     ]
 
@@ -86,7 +86,7 @@ def run_clipper_fig3_8(
     )
 
 
-def _panel(name: str, rows: list[_Errors]) -> Panel:
+def _panel(name: str, rows: list[_Errors]) -> ClipperPanel:
     curves = []
     for model, errors in rows:
         cumulative = np.cumsum(errors) / np.arange(1, len(errors) + 1)
@@ -102,7 +102,7 @@ def _panel(name: str, rows: list[_Errors]) -> Panel:
         }
         for model, errors in rows
     ]
-    return Panel(name, tuple(table), tuple(curves), ("queries", "cumulative error"))
+    return ClipperPanel(name, tuple(table), tuple(curves), ("queries", "cumulative error"))
 
 
 def _verdict(name: str, rows: list[_Errors]) -> str:

@@ -19,7 +19,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class ClipperPanel:
     """One plot and its table. Columns of `rows` that end in `_ms` are milliseconds, other numbers shares of 1.
 
     `axes` are the titles of x and y; the numbers of `y` are as those of the column that it is named after.
@@ -37,6 +37,6 @@ class ClipperFigure:
 
     figure: str
     headline: str
-    panels: tuple[Panel, ...]
+    panels: tuple[ClipperPanel, ...]
     takeaways: tuple[str, ...]
     notes: tuple[str, ...]

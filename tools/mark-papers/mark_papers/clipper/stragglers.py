@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mark.selection.settings import EXP4, SelectionSettings
-from mark_papers.clipper.asking import Learner
+from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import data_notes, shuffled, usable
-from mark_papers.clipper.figure import ClipperFigure, Curve, Panel, Row
+from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve, Row
 
 SIZES = (1, 2, 4, 8, 12, 16)
 DEADLINE_MS = 20.0  # the paper's latency objective
@@ -48,7 +48,7 @@ def run_clipper_fig3_9(
     return ClipperFigure(
         "clipper-fig3-9",
         "Fig. 3.9 of the paper (Clipper): stragglers in larger ensembles",
-        (Panel(f"random forests on {name}", tuple(rows), tuple(curves), ("forests", "p99_ms")),),
+        (ClipperPanel(f"random forests on {name}", tuple(rows), tuple(curves), ("forests", "p99_ms")),),
         (
             f"With {last['forests']} forests p99 is {float(last['p99_all_ms']):.1f} ms where all are waited for, and "
             f"{float(last['p99_ms']):.1f} ms with a deadline of {DEADLINE_MS:g} ms.",
@@ -90,7 +90,11 @@ def straggler_row(answers: npt.NDArray[np.int64], labels: npt.NDArray[np.int64],
     names = [f"forest{at}" for at in range(answers.shape[1])]
     found: dict[float, tuple[list[float], float]] = {}
     for deadline_s in (DEADLINE_MS / 1e3, np.inf):
-        learner, times_s, wrong = Learner(names, SelectionSettings(EXP4, deadline_s=deadline_s)), list[float](), 0.0
+        learner, times_s, wrong = (
+            AskedLearner(names, SelectionSettings(EXP4, deadline_s=deadline_s)),
+            list[float](),
+            0.0,
+        )
         for at, image in enumerate(index.tolist()):
             late_s = latencies_s[at].tolist()
             label = int(labels[image])

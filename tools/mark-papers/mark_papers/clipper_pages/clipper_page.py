@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from rich.console import RenderableType
 
-    from mark_papers.clipper.figure import ClipperFigure, Panel
+    from mark_papers.clipper.figure import ClipperFigure, ClipperPanel
 
 _MS = "_ms"
 
@@ -59,7 +59,7 @@ def render_clipper(found: ClipperFigure) -> str:
     )
 
 
-def _plotted(panel: Panel) -> Figure:
+def _plotted(panel: ClipperPanel) -> Figure:
     figure = new_figure()
     for place, curve in enumerate(panel.curves):
         colour = COLOURS[place % len(COLOURS)]
@@ -74,7 +74,7 @@ def _plotted(panel: Panel) -> Figure:
     return styled(figure, 420)
 
 
-def _heads(panel: Panel) -> tuple[str, ...]:
+def _heads(panel: ClipperPanel) -> tuple[str, ...]:
     return tuple(_head(column) for column in panel.rows[0])
 
 
@@ -82,7 +82,7 @@ def _head(column: str) -> str:
     return f"{column.removesuffix(_MS).replace('_', ' ')} ms" if column.endswith(_MS) else column.replace("_", " ")
 
 
-def _cells(panel: Panel) -> list[list[str]]:
+def _cells(panel: ClipperPanel) -> list[list[str]]:
     return [[_cell(column, value) for column, value in row.items()] for row in panel.rows]
 
 
