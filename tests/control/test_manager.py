@@ -512,9 +512,10 @@ def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     assert view.at_unix_s == ORIGIN + view.at_s
     assert view.requests == 1000
     assert world.resolved.function is not None
-    planned_usd = view.usd_per_hour / 3600.0 / view.capacity_rps
+    planned_usd = view.price_list.usd_per_planned_request
+    assert planned_usd == pytest.approx(view.usd_per_hour / 3600.0 / view.capacity_rps)
     # Nothing forecasts here.
-    assert view.price_list == PriceList(None, world.resolved.function.usd_per_request, pytest.approx(planned_usd))
+    assert view.price_list == PriceList(None, world.resolved.function.usd_per_request, planned_usd)
     process.run(60)
     history = process.manager.history("inception", 1.0, 60)
     assert history.instances[OD][-1] == 2
