@@ -29,6 +29,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.planning.demand.slo_budget import Answered
+from mark.planning.marginal_prices import planned_usd as planned_usd_of
 from mark.planning.market.spot import LONGEST_RETRY_S, UNKNOWN, Belief
 from mark.planning.planner import PlanningContext, Policy
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
@@ -550,7 +551,8 @@ def test_prices_are_by_the_last_belief_and_what_is_ready() -> None:
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
     assert bench.resolved.function is not None
     call_usd = bench.resolved.function.usd_per_request
-    assert bench.controller.price_list({}) == PriceList(None, call_usd)
+    planned_usd = planned_usd_of(bench.resolved, {})
+    assert bench.controller.price_list({}) == PriceList(None, call_usd, planned_usd)
     bench.tick({}, at_s=40 * 60.0)  # 40 requests/s are believed, an instance takes 10
     ready = [bench.controller.price_list({OD: n}).usd_per_request for n in (0, 4, 9)]
     assert ready == [pytest.approx(call_usd), pytest.approx(0.5 * call_usd, rel=0.2), 0.0]
@@ -558,7 +560,7 @@ def test_prices_are_by_the_last_belief_and_what_is_ready() -> None:
     bench.clock.t_s += 300.0
     assert bench.controller.price_list({OD: 4}).usd_per_request is not None
     bench.clock.t_s += 1.0
-    assert bench.controller.price_list({OD: 4}) == PriceList(None, call_usd)
+    assert bench.controller.price_list({OD: 4}) == PriceList(None, call_usd, planned_usd_of(bench.resolved, {OD: 4}))
 
 
 def test_a_forecast_that_began_earlier_is_cut_to_now() -> None:
