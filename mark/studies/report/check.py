@@ -110,9 +110,12 @@ def _faults(faults: Faults) -> str:
 def _pipeline(config: PipelineConfig) -> str:
     """Each stage is looked up by itself, and none may need more than the whole of the promise."""
     catalog, profiles = load_catalog(config.fleet.catalog), measured_profiles(config.profile_file, config.source)
-    graph = f"of {config.driver}" if config.driver else "as said"
-    stages = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages"
-    parts = [f"ok, a pipeline of {stages} ({', '.join(config.names)}), its graph {graph}"]
+    stages, names = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages", ", ".join(config.names)
+    if config.selection is not None:
+        parts = [f"ok, a selection among {len(config.stages)} candidates ({names}) by {config.selection.policy}"]
+    else:
+        graph = f"of {config.driver}" if config.driver else "as said"
+        parts = [f"ok, a pipeline of {stages} ({names}), its graph {graph}"]
     unknown = []
     for stage in config.stages:
         if stage.model not in profiles:

@@ -156,3 +156,13 @@ def test_a_pipeline_that_cannot_be_used(tmp_path: Path, old: str, new: str, said
     (tmp_path / "p.csv").write_text("model,instance,batch,latency_ms\none:One,c7i.large,1,50\n")
     with pytest.raises(BadInput, match=said):
         check_file(str(file))
+
+
+def test_selection_is_named_with_its_candidates_and_policy(tmp_path: Path) -> None:
+    file = tmp_path / "service.toml"
+    file.write_text(
+        '[service]\nname = "digits"\nslo_ms = 50\nslo_attainment = 0.99\n'
+        '[stage.small]\nmodel = "digits:Small"\n[stage.large]\nmodel = "digits:Large"\n'
+        '[feedback]\nlog = "feedback"\n[selection]\npolicy = "exp4"\n'
+    )
+    assert check_file(str(file)).startswith("ok, a selection among 2 candidates (small, large) by exp4; no profile")
