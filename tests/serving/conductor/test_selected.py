@@ -234,6 +234,16 @@ def test_without_a_default_a_query_that_nobody_answers_ends_at_its_deadline() ->
     run(main)
 
 
+def test_answers_that_are_there_at_the_clients_own_deadline_are_combined() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("dog"), "c": says("dog")}, SelectionSettings("exp4"))
+        cast.pools["b"].held = cast.pools["c"].held = True
+
+        assert await cast.ask(0, allowed_s=0.05) == (200, "cat", INSTANCE)
+
+    run(main)
+
+
 def test_items_of_a_request_are_queries_of_their_own_and_labels_a_list() -> None:
     async def main() -> None:
         settings = SelectionSettings("cascade", threshold=0.5, score="score", answer="label", explore=0.0)
