@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from mark.domain.errors import BadInput
 
-JSON = b"application/json"
+JSON, HTML = b"application/json", b"text/html; charset=utf-8"
 
 # Why a request is turned away before its body is read: status, body, header lines (each ends with CRLF).
 Refusal = tuple[int, bytes, bytes]

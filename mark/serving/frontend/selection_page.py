@@ -10,11 +10,10 @@ import orjson
 
 from mark.serving.frontend import pages
 from mark.serving.frontend.connection import Exchange
-from mark.serving.frontend.limits import JSON
+from mark.serving.frontend.limits import HTML, JSON
 from mark.serving.frontend.openapi import selection_operation
 from mark.serving.frontend.routes import ModelRoute
 
-_HTML = b"text/html; charset=utf-8"
 _RELOAD = b"refresh: 2\r\n"
 
 
@@ -24,7 +23,7 @@ def selection_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute
     def answer(version: str | None, exchange: Exchange) -> None:
         if b"text/html" in exchange.headers.get(b"accept", b""):
             page = selection_page(name, said()).encode()
-            exchange.answer(200, page, _HTML, pages.VARY + pages.HEADERS + _RELOAD)
+            exchange.answer(200, page, HTML, pages.VARY + pages.HEADERS + _RELOAD)
         else:
             exchange.answer(200, orjson.dumps(said()), JSON, pages.VARY)
 

@@ -27,14 +27,13 @@ from mark.serving.backend.request import Request
 from mark.serving.frontend import pages
 from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call, stage_call
 from mark.serving.frontend.connection import Exchange
-from mark.serving.frontend.limits import HttpLimits
+from mark.serving.frontend.limits import HTML, JSON, HttpLimits
 from mark.serving.frontend.openapi import openapi
 from mark.serving.frontend.routes import Handler, ModelRoute, Routes
 
 if TYPE_CHECKING:
     from mark.serving.observe.tracing import Tracer
 
-JSON, HTML = b"application/json", b"text/html; charset=utf-8"
 _BY = {
     made_by: b"mark-answered-by: %b\r\n" % made_by.encode()
     for made_by in (INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT)
