@@ -9,6 +9,7 @@ monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from mark.selection.outcome import AskedNote, QueryNote
@@ -38,8 +39,16 @@ class Selection:
         self.policy, self.state, self.settings, self._draw = policy, state, settings, draw
         self._explore = settings.explores
 
-    def open(self, key: str, usd: Sequence[float], deadline_s: float, now_s: float) -> SelectedQuery:
-        """A query with this `mark-key`; `usd` is the price of a call of each candidate.
+    def open(
+        self,
+        key: str,
+        usd: Sequence[float],
+        deadline_s: float,
+        now_s: float,
+        planned_usd: Sequence[float] | None = None,
+    ) -> SelectedQuery:
+        """A query with this `mark-key`; `usd` is the price of a call of each candidate, `planned_usd` the price where
+        planned capacity has room for it (None: the same).
 
         It is decided by `deadline_s` at the latest, where a candidate has answered by then.
         """
@@ -55,16 +64,22 @@ class Selection:
             explores=explore > 0.0 and self._draw() < explore,
             explore=explore,
         )
-        return SelectedQuery(self, query, context, min(deadline_s, now_s + settings.deadline_s))
+        return SelectedQuery(self, query, context, min(deadline_s, now_s + settings.deadline_s), planned_usd or usd)
 
 
 class SelectedQuery:
     """See the module. Methods that return candidates want them to be called now."""
 
-    __slots__ = ("_asked", "_combined", "_context", "_query", "_selection", "_shares", "decision", "due_s", "lost")
+    __slots__ = (
+        "_asked", "_combined", "_context", "_planned_usd", "_query", "_selection", "_shares", "decision", "due_s",
+        "lost",
+    )  # fmt: skip
 
-    def __init__(self, selection: Selection, query: Query, context: str, due_s: float) -> None:
+    def __init__(
+        self, selection: Selection, query: Query, context: str, due_s: float, planned_usd: Sequence[float]
+    ) -> None:
         self._selection, self._query, self._context = selection, query, context
+        self._planned_usd = planned_usd
         self.due_s = due_s  # then it is decided with the replies that there are, or else the default
         self._asked: dict[int, float] = {}  # also those that have failed
         self._shares: Sequence[float] = ()  # with which the first candidate was drawn
@@ -104,6 +119,18 @@ class SelectedQuery:
     def asked(self) -> Mapping[int, float]:
         """All candidates that were asked, also those that failed, each with the probability of asking it."""
         return self._asked
+
+    def wanted(self) -> Collection[int]:
+        """Candidates that were asked, and those that would be asked next if calls had their planned prices.
+
+        Capacity is planned for these: a high price would else hide the calls that it prevents from the planner, and
+        stay. Of candidates behind the next one nothing is known, because no reply says how they would be decided.
+        """
+        query = self._query
+        if query.waits or list(self._planned_usd) == list(query.usd):
+            return self._asked
+        at_planned = replace(query, usd=self._planned_usd, explores=False)
+        return {*self._asked, *(candidate for candidate, _ in self._selection.policy.ask(at_planned))}
 
     def awaited(self) -> Collection[int]:
         """Candidates whose replies may still come."""

@@ -57,7 +57,7 @@ from mark.serving.backend.variants import Variants
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
-from mark.serving.conductor.selected import ServedSelection
+from mark.serving.conductor.selected import CallPrices, ServedSelection
 from mark.serving.conductor.selection_learner import SelectionLearner
 from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
@@ -135,22 +135,23 @@ class SelectionServing:
     usd_per_call: tuple[float, ...]
     own_policy: SelectionPolicy | None = None
 
-    def prices(self, told: Mapping[str, PriceList]) -> list[float]:
-        """The price of a call of each candidate, where the controller has `told` prices by stage, of the whole by "".
+    def prices(self, told: Mapping[str, PriceList]) -> CallPrices:
+        """The prices of calls, where the controller has `told` prices by stage, of the whole by "".
 
-        It is the larger one of the planned and the marginal price, because idle capacity would else draw calls that
+        Now it is the larger one of the planned and the marginal price, because idle capacity would else draw calls that
         keep it. Where an instance serves the whole file, a call is dearer by the same factor as a query.
         """
         whole, factor = told.get("", _UNKNOWN), 1.0
         if whole.usd_per_request and whole.usd_per_planned_request:
             factor = max(1.0, whole.usd_per_request / whole.usd_per_planned_request)
-        found = []
+        now, planned = [], []
         for key, own_usd, more_usd in zip(self.keys, self.planned_usd, self.usd_per_call, strict=True):
             said = told.get(key.partition("@")[0], _UNKNOWN)
-            planned_usd = said.usd_per_planned_request
-            known_usd = factor * own_usd if planned_usd is None else planned_usd
-            found.append(max(said.usd_per_request or 0.0, known_usd) + more_usd)
-        return found
+            told_usd = said.usd_per_planned_request
+            known_usd = factor * own_usd if told_usd is None else told_usd
+            now.append(max(said.usd_per_request or 0.0, known_usd) + more_usd)
+            planned.append((own_usd if told_usd is None else told_usd) + more_usd)
+        return CallPrices(now, planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +292,7 @@ class ModelServer:
             routes += routes_of(self._learning, self._forwarding, self._loop)
         if self.selection is not None:
             selection = self.selection
+            self.metrics.more.append(partial(selection.metrics, name, "1"))
             routes.append(selection_route(name, lambda: selection.said(self._loop.time())))
         return Server(
             name,
@@ -374,10 +376,10 @@ class ModelServer:
         state = SelectionState(asked.keys, settings)
         policy = asked.own_policy or policy_of(settings, len(names), generator)
 
-        def usd(now_s: float) -> Sequence[float]:
+        def prices(now_s: float) -> CallPrices:
             return asked.prices(self.server.told_prices.of_stages(now_s))
 
-        served = ServedSelection(names, Selection(policy, state, settings, generator.random), usd)
+        served = ServedSelection(names, Selection(policy, state, settings, generator.random), prices)
         champion = None if settings.champion is None else asked.keys[names.index(settings.champion)]
         return served, SelectionLearner(state, served.counts, champion)
 

@@ -28,6 +28,13 @@ class FixedTables:
         return self._known.get((asked, candidate))
 
 
+class HalfRight(SelectionState):
+    """A first candidate that is right in every second case, and others that always are, whatever the score."""
+
+    def correct(self, asked: int, score: float, candidate: int) -> float | None:
+        return 1.0 if candidate else 0.5
+
+
 def sums_of(losses: Sequence[float], counts: Sequence[float] | None = None) -> Sums:
     """Sums of candidates that have been asked equally often, unless `counts` says otherwise."""
     return Sums(counts or [100.0] * len(losses), list(losses), list(losses))

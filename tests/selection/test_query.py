@@ -11,11 +11,24 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mark.selection.cascade import Cascade
 from mark.selection.outcome import notes_from_json, notes_to_json
 from mark.selection.policy import CandidateReply, Choice, Query
 from mark.selection.query import Selection
-from mark.selection.settings import POLICIES
-from tests.selection.selections import NAMES, answer_all, opened, selection_of
+from mark.selection.settings import POLICIES, SelectionSettings
+from tests.selection.selections import NAMES, HalfRight, answer_all, opened, selection_of
+
+
+def test_query_wants_what_it_would_ask_at_planned_prices() -> None:
+    """The second candidate is right where the first is wrong, in every second case: it is worth half a dollar."""
+    settings = SelectionSettings("cascade", correct_usd=1.0, explore=0.0)
+    selection = Selection(Cascade(correct_usd=1.0), HalfRight(NAMES[:2], settings), settings, lambda: 0.5)
+    for now_usd, planned_usd, wanted in ((0.6, 0.4, {0, 1}), (0.6, 0.6, {0}), (0.8, 0.7, {0}), (0.3, 0.3, {0, 1})):
+        query = selection.open("", [0.0, now_usd], math.inf, 0.0, [0.0, planned_usd])
+        assert query.start(0.0) == [0]
+        assert set(query.wanted()) == {0}, "while a reply is awaited nothing else is known"
+        assert list(query.answered(0, CandidateReply("x", "x", 0.5), 0.0)) == ([1] if now_usd < 0.5 else [])
+        assert set(query.wanted()) == wanted
 
 
 class Machine(RuleBasedStateMachine):

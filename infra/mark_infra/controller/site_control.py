@@ -266,9 +266,8 @@ class SiteControl:
         def told() -> dict[str, str]:
             if self._dry_run:
                 return {}
-            # The planned prices alone: a marginal one would hide calls from the planner, which then would buy nothing.
             prices = {
-                stage: PriceList(usd_per_planned_request=self.manager.view(name).price_list.usd_per_planned_request)
+                stage: self._told_of_stage(self.manager.view(name).price_list, conducted, stage)
                 for stage, name in self._alone.get(pipeline, {}).items()
             }
             return headers_of(PriceList(), prices) | peer_header.headers_of(urls)
@@ -282,6 +281,14 @@ class SiteControl:
             conducted.close_window(window, [target.id for target in asked], answered)
 
         self._scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
+
+    @staticmethod
+    def _told_of_stage(prices: PriceList, conducted: ConductedQueries, stage: str) -> PriceList:
+        """The marginal price only where conductors count the calls that it prevents: else it would hide these from the
+        planner, which then would buy nothing."""
+        if conducted.wanted_rps(stage) is None:
+            return PriceList(usd_per_planned_request=prices.usd_per_planned_request)
+        return replace(prices, usd_per_miss=None)
 
     def close(self) -> None:
         """End everything in order: nothing acts any more when the lease is released."""
@@ -344,6 +351,10 @@ class SiteControl:
 
     def coming(self, service: str) -> ComingCalls | None:
         """What a service will get that is a stage of a pipeline, where that is more than what arrives."""
+        for pipeline, conducted in self.conducted.items():
+            for stage, name in self._alone.get(pipeline, {}).items():
+                if name == service and (wanted_rps := conducted.wanted_rps(stage)) is not None:
+                    return ComingCalls(wanted_rps, 1.0)
         for stages in self._pipelines:
             if service in stages.services:
                 return stages.coming(service, {name: self._services[name].now() for name in stages.services})

@@ -33,6 +33,7 @@ class _Counts:
     answered: float = 0.0  # of them
     latency_s: float = 0.0  # of those that were answered
     within: FloatArray = field(default_factory=lambda: _NO_SIZES)  # of the same, by size as `BouncerCounters` has it
+    wanted: Mapping[str, float] = field(default_factory=dict)  # calls by stage, as `BouncerCounters` has them
 
     def __add__(self, other: _Counts) -> _Counts:
         return _Counts(
@@ -43,6 +44,10 @@ class _Counts:
             self.answered + other.answered,
             self.latency_s + other.latency_s,
             self.within + other.within,
+            {
+                stage: self.wanted.get(stage, 0.0) + other.wanted.get(stage, 0.0)
+                for stage in {**self.wanted, **other.wanted}
+            },
         )
 
     def quantile_s(self, quantile: float, rt_max_s: float) -> float | None:
@@ -80,7 +85,8 @@ class ConductedQueries:
                 grown = now.since(before)
                 within = np.array(grown.within) if len(grown.within) == len(_NO_SIZES) else _NO_SIZES
                 missed = min(grown.misses, grown.requests)
-                counts += _Counts(0, True, grown.requests, missed, grown.answered, grown.latency_s, within)
+                wanted = dict(grown.wanted)
+                counts += _Counts(0, True, grown.requests, missed, grown.answered, grown.latency_s, within, wanted)
         known = {**self._last, **answered}
         self._last = {name: known[name] for name in asked if name in known}
         minute = window // _PER_MINUTE
@@ -105,6 +111,18 @@ class ConductedQueries:
             found.latency_s / found.answered if found.answered else None,
             found.quantile_s(0.5, self._rt_max_s),
             found.quantile_s(0.99, self._rt_max_s),
+        )
+
+    def wanted_rps(self, stage: str) -> FloatArray | None:
+        """Calls/s of the stage that a selection asks for at planned prices, by windows of the last minute, the newest
+        last; NaN: no conductor was heard. None: none counts them.
+        """
+        with self._lock:
+            newest = list(self._windows)[-_PER_MINUTE:]
+        if not any(stage in one.wanted for one in newest):
+            return None
+        return np.array(
+            [one.wanted.get(stage, 0.0) / (one.windows * WINDOW_S) if one.heard else np.nan for one in newest]
         )
 
     def view(self) -> QueriesView:

@@ -5,6 +5,7 @@ A page has some 200 lines and thousands are read every few seconds: only the lin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from mark.serving.backend.metrics import SECONDS
 
 _BY_FUNCTION, _BY_INSTANCE = b'answered_by="function"', b'answered_by="instance"'
 _SERVER_ERROR = b'code="5'
+_STAGE = re.compile(rb'[{,]stage="(\w+)"')
 _FROM_CACHE = (b"mark_cache_hits_total", b"mark_cache_coalesced_total")
 
 
@@ -19,6 +21,7 @@ class BouncerCounters(NamedTuple):
     """Of one bouncer, all versions together. Counters but the last, which is what there is now.
 
     `within` are the latencies by their size: how many were at most each of `SECONDS`, and then all; () is not known.
+    `wanted` are the calls of stages, by name, that a conductor's selection asks for at planned prices.
     """
 
     requests: float = 0.0  # answered or refused
@@ -31,6 +34,7 @@ class BouncerCounters(NamedTuple):
     answered: float = 0.0  # of the requests: not refused
     latency_s: float = 0.0  # of all of these, from arrival to answer
     from_cache: float = 0.0  # of the requests: came to no worker, because the answer was in memory or under way
+    wanted: tuple[tuple[str, float], ...] = ()
     within: tuple[float, ...] = ()
     workers: float = 0.0
 
@@ -44,11 +48,13 @@ class BouncerCounters(NamedTuple):
         known = len(self.within) == len(before.within)
         # More requests since it began anew than before it did: that only the counts by size show.
         sizes = zip(self.within, before.within, strict=True) if known else ()
-        if any(now < then for now, then in (*zip(self[:-2], before[:-2], strict=True), *sizes)):
+        if any(now < then for now, then in (*zip(self[:-3], before[:-3], strict=True), *sizes)):
             return self
-        grown = (now - then for now, then in zip(self[:-2], before[:-2], strict=True))
+        grown = (now - then for now, then in zip(self[:-3], before[:-3], strict=True))
+        then_of = dict(before.wanted)
+        wanted = tuple((stage, max(0.0, now - then_of.get(stage, 0.0))) for stage, now in self.wanted)
         within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
-        return BouncerCounters._make((*grown, within, self.workers))
+        return BouncerCounters._make((*grown, wanted, within, self.workers))
 
 
 class GatewayCounts(NamedTuple):
@@ -92,11 +98,15 @@ def read_bouncer(page: bytes) -> BouncerCounters:
 
 
 def read_conductor(page: bytes) -> BouncerCounters:
-    """Of a pipeline's conductor what it counts of whole queries: its stages have counts of their own on the page.
+    """Of a pipeline's conductor what it counts of whole queries, and of stages the calls that it wants of them.
 
     Raises ValueError for a page that is none of a conductor.
     """
-    return read_bouncer(b"\n".join(line for line in page.splitlines() if b'stage=""' in line))
+    found = read_bouncer(b"\n".join(line for line in page.splitlines() if b'stage=""' in line))
+    wanted = [
+        (_STAGE.search(line), _value(line)) for line in _lines(b"\n" + page, b"mark_selection_wanted_calls_total")
+    ]
+    return found._replace(wanted=tuple((stage[1].decode(), count) for stage, count in wanted if stage is not None))
 
 
 def read_whole(page: bytes) -> BouncerCounters:

@@ -10,9 +10,11 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from mark.models.answer import AskedModel, Provenance
 from mark.models.call import Call, Reply
@@ -37,6 +39,13 @@ _MOST_NAMED = 8  # items whose candidates `mark-selected` names one by one
 DEFAULT_NAME, AVERAGE_NAME = "default", "mean"
 
 
+class CallPrices(NamedTuple):
+    """The price of a call of each candidate in dollars: `now`, and where planned capacity has room for it."""
+
+    now: Sequence[float]
+    planned: Sequence[float]
+
+
 @dataclass(slots=True)
 class SelectionCounts:
     """What a process has counted since it started, by candidate."""
@@ -44,6 +53,7 @@ class SelectionCounts:
     asked: Counter[int]
     chosen: Counter[int]
     missed: Counter[int]  # refused, failed or late
+    wanted: Counter[int]  # asked, or would be at planned prices
     usd: float = 0.0  # prices of all calls that were made
     answers: int = 0
     by_default: int = 0
@@ -59,15 +69,20 @@ class SelectionCounts:
 
 
 class ServedSelection:
-    """A selection as a conductor uses it. `usd` gives the price of a call of each candidate at a monotonic time."""
+    """A selection as a conductor uses it. `prices` gives the prices of calls at a monotonic time."""
 
     def __init__(
-        self, names: Sequence[str], selection: Selection, usd: Callable[[float], Sequence[float]] | None = None
+        self, names: Sequence[str], selection: Selection, prices: Callable[[float], CallPrices] | None = None
     ) -> None:
         self.names, self.selection = tuple(names), selection
-        free = [0.0] * len(self.names)
-        self.usd: Callable[[float], Sequence[float]] = usd if usd is not None else lambda now_s: free
-        self.counts = SelectionCounts(Counter(), Counter(), Counter())
+        free = CallPrices([0.0] * len(self.names), [0.0] * len(self.names))
+        self.prices: Callable[[float], CallPrices] = prices if prices is not None else lambda now_s: free
+        self.counts = SelectionCounts(Counter(), Counter(), Counter(), Counter())
+
+    @property
+    def follows_prices(self) -> bool:
+        """Do calls depend on their prices?"""
+        return self.selection.settings.correct_usd is not None
 
     def reply_of(self, result: Any) -> policy.CandidateReply:
         """The result with its label and score. Raises NoAnswer."""
@@ -76,10 +91,22 @@ class ServedSelection:
         score = None if settings.score is None else score_of(field_of(result, settings.score))
         return policy.CandidateReply(result, label, score)
 
+    def metrics(self, model: str, version: str) -> Iterator[Metric]:
+        """What the controller plans for, where calls follow prices; a candidate that nobody wants has a line, too."""
+        if self.follows_prices:
+            wanted = CounterMetricFamily(
+                "mark_selection_wanted_calls",
+                "Calls of a candidate that are made, or would be at planned prices.",
+                labels=("model", "version", "stage"),
+            )
+            for candidate, name in enumerate(self.names):
+                wanted.add_metric((model, version, name), self.counts.wanted[candidate])
+            yield wanted
+
     def said(self, now_s: float) -> dict[str, Any]:
         """What `GET .../selection` tells, as JSON values. Prices are dollars."""
         state, settings, counts = self.selection.state, self.selection.settings, self.counts
-        sums, off, usd = state.sums(ALL), state.off, self.usd(now_s)
+        sums, off, usd = state.sums(ALL), state.off, self.prices(now_s).now
         weights = weights_now(settings, sums, tuple(off))
         candidates = {}
         for at, name in enumerate(self.names):
@@ -257,8 +284,8 @@ class SelectedItem:
 
     def start(self, now_s: float) -> None:
         """Ask the first candidates."""
-        run, usd = self._run, self._served.usd(now_s)
-        self._query = self._served.selection.open(run.request.key, usd, run.progress.deadline_s, now_s)
+        run, (usd, planned_usd) = self._run, self._served.prices(now_s)
+        self._query = self._served.selection.open(run.request.key, usd, run.progress.deadline_s, now_s, planned_usd)
         self._notes.begin(self._index, self._query, usd)
         if self._query.due_s < run.progress.deadline_s:
             self._timer = self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
@@ -288,7 +315,7 @@ class SelectedItem:
         if now_s < self._query.due_s:  # timers tick in milliseconds
             self._timer = self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
             return
-        self._go_on(self._step(self._query.woken, now_s), now_s, self._served.usd(now_s))
+        self._go_on(self._step(self._query.woken, now_s), now_s, self._served.prices(now_s).now)
 
     def _go_on(self, candidates: Sequence[int], now_s: float, usd: Sequence[float]) -> None:
         conductor, run, counts = self._conductor, self._run, self._served.counts
@@ -326,7 +353,7 @@ class SelectedItem:
             if was_over:
                 self._notes.came_late()
             else:
-                self._go_on(more, now_s, self._served.usd(now_s))
+                self._go_on(more, now_s, self._served.prices(now_s).now)
         else:
             self._missed(candidate, error, now_s)
 
@@ -335,7 +362,7 @@ class SelectedItem:
             return
         self._served.counts.missed[candidate] += 1
         self._errors[candidate] = error
-        self._go_on(self._step(self._query.missed, candidate, now_s), now_s, self._served.usd(now_s))
+        self._go_on(self._step(self._query.missed, candidate, now_s), now_s, self._served.prices(now_s).now)
 
     def _finish_if_over(self) -> None:
         query, run = self._query, self._run
@@ -346,6 +373,8 @@ class SelectedItem:
         if self._timer is not None:
             self._timer.cancel()
         decision, counts = query.decision, self._served.counts
+        if self._served.follows_prices:
+            counts.wanted.update(query.wanted())
         if decision is None:
             # The error of the last candidate that was tried; without one, time ran out.
             error = next(reversed(self._errors.values()), None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import boto3
 import numpy as np
@@ -27,6 +28,7 @@ from mark.config.pipeline_file import load_pipeline
 from mark.control.lease import FencedLease
 from mark.control.ports import RecentAnswers
 from mark.domain.load import Load
+from mark.domain.price_list import PriceList
 from mark.domain.service import FeedbackSettings, ResolvedService
 from mark.planning.planner import Policy
 from mark.planning.policies.policy_registry import make_policy
@@ -173,6 +175,39 @@ def test_conductors_are_told_of_each_other(
     port = site.bouncer_port
     told = {HEADER: f"http://10.0.0.1:{port} http://10.0.0.2:{port}"}
     assert heard == [[{}, 2, told], [{}, 2, {}]]
+
+
+def test_stage_is_planned_by_the_calls_that_a_selection_wants(
+    place: Place, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before conductors count those, they are told no marginal price, which would prevent calls that nobody sees."""
+    monkeypatch.setattr("mark_infra.controller.site_control.Conductors", lambda gate, group: None)
+    (tmp_path / "two.toml").write_text(PIPELINE)
+    alone = charge()
+    stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
+    there = replace(
+        site,
+        services={"two-first": site.service("inception")},
+        pipelines={"two": SitePipeline("mark-two-conductors")},
+    )
+    parts = site_parts(there, options=place.server.options)
+    pipelines = [load_pipeline(str(tmp_path / "two.toml"))]
+    control = SiteControl(there, [replace(alone, resolved=stage)], parts=parts, pipelines=pipelines)
+    prices = PriceList(2e-5, 1e-3, 1e-5)
+    monkeypatch.setattr(control.manager, "view", lambda name: SimpleNamespace(price_list=prices))
+    watches: list[Callable[[], dict[str, str]]] = []
+    control._scraper.watch = lambda clock, targets, gateway, sink, told, read: watches.append(told)  # type: ignore[method-assign, assignment, misc]
+    control._watch_conductors("two", control.conducted["two"])
+    assert watches[0]()["mark-prices"] == "first.usd_per_planned_request=1e-05"
+    assert control.coming("two-first") is None
+    for window, count in enumerate((0.0, 50.0)):
+        counted = BouncerCounters(wanted=(("first", count),))
+        control.conducted["two"].close_window(window, ["i-1"], {"i-1": counted})
+    assert watches[0]()["mark-prices"] == "first.usd_per_request=2e-05;first.usd_per_planned_request=1e-05"
+    coming = control.coming("two-first")
+    assert coming is not None
+    assert coming.last_minute_rps() == pytest.approx(10.0)
+    control.close()
 
 
 class Watched:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,6 +97,18 @@ def test_without_a_conductor_nothing_is_known() -> None:
     assert (now.per_s, now.recent, now.recent_ms, now.recent_p50_ms, now.recent_p99_ms) == (None,) * 5
     assert set(history.per_s + history.attainment + history.p50_ms + history.p99_ms) == {None}
     assert ConductedQueries(RT_MAX_S).history(24.0, 1440).per_s == (None,) * 1440
+
+
+def test_wanted_calls_of_all_conductors_are_told_by_window() -> None:
+    def wants(count: float) -> BouncerCounters:
+        return BouncerCounters(wanted=(("large", count),))
+
+    conducted = heard({"a": wants(5)}, {"a": wants(15), "b": wants(1)}, {}, {"a": wants(20), "b": wants(21)})
+    found = conducted.wanted_rps("large")
+    assert found is not None
+    np.testing.assert_array_equal(found, [np.nan, 10.0 / WINDOW_S, np.nan, 25.0 / WINDOW_S])
+    assert conducted.wanted_rps("small") is None
+    assert heard({"a": counters(1, 0)}, {"a": counters(2, 0)}).wanted_rps("large") is None
 
 
 def test_conductors_without_queries_are_heard_all_the_same() -> None:

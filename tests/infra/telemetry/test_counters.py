@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from mark_infra.telemetry.counters import (
     BouncerCounters,
@@ -12,7 +14,12 @@ from mark_infra.telemetry.counters import (
     read_whole,
 )
 
+from mark.selection.cascade import Cascade
+from mark.selection.query import Selection
+from mark.selection.settings import SelectionSettings
+from mark.selection.state import SelectionState
 from mark.serving.backend.metrics import SECONDS, CacheCounts, Metrics, ModelMetrics
+from mark.serving.conductor.selected import ServedSelection
 
 
 class Spent:
@@ -71,6 +78,20 @@ def test_a_conductors_page_is_read_without_its_stages() -> None:
     assert (found.requests, found.misses) == (10.0, 30.0)
     with pytest.raises(ValueError, match="no metrics"):
         read_conductor(page())
+
+
+def test_conductor_counts_wanted_calls_by_stage() -> None:
+    metrics = Metrics()
+    for stage in ("", "small", "large"):
+        metrics.models.append(ModelMetrics("two", "1", stage))
+    settings = SelectionSettings("cascade", correct_usd=1.0, score="score")
+    state = SelectionState(("small@1", "large@2"), settings)
+    served = ServedSelection(("small", "large"), Selection(Cascade(correct_usd=1.0), state, settings, float))
+    served.counts.wanted.update({0: 7, 1: 3})
+    metrics.more.append(partial(served.metrics, "two", "1"))
+    found = read_conductor(metrics.page())
+    assert found.wanted == (("small", 7.0), ("large", 3.0))
+    assert found.since(BouncerCounters(wanted=(("small", 5.0),))).wanted == (("small", 2.0), ("large", 3.0))
 
 
 def test_server_of_whole_pipeline_counts_queries_and_workers_of_all_stages() -> None:

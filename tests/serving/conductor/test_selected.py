@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,10 +22,11 @@ from mark.selection.state import SelectionState
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.request import Request
 from mark.serving.conductor.conductor import ConductedStage, Conductor
-from mark.serving.conductor.selected import ServedSelection
+from mark.serving.conductor.selected import CallPrices, ServedSelection
 from mark.serving.conductor.selection_learner import SelectionLearner
 from mark.serving.feedback.port import Feedback, Observation, RecordedBody, ServedAnswer
 from mark.serving.server_process import SelectionServing
+from tests.selection.selections import HalfRight
 from tests.serving.conductor.cast import Cast, raises, run
 
 Predict = Callable[[list[Any]], Any]
@@ -41,13 +42,17 @@ class Candidates(Cast):
         settings: SelectionSettings,
         *,
         draws: float = 0.5,
+        state: type[SelectionState] = SelectionState,
+        now_usd: Sequence[float] | None = None,
+        planned_usd: Sequence[float] = (),
         own_policy: SelectionPolicy | None = None,
         cached: bool = False,
     ) -> None:
-        self.state = SelectionState(list(models), settings)
+        self.state = state(list(models), settings)
         generator = FixedDraws(draws)
         made = own_policy or policy_of(settings, len(models), generator)  # type: ignore[arg-type]
-        self.served = ServedSelection(list(models), Selection(made, self.state, settings, generator.random))
+        prices = None if now_usd is None else lambda now_s: CallPrices(now_usd, planned_usd)
+        self.served = ServedSelection(list(models), Selection(made, self.state, settings, generator.random), prices)
         self.learner = SelectionLearner(self.state, self.served.counts, settings.champion)
         super().__init__(models, selection=self.served, cached=cached)
 
@@ -391,12 +396,37 @@ def test_call_that_only_adds_to_others_must_be_answered_when_they_are_combined(p
 def test_prices_are_the_larger_of_planned_and_marginal_with_the_price_of_the_call() -> None:
     asked = SelectionServing(SelectionSettings("split"), ("small@1", "large@2"), (1e-7, 4e-6), (0.0, 0.001))
 
-    assert asked.prices({}) == [1e-7, 4e-6 + 0.001]
+    assert asked.prices({}).now == [1e-7, 4e-6 + 0.001]
     of_stages = {"large": PriceList(9e-6, None, 5e-6), "small": PriceList(usd_per_planned_request=2e-7)}
-    assert asked.prices(of_stages) == [2e-7, 9e-6 + 0.001]
+    assert asked.prices(of_stages) == ([2e-7, 9e-6 + 0.001], [2e-7, 5e-6 + 0.001])
     idle, full = PriceList(0.0, None, 1e-5), PriceList(3e-5, None, 1e-5)
-    assert asked.prices({"": idle}) == [1e-7, 4e-6 + 0.001]
-    assert asked.prices({"": full}) == [pytest.approx(3e-7), pytest.approx(1.2e-5 + 0.001)]
+    assert asked.prices({"": idle}).now == [1e-7, 4e-6 + 0.001]
+    assert asked.prices({"": full}).now == [pytest.approx(3e-7), pytest.approx(1.2e-5 + 0.001)]
+    assert asked.prices({"": full}).planned == [1e-7, 4e-6 + 0.001]
+
+
+def test_calls_that_a_high_price_prevents_are_counted_as_wanted() -> None:
+    """Of the candidate behind the one that answered: here at half of its price it would be asked."""
+
+    async def main() -> None:
+        settings = SelectionSettings("cascade", correct_usd=1.0, score="score", answer="label", explore=0.0)
+        models = {"small": scored("no", 0.5), "large": scored("yes", 0.9)}
+        cast = Candidates(models, settings, state=HalfRight, now_usd=(0.0, 0.6), planned_usd=(0.0, 0.3))
+        assert (await cast.ask(0))[1] == {"label": "no", "score": 0.5}
+        assert (cast.served.counts.asked, cast.served.counts.wanted) == ({0: 1}, {0: 1, 1: 1})
+        (wanted,) = cast.served.metrics("two", "1")
+        assert [one.value for one in wanted.samples] == [1.0, 1.0]
+
+    run(main)
+
+
+def test_selection_that_ignores_prices_counts_no_wanted_calls() -> None:
+    async def main() -> None:
+        cast = Candidates({"a": says("cat"), "b": says("dog")}, SelectionSettings("exp4"))
+        await cast.ask(0)
+        assert list(cast.served.metrics("two", "1")) == []
+
+    run(main)
 
 
 def test_items_whose_candidates_answer_at_once_are_all_answered() -> None:
@@ -416,8 +446,8 @@ def test_items_whose_candidates_answer_at_once_are_all_answered() -> None:
 
 def test_answers_from_memory_cost_nothing() -> None:
     async def main() -> None:
-        cast = Candidates({"a": says(1), "b": says(1)}, SelectionSettings("split", weights=(1.0, 0.0)), cached=True)
-        cast.served.usd = lambda now_s: [2.0, 2.0]
+        settings, usd = SelectionSettings("split", weights=(1.0, 0.0)), (2.0, 2.0)
+        cast = Candidates({"a": says(1), "b": says(1)}, settings, cached=True, now_usd=usd, planned_usd=usd)
         for _ in range(5):
             await cast.ask(0)
 
