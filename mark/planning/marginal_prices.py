@@ -32,7 +32,14 @@ from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.planning.demand.promise_price import call_usd, overflow_price
-from mark.planning.demand.served_load import Lateness, believed_demand, lateness_of, overflow_rps, overflow_slope
+from mark.planning.demand.served_load import (
+    Lateness,
+    believed_demand,
+    cheapest_lasting,
+    lateness_of,
+    overflow_rps,
+    overflow_slope,
+)
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, shed_usd
 from mark.planning.planner import PlanningContext
 from mark.planning.resolve import buyable
@@ -85,14 +92,15 @@ def planned_usd(resolved: ResolvedService, held: Mapping[str, int]) -> float:
     """What a request costs of instances that carry the load they are planned for; `held` counts them by offer.
 
     It is not a share of today's load: one idle instance would then price its model out of every selection. Without
-    instances the cheapest offer counts, and the function where there is no offer.
+    instances the cheapest offer counts that lasts, and the function where there is no offer.
     """
     pairs = list(zip(resolved.offers, resolved.candidates, strict=True))
     capacity_rps = sum(held.get(offer.name, 0) * one.capacity_rps for offer, one in pairs)
     if capacity_rps > 0.0:
         return sum(held.get(offer.name, 0) * offer.usd_per_s for offer, _ in pairs) / capacity_rps
     if pairs:
-        return min(offer.usd_per_s / one.capacity_rps for offer, one in pairs)
+        at = cheapest_lasting(resolved, buyable(resolved))
+        return resolved.offers[at].usd_per_s / resolved.candidates[at].capacity_rps
     return 0.0 if resolved.function is None else resolved.function.usd_per_request
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from mark.config.pipeline_file import PipelineConfig, StageConfig
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
-from mark.planning.demand.served_load import cheapest_lasting
-from mark.planning.resolve import buyable, resolve
+from mark.planning.marginal_prices import planned_usd
+from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
 from mark.selection.answer_log import ANSWER, AnswerRow, query_of
 from mark.selection.labels import loss_of
@@ -78,7 +78,7 @@ class AnswerScan:
         self._check()
 
     def _price(self, config: PipelineConfig, stage: StageConfig) -> float:
-        usd, why = planned_usd(config, stage)
+        usd, why = instance_usd_per_call(config, stage)
         if usd is None:
             known = "counts as $0" if not stage.usd_per_call else "is usd_per_call alone"
             self._unknown[stage.name] = f"the price of {stage.name} {known}: {why}"
@@ -168,12 +168,8 @@ class AnswerScan:
         return found
 
 
-def planned_usd(config: PipelineConfig, stage: StageConfig) -> tuple[float | None, str]:
-    """The price of a call on the cheapest instances that keep the promise, used as they are planned to be.
-
-    It is $/h of the offer over the requests/s that one instance sustains, or the price of the function where functions
-    alone serve. (None, why) where it is not known.
-    """
+def instance_usd_per_call(config: PipelineConfig, stage: StageConfig) -> tuple[float | None, str]:
+    """The planned price of a call of the stage; (None, why) where it is not known."""
     service = config.service(stage)
     profiles = service_profiles(service)
     if service.model not in profiles:
@@ -182,7 +178,6 @@ def planned_usd(config: PipelineConfig, stage: StageConfig) -> tuple[float | Non
         resolved = resolve(service, load_catalog(service.catalog), profiles)
     except Infeasible as error:
         return None, str(error)
-    if not resolved.offers:
-        return (None, "nothing serves it") if resolved.function is None else (resolved.function.usd_per_request, "")
-    at = cheapest_lasting(resolved, buyable(resolved))
-    return resolved.offers[at].usd_per_s / resolved.candidates[at].capacity_rps, ""
+    if not resolved.offers and resolved.function is None:
+        return None, "nothing serves it"
+    return planned_usd(resolved, {}), ""

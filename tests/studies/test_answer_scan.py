@@ -13,7 +13,7 @@ from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.selection.outcome import candidate_key
 from mark.studies.answer_files import AnswerLog
-from mark.studies.answer_scan import AnswerScan, planned_usd
+from mark.studies.answer_scan import AnswerScan, instance_usd_per_call
 from tests.studies.logged import SERVICE, write_log, write_service
 
 
@@ -39,9 +39,9 @@ def test_price_is_that_of_the_cheapest_instance_at_its_capacity_and_of_the_call(
     small, large = config.stages
     offers = load_catalog("aws-2026").offers
     usd_per_hour = min(o.usd_per_hour for o in offers if o.instance == "c7i.large" and o.market is Market.ON_DEMAND)
-    usd, why = planned_usd(config, small)
+    usd, why = instance_usd_per_call(config, small)
     assert (usd, why) == (pytest.approx(usd_per_hour / 3600.0 * 0.010), "")
-    assert planned_usd(config, large) == (None, "no profile has its model large")
+    assert instance_usd_per_call(config, large) == (None, "no profile has its model large")
     found = AnswerScan(AnswerLog(write_log(tmp_path), 1.0), config)
     assert found.records["small"].usd_per_million == pytest.approx(1e6 * (usd or 0.0))
     assert found.records["large"].usd_per_million == pytest.approx(1000.0)
@@ -50,7 +50,7 @@ def test_price_is_that_of_the_cheapest_instance_at_its_capacity_and_of_the_call(
 
 def test_price_of_a_model_that_is_too_slow_is_unknown(tmp_path: Path) -> None:
     config = load_pipeline(write_service(tmp_path, SERVICE.replace("slo_ms = 100", "slo_ms = 5")))
-    usd, why = planned_usd(config, config.stages[0])
+    usd, why = instance_usd_per_call(config, config.stages[0])
     assert usd is None
     assert "no offer meets the SLO" in why
 
