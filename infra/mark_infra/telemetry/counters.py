@@ -12,11 +12,12 @@ from mark.serving.backend.metrics import SECONDS
 
 _BY_FUNCTION, _BY_INSTANCE = b'answered_by="function"', b'answered_by="instance"'
 _SERVER_ERROR = b'code="5'
+_UNSTORED = b"mark_learned_unstored_seconds"
 _FROM_CACHE = (b"mark_cache_hits_total", b"mark_cache_coalesced_total")
 
 
 class BouncerCounters(NamedTuple):
-    """Of one bouncer, all versions together. Counters but the last, which is what there is now.
+    """Of one bouncer, all versions together. Counters but the last two, which are what there is now.
 
     `within` are the latencies by their size: how many were at most each of `SECONDS`, and then all; () is not known.
     """
@@ -33,6 +34,7 @@ class BouncerCounters(NamedTuple):
     from_cache: float = 0.0  # of the requests: came to no worker, because the answer was in memory or under way
     within: tuple[float, ...] = ()
     workers: float = 0.0
+    unstored_s: float | None = None  # age of the oldest learned fact that is not in the store; None: it has no store
 
     @property
     def load(self) -> float:
@@ -44,11 +46,14 @@ class BouncerCounters(NamedTuple):
         known = len(self.within) == len(before.within)
         # More requests since it began anew than before it did: that only the counts by size show.
         sizes = zip(self.within, before.within, strict=True) if known else ()
-        if any(now < then for now, then in (*zip(self[:-2], before[:-2], strict=True), *sizes)):
+        if any(now < then for now, then in (*zip(self[:_COUNTERS], before[:_COUNTERS], strict=True), *sizes)):
             return self
-        grown = (now - then for now, then in zip(self[:-2], before[:-2], strict=True))
+        grown = (now - then for now, then in zip(self[:_COUNTERS], before[:_COUNTERS], strict=True))
         within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
-        return BouncerCounters._make((*grown, within, self.workers))
+        return BouncerCounters._make((*grown, within, self.workers, self.unstored_s))
+
+
+_COUNTERS = BouncerCounters._fields.index("within")  # those before it are numbers that only grow
 
 
 class GatewayCounts(NamedTuple):
@@ -88,6 +93,7 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         from_cache=sum(sum(_values(page, name)) for name in _FROM_CACHE),
         within=_within(list(_values(page, b"mark_latency_seconds_bucket"))),
         workers=sum(workers),
+        unstored_s=max(_values(page, _UNSTORED), default=None),
     )
 
 
@@ -96,7 +102,8 @@ def read_conductor(page: bytes) -> BouncerCounters:
 
     Raises ValueError for a page that is none of a conductor.
     """
-    return read_bouncer(b"\n".join(line for line in page.splitlines() if b'stage=""' in line))
+    own = (line for line in page.splitlines() if b'stage=""' in line or line.startswith(_UNSTORED))
+    return read_bouncer(b"\n".join(own))
 
 
 def read_whole(page: bytes) -> BouncerCounters:
