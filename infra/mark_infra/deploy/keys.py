@@ -100,7 +100,7 @@ def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
     if name == CONTROLLER:
         raise BadInput("the controller needs one to ask bouncers: rotate it, with no overlap", "name of a key", name)
     if name == CONDUCTOR:
-        raise BadInput("conductors and servers that learn need it: rotate it", "name of a key", name)
+        raise BadInput("conductors and servers that learn need one: rotate it", "name of a key", name)
     gone = _named(keys, name)
     return [key for key in keys if key not in gone]
 
