@@ -269,7 +269,8 @@ class SiteControl:
 
         def targets() -> list[ScrapeTarget]:
             if conductors is None:
-                return [ScrapeTarget(there.address, there.address, "", 0.0)]
+                urls[:] = there.address.split()
+                return [ScrapeTarget(url, url, "", 0.0) for url in urls]
             found = {id: f"{there.scheme}://{at}:{site.bouncer_port}" for id, at in conductors.addresses().items()}
             urls[:] = found.values()
             return [ScrapeTarget(id, url, "", 0.0) for id, url in found.items()]
