@@ -54,7 +54,7 @@ def main() -> int:
     print(f"{found.kills} kills of 2 conductors in {found.seconds:.0f} s")
     print(f"{found.results.total()} pieces of feedback, {found.repeated} posts repeated")
     print(", ".join(f"{count} {result}" for result, count in found.results.most_common()))
-    print(f"{found.unanswered} queries without an answer")
+    print(f"{found.failed.total()} queries without an answer: {dict(found.failed.most_common(5))}")
     print(
         f"facts {found.facts}, lost {found.lost}, applied twice {found.doubled}, weights that differ {len(found.off)}"
     )

@@ -46,14 +46,11 @@ class BouncerCounters(NamedTuple):
         known = len(self.within) == len(before.within)
         # More requests since it began anew than before it did: that only the counts by size show.
         sizes = zip(self.within, before.within, strict=True) if known else ()
-        if any(now < then for now, then in (*zip(self[:_COUNTERS], before[:_COUNTERS], strict=True), *sizes)):
+        if any(now < then for now, then in (*zip(self[:-3], before[:-3], strict=True), *sizes)):
             return self
-        grown = (now - then for now, then in zip(self[:_COUNTERS], before[:_COUNTERS], strict=True))
+        grown = (now - then for now, then in zip(self[:-3], before[:-3], strict=True))
         within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
         return BouncerCounters._make((*grown, within, self.workers, self.unstored_s))
-
-
-_COUNTERS = BouncerCounters._fields.index("within")  # those before it are numbers that only grow
 
 
 class GatewayCounts(NamedTuple):

@@ -38,6 +38,7 @@ slo_ms = 700
 count = 2
 [feedback]
 log = "feedback"
+store = "store"
 [selection]
 policy = "exp4"
 context = "key"
@@ -79,7 +80,7 @@ class Killed:
     kills: int = 0
     seconds: float = 0.0
     results: Counter[str] = field(default_factory=Counter)  # of feedback, the last that its client heard
-    unanswered: int = 0  # queries
+    failed: Counter[str] = field(default_factory=Counter)  # queries without an answer, by the reason
     repeated: int = 0  # posts of feedback
     facts: list[int] = field(default_factory=list)  # of each conductor at the end
     contexts: list[int] = field(default_factory=list)
@@ -116,11 +117,11 @@ async def killed_under_feedback(status: Status, kills: int, rate: float, seed: i
             answer = await entrance.ask(
                 "POST", "/invocations", b"%d" % number, x_request_id=f"q{number}", mark_key=f"k{number}"
             )
-        except (Gone, TimeoutError):
-            found.unanswered += 1
+        except (Gone, TimeoutError) as error:
+            found.failed[str(error) or "no answer within 30 s"] += 1
             return
         if answer.status != 200:
-            found.unanswered += 1
+            found.failed[f"status {answer.status}: {answer.body[:80].decode()}"] += 1
             return
         body = json.dumps({"id": f"q{number}", "label": number % 10}).encode()
         for attempt in range(60):
