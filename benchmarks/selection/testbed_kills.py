@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/selection/testbed_kills.py [--kills 20] [--rate 50] [--seed 0]
 
 `mark testbed` runs two candidates, each with a fleet of its own, and two conductors behind a gateway. The controller
-tells the conductors of each other. Each kill is a SIGKILL of one conductor; the next one follows when that conductor
-answers again. Afterwards all feedback that a client was told `applied` must be in the state of both conductors, none of
-it twice, and their weights must be equal to 1e-12. Exits 1 where one of these does not hold.
+tells the conductors of each other. Each kill is a SIGKILL of one conductor; the next one follows when the gateway
+asks that conductor again. Afterwards all feedback that a client was told `applied` must be in the state of both
+conductors, none of it twice, and their weights must be equal to 1e-12. Exits 1 where one of these does not hold.
 """
 
 from __future__ import annotations

@@ -93,10 +93,9 @@ def test_release_takes_its_state_from_another_as_if_it_had_learned_itself(
 ) -> None:
     """Also facts of candidates that only the new release has, by way of a process of the old one."""
     kept = tuple(order[:count])
-    champion = {"champion": "a"}
-    after = SelectionState(kept, SelectionSettings("exp4", by_key=True, **champion))
+    after = SelectionState(kept, SelectionSettings("exp4", by_key=True, champion="a"))
     after.load(state_of(facts, champion="b").dump())
-    learned = state_of(facts, kept, **champion)
+    learned = state_of(facts, kept, champion="a")
     assert close(numbers(after), numbers(learned))
     assert after.off == learned.off
 

@@ -103,7 +103,7 @@ class Killed:
 async def killed_under_feedback(status: Status, kills: int, rate: float, seed: int = 0) -> Killed:
     """Kill a conductor with SIGKILL `kills` times, while clients ask `rate` queries a second and send feedback.
 
-    `status` is the testbed's. The next conductor is killed when the one before answers again.
+    `status` is the testbed's. The next conductor is killed when the gateway asks the one before again.
     """
     found, draw, loop = Killed(), random.Random(seed), asyncio.get_running_loop()
     shown = await loop.run_in_executor(None, status)
@@ -159,6 +159,8 @@ async def killed_under_feedback(status: Status, kills: int, rate: float, seed: i
         os.kill(one["pid"], signal.SIGKILL)
         found.kills += 1
         await _until(lambda at=name, old=one["pid"]: _is_back(loop, status, at, old), "the conductor is not back")
+        # The gateway leaves a conductor out for a while. The other one must not be killed meanwhile.
+        await _until(lambda: _has_both(entrance), "the gateway does not ask the conductor")
         await asyncio.sleep(draw.uniform(0.0, 2.0))
     ended.set()
     await loading
@@ -180,6 +182,10 @@ async def killed_under_feedback(status: Status, kills: int, rate: float, seed: i
 async def _is_back(loop: asyncio.AbstractEventLoop, status: Status, name: str, old: int) -> bool:
     one = (await loop.run_in_executor(None, status))["conductors"][name]
     return one["pid"] not in (None, old) and one["url"] is not None
+
+
+async def _has_both(gateway: Client) -> bool:
+    return await gateway.metric("mark_gateway_replica_ready{") == 2.0
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], why: str) -> None:
