@@ -99,6 +99,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--stage-ca", type=Path, metavar="FILE", help="the authority that signed their certificates, PEM"
     )
     stages.add_argument("--stages-in-clear", action="store_true", help="http to other machines: the network is private")
+    stages.add_argument(
+        "--feedback-store",
+        metavar="PLACE",
+        help="a folder or s3://BUCKET/PREFIX for learned facts, instead of [feedback] store",
+    )
     over = parser.add_argument_group("overflow")
     add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="its mean time when warm")

@@ -109,6 +109,11 @@ class PipelineConfig:
         """Is it bought as one fleet, each instance of which serves the whole file?"""
         return self.conductors == NO_CONDUCTORS
 
+    @property
+    def learns(self) -> bool:
+        """Do its servers learn from feedback, together?"""
+        return self.selection is not None and self.feedback is not None
+
     def check_visits(self) -> None:
         """Raises BadInput where nothing says which queries visit a stage, so that none can be served."""
         for stage in self.stages:

@@ -17,7 +17,7 @@ from mark.domain.profile import Profile
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.launch.listening import key_from, trusting
-from mark.launch.server import ServerOptions, listen, on_instances, own_profile, peers_of, serving_of
+from mark.launch.server import ServerOptions, feedback_of, listen, on_instances, own_profile, peers_of, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.policy_loading import load_policy
 from mark.models.registry_place import pinned
@@ -109,7 +109,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
             keeps_parts=keeps_parts,
         ),
         layers=() if apart else opened(config.layers),
-        feedback=None if apart else config.feedback,
+        feedback=None if apart else feedback_of(options, config.feedback),
         cache=None if apart else config.cache,
         peers=peers_of(options),
     )

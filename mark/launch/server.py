@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from mark.domain.errors import BadInput
 from mark.domain.function_offer import is_function
 from mark.domain.profile import Candidate, Profile
 from mark.domain.rules.admission import LATE, NEVER_S, least_probability
-from mark.domain.service import FunctionUse, ServiceConfig
+from mark.domain.service import FeedbackSettings, FunctionUse, ServiceConfig
 from mark.launch.listening import ListenOptions, OverflowOptions, key_from, trusting
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
@@ -51,7 +52,9 @@ class ServerOptions(ListenOptions, OverflowOptions):
     `function_timeout_s` None: from RT_max and what a call takes. Of a pipeline: `stages_here` are those served here,
     each as a model of its own; `stages_at` holds names of stages with the addresses where they are served. With neither
     all of it is served here. `peers` are the addresses of other servers of the same model, which learn together; they
-    are reached as stages are. `stage_functions` holds names of stages with what `function` is to a model by itself.
+    are reached as stages are. With `stages_in_clear` and no `stage_ca` peers may show any certificate. `feedback_store`
+    takes the place of `[feedback] store`. `stage_functions` holds names of stages with what `function` is to a model by
+    itself.
     """
 
     service: str
@@ -81,6 +84,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     stage_key: Path | None = None
     stage_ca: Path | None = None
     stages_in_clear: bool = False
+    feedback_store: str | None = None
 
 
 def run_server(options: ServerOptions) -> None:
@@ -189,7 +193,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         linger_s=options.linger_s,
         worker_socket=options.worker_socket,
         layers=() if options.to_measure else opened(service.layers),
-        feedback=None if options.to_measure else service.feedback,
+        feedback=None if options.to_measure else feedback_of(options, service.feedback),
         cache=None if options.to_measure else service.cache,
         peers=peers_of(options),
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
@@ -203,8 +207,22 @@ def peers_of(options: ServerOptions) -> PeerAccess:
     except BadInput as error:
         raise BadInput("must be http://host:port or https://host:port", "peers", error.value) from None
     key = None if options.stage_key is None else key_from(options.stage_key)
-    reach = REACH if options.stage_ca is None else replace(REACH, tls=trusting(options.stage_ca))
-    return PeerAccess(addresses, key, reach, options.stages_in_clear)
+    tls = None
+    if options.stage_ca is not None:
+        tls = trusting(options.stage_ca)
+    elif options.stages_in_clear:  # http would be trusted, too, so a certificate that nobody signed is no worse
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    return PeerAccess(addresses, key, replace(REACH, tls=tls), options.stages_in_clear)
+
+
+def feedback_of(options: ServerOptions, feedback: FeedbackSettings | None) -> FeedbackSettings | None:
+    """The section [feedback] with the store of the options. Raises BadInput for a store without the section."""
+    if options.feedback_store is None:
+        return feedback
+    if feedback is None:
+        raise BadInput("there is no section [feedback]", "feedback_store", options.feedback_store)
+    return replace(feedback, store=options.feedback_store)
 
 
 def _faults(options: ServerOptions, service: ServiceConfig) -> str | None:

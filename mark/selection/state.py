@@ -1,11 +1,12 @@
 """All that a selection has learned: a sum of facts, the same in whichever order they came.
 
-Every process holds all of it. `mark.serving.learned` brings each fact to each process once.
+Every process holds all of it. `mark.serving.learned` brings each fact to each process once. So a process keeps the sums
+of candidates that only another release has, too: a process of that release may take its state from this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import orjson
@@ -15,7 +16,7 @@ from mark.selection.guard import Duel
 from mark.selection.labels import Label, NoAnswer, label_of, loss_of, same_kind
 from mark.selection.outcome import Loss, QueryNote, SelectionFact, context_key
 from mark.selection.score_table import Fading, ScoreTable, grid_place
-from mark.selection.settings import BANDITS, CASCADE, EXP4_THESIS, SelectionSettings
+from mark.selection.settings import BANDITS, CASCADE, EXP4_THESIS, MOST_CANDIDATES, SelectionSettings
 from mark.selection.tally import LossTally, Observed, Sums, Tallies, discount_of
 
 ALL = ""  # the context that every query belongs to
@@ -25,32 +26,37 @@ _SHARED_MEMORY = 10.0
 _TABLE_MEMORY = 4.0  # half-lives of a score table: it needs more labels than a mean
 FEWEST_LABELS = 50.0  # before a table of scores is believed
 FEWEST_VOTES = 200.0  # and before the agreement of a vote is
-FORMAT = 3
+FORMAT = 4
 AGAINST = ">"  # in the evidence of a fact, between the champion and the candidate that is tested
+_MOST_OTHERS = MOST_CANDIDATES  # candidates of other releases
+_FORGOTTEN = 50_000  # so many facts after the last one that names it, a candidate of another release is dropped
 _MOST_GIVEN = 10_000
 _LENGTH = 8  # bytes of a number in a snapshot
 
 
 class SelectionState:
-    """The sums, score tables and evidence of a selection among `candidates`, given by their keys."""
+    """The sums, score tables and evidence of a selection among `candidates`, given by their keys.
 
-    def __init__(self, candidates: Sequence[str], settings: SelectionSettings) -> None:
+    `others` are candidates of other releases, whose places come after the own ones.
+    """
+
+    def __init__(self, candidates: Sequence[str], settings: SelectionSettings, others: Sequence[str] = ()) -> None:
         self.candidates, self.settings = tuple(candidates), settings
-        self._of = {key: at for at, key in enumerate(self.candidates)}
-        n, memory = len(self.candidates), settings.memory
+        self._keys = (*self.candidates, *others)
+        self._of = {key: at for at, key in enumerate(self._keys)}
+        n, memory = len(self._keys), settings.memory
         forgets = settings.policy != EXP4_THESIS
         self._all = LossTally(n, discount_of(memory * (_SHARED_MEMORY if settings.by_key else 1.0)) if forgets else 1.0)
         self._contexts = Tallies(n, discount_of(memory) if forgets else 1.0)
         self._fading = Fading(_table_memory(settings))
-        # By a candidate with a score: tables of its own answers and those of all after it, because a cascade asks in
-        # this order.
-        self._tables = [[ScoreTable(self._fading) for _ in range(asked, n)] for asked in range(n)]
+        # By the places of a candidate with a score, and of one that answered the same queries.
+        self._tables: dict[tuple[int, int], ScoreTable] = {}
         self.votes = ScoreTable(self._fading)
-        # How likely each one is worse than the champion; what was gathered against another champion does not count.
-        self.evidence = [0.0] * n
+        self._evidence: dict[str, float] = {}  # by champion and challenger, as facts have it
         self.champion = next((key for key in self.candidates if key.partition("@")[0] == settings.champion), "")
         self.off: frozenset[int] = frozenset()  # candidates that the guard has switched off
-        self.answers, self.errors = [0.0] * n, [0.0] * n  # with feedback, and their losses; never discounted
+        self._answers, self._errors = [0.0] * n, [0.0] * n  # never discounted
+        self._named = [0] * n  # the newest stamp of a fact that names the candidate
         self.facts = 0
 
     # Reading
@@ -61,13 +67,12 @@ class SelectionState:
 
     def sums(self, context: str) -> Sums:
         """The sums of a context, with the mean of all contexts as a prior."""
-        shared = self._all.sums
+        shared = self._of_own(self._all.sums)
         if context == ALL:
             return shared
-        own = self._contexts.sums(int(context, 16))
-        if own is None:
-            zeros = [0.0] * len(self.candidates)
-            own = Sums(zeros, zeros, zeros)
+        found = self._contexts.sums(int(context, 16))
+        zeros = [0.0] * len(self.candidates)
+        own = Sums(zeros, zeros, zeros) if found is None else self._of_own(found)
         counts, losses, weighted = list(own.counts), list(own.losses), list(own.weighted)
         for one, count in enumerate(shared.counts):
             if count > 0.0:
@@ -82,14 +87,27 @@ class SelectionState:
 
         None: there are too few labels, or the candidate stands before `asked`.
         """
-        if candidate < asked:
-            return None
-        table = self._tables[asked][candidate - asked]
-        return table.probability(score) if table.total >= FEWEST_LABELS else None
+        table = None if candidate < asked else self._tables.get((asked, candidate))
+        return table.probability(score) if table is not None and table.total >= FEWEST_LABELS else None
 
     def vote_correct(self, agreement: float) -> float | None:
         """The probability that an answer with this agreement is correct; None: too few labels."""
         return self.votes.probability(agreement) if self.votes.total >= FEWEST_VOTES else None
+
+    @property
+    def answers(self) -> list[float]:
+        """How many answers of each candidate had feedback."""
+        return self._answers[: len(self.candidates)]
+
+    @property
+    def errors(self) -> list[float]:
+        """The losses of these answers."""
+        return self._errors[: len(self.candidates)]
+
+    @property
+    def evidence(self) -> list[float]:
+        """How likely each candidate is worse than the champion. Evidence against another champion does not count."""
+        return [self._evidence.get(f"{self.champion}{AGAINST}{key}", 0.0) for key in self.candidates]
 
     @property
     def contexts(self) -> int:
@@ -104,40 +122,64 @@ class SelectionState:
     # Learning
 
     def apply(self, fact: SelectionFact) -> None:
-        """Add a fact. Candidates of another release are left out."""
+        """Add a fact."""
         _, stamp, stamp_all, losses, vote, evidence = fact
+        pairs = [] if not evidence else [pair for pair in evidence if _sides(pair) is not None]
+        named = [*(one.candidate for one in losses), *(key for pair in pairs for key in _sides(pair) or ())]
+        if not self._of.keys() >= set(named):
+            self._admit(dict.fromkeys(key for key in named if key not in self._of))
+        for key in named:
+            at = self._of[key]
+            self._named[at] = max(self._named[at], stamp_all)
         observed: list[Observed] = []
         scored: list[tuple[int, float]] = []
         judged: list[tuple[int, float]] = []
         for key, loss, propensity, score, answered in losses:
-            at = self._of.get(key)
-            if at is None:
-                continue
+            at = self._of[key]
             observed.append((at, loss, propensity))
             if answered:
-                self.answers[at] += 1.0
-                self.errors[at] += loss
+                self._answers[at] += 1.0
+                self._errors[at] += loss
                 judged.append((at, 1.0 - loss))
                 if score is not None:
                     scored.append((at, score))
         self._all.add(stamp_all, observed)
-        if fact.context != ALL and self.settings.by_key:
+        if fact.context != ALL:
             self._contexts.add(int(fact.context, 16), stamp, stamp_all, observed)
         weight = self._fading.weight(stamp_all)
         for asked, score in scored:
-            place, tables = grid_place(score), self._tables[asked]
+            place = grid_place(score)
             for at, right in judged:
-                if at >= asked:
-                    tables[at - asked].put(place, weight, right)
+                self._table(asked, at).put(place, weight, right)
         if vote is not None:
             self.votes.put(grid_place(vote[0]), weight, vote[1])
         if evidence:
-            for pair, grown in evidence.items():
-                champion, _, key = pair.partition(AGAINST)
-                if champion == self.champion and key in self._of:
-                    self.evidence[self._of[key]] += grown
+            for pair in pairs:
+                self._evidence[pair] = self._evidence.get(pair, 0.0) + evidence[pair]
             self._switch_off()
         self.facts += 1
+
+    def _admit(self, unknown: Collection[str]) -> None:
+        """Make places for candidates of another release. Each release does so once."""
+        others = [*self._others(self._keys, self._named)[: max(0, _MOST_OTHERS - len(unknown))], *unknown]
+        self.__dict__.update(self._read(self.dump(), others).__dict__)
+
+    def _others(self, keys: Sequence[str], named: Sequence[int]) -> list[str]:
+        """The candidates of other releases among `keys` that facts named lately, the newest first."""
+        ranked = sorted((-stamp, key) for key, stamp in zip(keys, named, strict=True) if key not in self.candidates)
+        oldest = max(named, default=0) - _FORGOTTEN
+        return [key for stamp, key in ranked if -stamp >= oldest][:_MOST_OTHERS]
+
+    def _of_own(self, sums: Sums) -> Sums:
+        """The sums of this release's candidates."""
+        own = len(self.candidates)
+        return sums if len(self._keys) == own else Sums(sums.counts[:own], sums.losses[:own], sums.weighted[:own])
+
+    def _table(self, asked: int, at: int) -> ScoreTable:
+        found = self._tables.get((asked, at))
+        if found is None:
+            found = self._tables[asked, at] = ScoreTable(self._fading)
+        return found
 
     def _switch_off(self) -> None:
         challengers = len(self.candidates) - 1
@@ -149,15 +191,15 @@ class SelectionState:
         """The state: the length of its JSON, the JSON, then the contexts."""
         said: dict[str, Any] = {
             "format": FORMAT,
-            "candidates": self.candidates,
+            "candidates": self._keys,
             "all": self._all.dump(),
             "fading": self._fading.dump(),
-            "tables": [[table.dump() for table in row] for row in self._tables],
+            "tables": [[*pair, table.dump()] for pair, table in self._tables.items()],
             "votes": self.votes.dump(),
-            "evidence": self.evidence,
-            "champion": self.champion,
-            "answers": self.answers,
-            "errors": self.errors,
+            "evidence": self._evidence,
+            "answers": self._answers,
+            "errors": self._errors,
+            "named": self._named,
             "facts": self.facts,
         }
         head = orjson.dumps(said)
@@ -168,23 +210,26 @@ class SelectionState:
 
         Raises ValueError for another format or damaged data; then the state is as it was.
         """
-        loaded = SelectionState(self.candidates, self.settings)
-        loaded._read(data)
-        self.__dict__.update(loaded.__dict__)
+        self.__dict__.update(self._read(data, others=None).__dict__)
 
-    def _read(self, data: bytes) -> None:
+    def _read(self, data: bytes, others: Sequence[str] | None) -> SelectionState:
+        """The state in a snapshot, with places for `others`; None: for those that facts named lately."""
         end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
         try:
             said = orjson.loads(data[_LENGTH:end])
             if said["format"] != FORMAT:
                 raise ValueError(f"the state of a selection has format {said['format']!r}, and this is {FORMAT}")
-            self._load(said, memoryview(data)[end:])
+            if others is None:
+                others = self._others(said["candidates"], said["named"])
+            found = SelectionState(self.candidates, self.settings, others)
+            found._load(said, memoryview(data)[end:])
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(f"no state of a selection: {error!r}") from None
+        return found
 
     def _load(self, said: dict[str, Any], contexts: memoryview) -> None:
         theirs: list[str] = said["candidates"]
-        places = [theirs.index(key) if key in theirs else None for key in self.candidates]
+        places = [theirs.index(key) if key in theirs else None for key in self._keys]
         head, columns = said["all"][:2], said["all"][2:]
         moved = [
             0.0 if at is None else columns[first + at] for first in range(0, len(columns), len(theirs)) for at in places
@@ -192,21 +237,25 @@ class SelectionState:
         self._all.load([*head, *moved])
         self._contexts.load(contexts, places, len(theirs))
         self._fading.load(said["fading"])
-        for asked, row in enumerate(self._tables):
-            for at, table in enumerate(row, asked):
-                mine, other = places[asked], places[at]
-                # Of two candidates that have changed places nothing is known of the later one after the earlier.
-                if mine is None or other is None or other < mine:
-                    table.load({})
-                else:
-                    table.load(said["tables"][mine][other - mine])
+        for asked, at, dumped in said["tables"]:
+            mine, other = self._of.get(theirs[asked]), self._of.get(theirs[at])
+            if mine is not None and other is not None:
+                self._table(mine, other).load(dumped)
         self.votes.load(said["votes"])
-        for name in ("evidence", "answers", "errors"):
-            setattr(self, name, [0.0 if at is None else float(said[name][at]) for at in places])
-        if said["champion"] != self.champion:
-            self.evidence = [0.0] * len(self.candidates)
+        for name in ("answers", "errors"):
+            setattr(self, f"_{name}", [0.0 if at is None else float(said[name][at]) for at in places])
+        self._named = [0 if at is None else int(said["named"][at]) for at in places]
+        self._evidence = {
+            pair: float(grown) for pair, grown in said["evidence"].items() if self._of.keys() >= set(_sides(pair) or ())
+        }
         self.facts = int(said["facts"])
         self._switch_off()
+
+
+def _sides(pair: str) -> tuple[str, str] | None:
+    """The champion and the challenger in a pair of evidence; None: it is malformed."""
+    champion, against, challenger = pair.partition(AGAINST)
+    return (champion, challenger) if champion and against and challenger else None
 
 
 def _table_memory(settings: SelectionSettings) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+import trustme
 from mark_infra.aws.lambda_functions import LambdaFunctions
 
 from mark.config.service_file import load_service
@@ -16,7 +18,7 @@ from mark.domain.errors import BadInput
 from mark.domain.faults import Faults
 from mark.domain.rules.admission import LATE
 from mark.domain.service import CacheSettings
-from mark.launch.server import ServerOptions, serving_of
+from mark.launch.server import ServerOptions, peers_of, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.profiling.played_faults import FAULT_STREAM, FaultStream
 from mark.profiling.replay import Replay
@@ -174,3 +176,27 @@ def test_peers_are_reached_as_stages_are(tmp_path: Path) -> None:
     assert serving_of(replace(in_clear, stages_in_clear=True), load_service(given.service)).peers.addresses
     with pytest.raises(BadInput, match=r"peers: must be http://host:port or https://host:port: 10\.0\.0\.5"):
         serving_of(replace(given, peers=["10.0.0.5"]), load_service(given.service))
+
+
+def test_peers_of_a_private_network_may_show_any_certificate(tmp_path: Path) -> None:
+    """Instances of a site make their certificates themselves. Elsewhere an authority must have signed them."""
+    given = options(tmp_path)
+    assert peers_of(given).reach.tls is None
+    reach = peers_of(replace(given, stages_in_clear=True)).reach
+    assert reach.tls is not None
+    assert reach.tls.verify_mode is ssl.CERT_NONE
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(trustme.CA().cert_pem.bytes())
+    reach = peers_of(replace(given, stages_in_clear=True, stage_ca=ca)).reach
+    assert reach.tls is not None
+    assert reach.tls.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_store_of_the_options_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    given = replace(options(tmp_path, more='[feedback]\nlog = "l"\nstore = "s"\n'), feedback_store="s3://bucket")
+    found = serving_of(given, load_service(given.service)).feedback
+    assert found is not None
+    assert (found.store, Path(found.log).name) == ("s3://bucket", "l")
+    given = replace(options(tmp_path), feedback_store="s3://bucket")
+    with pytest.raises(BadInput, match=r"feedback_store: there is no section \[feedback\]: s3://bucket"):
+        serving_of(given, load_service(given.service))

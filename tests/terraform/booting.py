@@ -78,6 +78,8 @@ BOUNCER_VALUES = {
     "function": "--function mark_echo-overflow:3",
     "stage": "",
     "grpc_port": "",
+    "inner_key": "",
+    "store": "",
     "scheme": "https",
 }
 _HOLDS = ('function != ""', 'scheme == "https"')

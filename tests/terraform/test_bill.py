@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.aws.cloudwatch import ATTAINMENT, OF_EACH_PIPELINE, OF_EACH_SERVICE
+from mark_infra.aws.cloudwatch import ATTAINMENT, OF_EACH_LEARNER, OF_EACH_PIPELINE, OF_EACH_SERVICE
 from mark_infra.aws.notices import WAIT_S
 
 from mark.cloud.billing.extras import QUEUE_POLL_S
-from mark.studies.report.monthly import FREE, METRICS_OF_PIPELINE, METRICS_OF_SERVICE, ServiceCost, alarms, monthly
+from mark.studies.report.monthly import (
+    FREE,
+    METRICS_OF_LEARNER,
+    METRICS_OF_PIPELINE,
+    METRICS_OF_SERVICE,
+    ServiceCost,
+    alarms,
+    monthly,
+)
 from tests.terraform.conftest import MODULES, Terraform
 from tests.terraform.mocked_site import MockedSite, Step, resources
 
@@ -63,6 +71,7 @@ def test_every_line_is_of_something_that_is_made() -> None:
 
 def test_metrics_and_polls_are_counted_as_they_are_sent() -> None:
     assert (len(OF_EACH_SERVICE), len(OF_EACH_PIPELINE)) == (METRICS_OF_SERVICE, METRICS_OF_PIPELINE)
+    assert len(OF_EACH_LEARNER) == METRICS_OF_LEARNER
     assert WAIT_S == QUEUE_POLL_S
 
 
@@ -81,6 +90,7 @@ def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform,
     del services["without"]["function"], stages["without"]["function"]
     services["with"]["function"]["max_usd_per_hour"] = stages["two-first"]["function"]["max_usd_per_hour"] = 2.0
     pipelines["two"]["slo_attainment"] = 0.98
+    stages["without"]["learns"] = pipelines["two"]["learns"] = True
     plain, piped = site.run(Step(services), Step(stages, default="two", pipelines=pipelines))
 
     watched = by_name(plain)
@@ -91,7 +101,7 @@ def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform,
     assert watched["mark-with-function-spend"]["threshold"] == pytest.approx(1.9)
 
     watched = by_name(piped)
-    assert len(watched) == alarms(COSTS, balancers=2, pipelines=1)
+    assert len(watched) == alarms(COSTS, balancers=2, pipelines=1, learners=2)
     for name, percent in (("two-first", 99.0), ("two", 98.0)):
         promise = watched[f"mark-{name}-promise"]
         assert promise["threshold"] == pytest.approx(percent)

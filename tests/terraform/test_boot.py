@@ -172,6 +172,24 @@ def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
     assert (machine.store / "systemctl").read_text().splitlines()[-1] == "restart mark.service"
 
 
+def test_instance_that_learns_gets_the_inner_key_and_a_builder_does_not(tmp_path: Path) -> None:
+    machine, said = baked(tmp_path)
+    said |= {"inner_key": "/mark/mark/keys/conductors", "store": "s3://bucket"}
+    (machine.store / "keys").write_text(f"operator:{KEY}:admin\nconductor:old{KEY}:infer:9\nconductor:{KEY}:infer\n")
+    (machine.store / "service").write_text("echo/image")
+    done = machine.boot("i-1", said)
+    assert done.returncode == 0, done.stderr
+    assert not (machine.store / "gave-keys").exists()
+
+    (machine.store / "service").write_text("echo")
+    done = machine.boot("i-2", said)
+    assert done.returncode == 0, done.stderr
+    key = machine.root / "var/lib/mark/inner-key"
+    assert key.read_text() == f"{KEY}\n"
+    assert key.stat().st_mode & 0o777 == 0o640
+    assert f" --stage-key {key} --stages-in-clear --feedback-store s3://bucket" in machine.unit()["ExecStart"]
+
+
 def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
     """It is stopped before it is wiped, so that what it is served with can be seen."""
     machine, said = baked(tmp_path)

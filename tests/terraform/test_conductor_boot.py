@@ -54,6 +54,7 @@ VALUES = {
     "keys": "/mark/mark/keys/bouncers",
     "stages_keys": "/mark/mark/keys/conductors",
     "stages_at": "--stage-at first=http://internal:80 --stage-at second=http://internal:80",
+    "store": "",
     "port": "8080",
     "linger_s": "0",
     "drain_s": "5",

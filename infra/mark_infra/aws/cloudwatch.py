@@ -31,6 +31,8 @@ OF_EACH_SERVICE = (
     *(ATTAINMENT, "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "FunctionBillPerHour", "FailedLaunches"),
 )  # and Instances, of each offer
 OF_EACH_PIPELINE = (ATTAINMENT,)  # of the whole: its stages are services
+UNSTORED = "UnstoredFactsAge"
+OF_EACH_LEARNER = (UNSTORED,)  # a service or a pipeline whose servers keep learned facts in a store
 DECISIONS = 100  # newest ones that are enough for a minute
 _LAUNCHES = frozenset(("launch", "resume"))
 _MOST_IN_CALL = 100  # 1,000 are allowed; smaller calls never come near the read timeout
@@ -125,6 +127,13 @@ class CloudWatchMetrics:
         percent = 100.0 * recent.in_time / recent.count
         one = {"MetricName": ATTAINMENT, "Dimensions": dimensions, "Timestamp": at, "Value": percent, "Unit": "Percent"}
         self._put([one])
+
+    def put_unstored(self, name: str, unstored_s: float, at_unix_s: float) -> None:
+        """Have it sent how old the oldest fact is that a service's or a pipeline's servers have not stored."""
+        at, of = datetime.fromtimestamp(at_unix_s, UTC), {"Site": self._site, "Service": name}
+        dimensions = [{"Name": name, "Value": value} for name, value in of.items()]
+        one = {"MetricName": UNSTORED, "Dimensions": dimensions, "Timestamp": at, "Value": unstored_s}
+        self._put([one | {"Unit": "Seconds"}])
 
     def beat(self, at_unix_s: float) -> None:
         """A controller leads here: said once a minute, and its silence is an alarm."""

@@ -26,7 +26,7 @@ gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass throu
 [pipelines.digits]                  # whose stages are among the services
 conductors = "mark-digits-conductors"  # Auto Scaling group of what takes queries through them
 scheme = "https"                    # what these speak, on bouncer_port, "http" unless said
-address = "http://127.0.0.1:9001"   # instead of both: of the one conductor of a testbed
+address = "http://127.0.0.1:9001"   # instead of both: of a testbed's conductors, separated by spaces
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class SitePipeline:
 
     conductors: str = ""  # name of their Auto Scaling group
     scheme: str = "http"  # or https: what they speak
-    address: str = ""  # of the only one, where it is not of a group
+    address: str = ""  # URLs of those that are not of a group, separated by spaces
 
 
 @dataclass(frozen=True, slots=True)

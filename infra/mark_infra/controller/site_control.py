@@ -209,6 +209,7 @@ class SiteControl:
             for one in pipelines
             if one.name in site.pipelines
         }
+        self.unstored_s: dict[str, float] = {}  # by service or pipeline, as its servers said last
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
         self._alone = {one.name: _alone(one, {service.name for service in services}) for one in pipelines}
@@ -249,6 +250,16 @@ class SiteControl:
                 self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
             for pipeline, conducted in self.conducted.items():
                 self._metrics.put_pipeline(pipeline, conducted.recent(), now_unix_s)
+            for name, unstored_s in dict(self.unstored_s).items():
+                self._metrics.put_unstored(name, unstored_s, now_unix_s)
+
+    def hear_unstored(self, name: str, answered: Mapping[str, BouncerCounters]) -> None:
+        """Note the age of the oldest fact that servers have learned and not stored."""
+        ages_s = [one.unstored_s for one in answered.values() if one.unstored_s is not None]
+        if ages_s:
+            self.unstored_s[name] = max(ages_s)
+        else:
+            self.unstored_s.pop(name, None)
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
         """Have them asked what came of whole queries, and told of each other."""
@@ -258,7 +269,8 @@ class SiteControl:
 
         def targets() -> list[ScrapeTarget]:
             if conductors is None:
-                return [ScrapeTarget(there.address, there.address, "", 0.0)]
+                urls[:] = there.address.split()
+                return [ScrapeTarget(url, url, "", 0.0) for url in urls]
             found = {id: f"{there.scheme}://{at}:{site.bouncer_port}" for id, at in conductors.addresses().items()}
             urls[:] = found.values()
             return [ScrapeTarget(id, url, "", 0.0) for id, url in found.items()]
@@ -279,6 +291,7 @@ class SiteControl:
             gateway: GatewayCounts | None,
         ) -> None:
             conducted.close_window(window, [target.id for target in asked], answered)
+            self.hear_unstored(pipeline, answered)
 
         self._scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
 
@@ -509,6 +522,7 @@ class _Service:
         ) -> None:
             control.bouncers.scraped([target.id for target in asked], answered)
             telemetry.close_window(window, asked, answered, gateway)
+            control.hear_unstored(self.name, answered)
 
         read = read_whole if spec.resolved.service.whole else read_bouncer
         stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told, read)

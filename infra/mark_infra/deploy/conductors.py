@@ -41,6 +41,7 @@ class PackedConductors:
             "wheels": path(self.packages.file),
             "conductors": self.config.conductors,
             "disk_gb": self.disk_gib,
+            "learns": self.config.learns,
         }
 
     def cost(self) -> ConductorsCost:

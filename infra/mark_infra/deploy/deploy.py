@@ -205,7 +205,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     check_kinds(shipments, made)
     repositories = ImageRepositories(gate, target.name, target.region, account)
     site_keys = keys_of(target, gate)
-    keys = site_keys.to_deploy(conductors=bool(pipelines))
+    learning = [one for one in (*pipelines.values(), *(each.whole for each in shipments)) if one and one.learns]
+    keys = site_keys.to_deploy(conductors=bool(pipelines or learning))
     terraform.give("keys", key_file(keys))
     for config in pipelines.values():
         _say_what_stages_lack(config, target, say)
@@ -281,6 +282,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         stage_balancers=len({place["balancer"] for place in stage_places.values()}),
         conductors=[one.cost() for one in conducted],
         controller_disk_gib=variables["controller_disk_gb"],
+        learners=len(learning),
     )
     to_bake = tuple(one for one in wanted if one not in baked)
     to_push = tuple(one.sent.to_push for one in packed if one.sent is not None and one.sent.to_push is not None)

@@ -3,7 +3,8 @@
     /mark/SITE/keys/plain        the keys themselves, for the deployer
     /mark/SITE/keys/bouncers     what bouncers read: digests of keys for inference and metrics
     /mark/SITE/keys/controller   what the controller reads: its own key, digests of those for its API
-    /mark/SITE/keys/conductors   of a site with pipelines: the key with which conductors ask stages
+    /mark/SITE/keys/conductors   the inner key, of a site with pipelines or servers that learn: conductors show it to
+                                 stages, and servers that learn show it to each other
 
 The others follow from the first. Terraform makes all of them, once, and keeps its hands off what they hold from then
 on. Each is a key file (`mark.serving.frontend.auth`); a file beside Terraform's state is a copy of the first.
@@ -21,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput, CloudError, MarkError, NotFoundError
-from mark.serving.frontend.auth import ADMIN, CONTROLLER, INFER, METRICS, READ, SCOPES, digest_of, parse_keys
+from mark.serving.frontend.auth import ADMIN, CONDUCTOR, CONTROLLER, INFER, METRICS, READ, SCOPES, digest_of, parse_keys
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.key_parameter import KeyParameter
 
-CONDUCTOR = "conductor"  # the name of the key with which the stages of pipelines are asked
 MOST_BYTES = 8192  # of an advanced parameter, which is what AWS makes of one above 4096
 _MOST_WRITES = 10  # of one change, while others change the keys, too
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -58,7 +58,7 @@ def first_keys() -> list[SiteKey]:
 
 
 def with_conductor(keys: Sequence[SiteKey]) -> list[SiteKey]:
-    """With a key for conductors, the last, if there is none. Raises BadInput where what has the name may not infer."""
+    """With an inner key, the last, if there is none. Raises BadInput where what has the name may not infer."""
     own = [key for key in keys if key.name == CONDUCTOR]
     if own and not {INFER, ADMIN} & set(own[-1].scopes):
         raise BadInput("conductors ask stages by the key of this name: it needs infer", "keys", CONDUCTOR)
@@ -100,7 +100,7 @@ def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
     if name == CONTROLLER:
         raise BadInput("the controller needs one to ask bouncers: rotate it, with no overlap", "name of a key", name)
     if name == CONDUCTOR:
-        raise BadInput("conductors need one to ask stages: rotate it", "name of a key", name)
+        raise BadInput("conductors and servers that learn need one: rotate it", "name of a key", name)
     gone = _named(keys, name)
     return [key for key in keys if key not in gone]
 

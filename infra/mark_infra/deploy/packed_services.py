@@ -72,6 +72,8 @@ class PackedService:
             described |= {"pipeline": self.shipment.pipeline.name, "stage": service.stage}
         if service.together:
             described["together"] = list(service.together)
+        if self.shipment.whole is not None and self.shipment.whole.learns:
+            described["learns"] = True
         if self.sent is not None and self.shipment.deployment.function is not None:
             function = self.shipment.deployment.function.offer
             described["function"] = {

@@ -14,11 +14,12 @@ from mark.serving.backend.metrics import SECONDS
 _BY_FUNCTION, _BY_INSTANCE = b'answered_by="function"', b'answered_by="instance"'
 _SERVER_ERROR = b'code="5'
 _STAGE = re.compile(rb'[{,]stage="(\w+)"')
+_UNSTORED = b"mark_learned_unstored_seconds"
 _FROM_CACHE = (b"mark_cache_hits_total", b"mark_cache_coalesced_total")
 
 
 class BouncerCounters(NamedTuple):
-    """Of one bouncer, all versions together. Counters but the last, which is what there is now.
+    """Of one bouncer, all versions together. Counters but the last two, which are what there is now.
 
     `within` are the latencies by their size: how many were at most each of `SECONDS`, and then all; () is not known.
     `wanted` are the calls of stages, by name, that a conductor's selection asks for at planned prices.
@@ -37,6 +38,12 @@ class BouncerCounters(NamedTuple):
     wanted: tuple[tuple[str, float], ...] = ()
     within: tuple[float, ...] = ()
     workers: float = 0.0
+    unstored_s: float | None = None  # age of the oldest learned fact that is not in the store; None: it has no store
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The counters that are one number each."""
+        return self[:-4]
 
     @property
     def load(self) -> float:
@@ -48,13 +55,13 @@ class BouncerCounters(NamedTuple):
         known = len(self.within) == len(before.within)
         # More requests since it began anew than before it did: that only the counts by size show.
         sizes = zip(self.within, before.within, strict=True) if known else ()
-        if any(now < then for now, then in (*zip(self[:-3], before[:-3], strict=True), *sizes)):
+        if any(now < then for now, then in (*zip(self.numbers, before.numbers, strict=True), *sizes)):
             return self
-        grown = (now - then for now, then in zip(self[:-3], before[:-3], strict=True))
+        grown = (now - then for now, then in zip(self.numbers, before.numbers, strict=True))
         then_of = dict(before.wanted)
         wanted = tuple((stage, max(0.0, now - then_of.get(stage, 0.0))) for stage, now in self.wanted)
         within = tuple(now - then for now, then in zip(self.within, before.within, strict=True)) if known else ()
-        return BouncerCounters._make((*grown, wanted, within, self.workers))
+        return BouncerCounters._make((*grown, wanted, within, self.workers, self.unstored_s))
 
 
 class GatewayCounts(NamedTuple):
@@ -94,6 +101,7 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         from_cache=sum(sum(_values(page, name)) for name in _FROM_CACHE),
         within=_within(list(_values(page, b"mark_latency_seconds_bucket"))),
         workers=sum(workers),
+        unstored_s=max(_values(page, _UNSTORED), default=None),
     )
 
 
@@ -102,11 +110,11 @@ def read_conductor(page: bytes) -> BouncerCounters:
 
     Raises ValueError for a page that is none of a conductor.
     """
-    found = read_bouncer(b"\n".join(line for line in page.splitlines() if b'stage=""' in line))
-    wanted = [
-        (_STAGE.search(line), _value(line)) for line in _lines(b"\n" + page, b"mark_selection_wanted_calls_total")
-    ]
-    return found._replace(wanted=tuple((stage[1].decode(), count) for stage, count in wanted if stage is not None))
+    own = (line for line in page.splitlines() if b'stage=""' in line or line.startswith(_UNSTORED))
+    lines = _lines(b"\n" + page, b"mark_selection_wanted_calls_total")
+    stages = [(_STAGE.search(line), _value(line)) for line in lines]
+    wanted = tuple((stage[1].decode(), count) for stage, count in stages if stage is not None)
+    return read_bouncer(b"\n".join(own))._replace(wanted=wanted)
 
 
 def read_whole(page: bytes) -> BouncerCounters:

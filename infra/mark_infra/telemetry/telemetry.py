@@ -320,14 +320,14 @@ class ScrapedTelemetry:
 
 def _kept(counters: tuple[Any, ...]) -> tuple[float, ...]:
     """A bouncer's as they are stored: without latencies by size, which would be most of what all of them take there."""
-    *numbers, _, _, workers = counters
-    return (*numbers, workers)
+    now = BouncerCounters._make(counters)
+    return (*now.numbers, now.workers)
 
 
 def _filled(counters: tuple[float, ...]) -> tuple[Any, ...]:
     """A bouncer's from the store; earlier versions counted no errors and no latencies. How many workers is the last."""
-    missing = len(BouncerCounters._fields) - 2 - len(counters)
-    return (*counters[:-1], *(0.0,) * missing, (), (), counters[-1])
+    *numbers, workers = counters
+    return BouncerCounters(**dict(zip(BouncerCounters._fields, numbers, strict=False)))._replace(workers=workers)  # type: ignore[arg-type]
 
 
 _: type[Telemetry] = ScrapedTelemetry

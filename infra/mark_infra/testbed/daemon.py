@@ -81,7 +81,8 @@ class Daemon:
         self._asked: dict[str, int] = {}  # requests by service
         self._function_of: dict[str, str] = {}  # its name, by service
         self._controllers: list[KeptProcess] = []
-        self._conductors: dict[str, KeptProcess] = {}  # by pipeline
+        self._conductors: dict[str, dict[str, KeptProcess]] = {}  # by pipeline; with a number where there are several
+        self._entrances: dict[str, KeptProcess] = {}  # where clients send queries, by pipeline
         with ExitStack() as started:
             self._start(started)
             self._running = started.pop_all()
@@ -165,8 +166,9 @@ class Daemon:
         gateways = _until(lambda: self._gateways(site), "its gateways do not answer")
         named = {name: replace(service, gateway=gateways[name]) for name, service in site.services.items()}
         # Controllers ask conductors for whole queries, and these are ready only once there are instances.
-        ports = {pipeline.name: _free_port() for pipeline in self._pipelines}
-        asked = {name: SitePipeline(address=f"http://127.0.0.1:{port}") for name, port in ports.items()}
+        ports = {one.name: [_free_port() for _ in range(_conductors_of(one))] for one in self._pipelines}
+        urls = {name: [f"http://127.0.0.1:{port}" for port in own] for name, own in ports.items()}
+        asked = {name: SitePipeline(address=" ".join(own)) for name, own in urls.items()}
         self.site = replace(site, services=named, pipelines=asked)
         (folder / SITE).write_text(dump_site(self.site))
         variables = environment | {
@@ -187,15 +189,26 @@ class Daemon:
                 )
             )
         for pipeline in self._pipelines:
-            self._conductors[pipeline.name] = started.enter_context(
-                KeptProcess(
-                    "serve",
-                    folder / LOGS / f"conductor-{pipeline.name}.log",
-                    [pipeline.source, *_addresses(pipeline, gateways), *settings.bouncer_options],
-                    ports[pipeline.name],
-                    variables,
+            own = ports[pipeline.name]
+            names = [pipeline.name] if len(own) == 1 else [f"{pipeline.name}-{n}" for n in range(len(own))]
+            conductors = self._conductors[pipeline.name] = {}
+            for name, port in zip(names, own, strict=True):
+                conductors[name] = started.enter_context(
+                    KeptProcess(
+                        "serve",
+                        folder / LOGS / f"conductor-{name}.log",
+                        [pipeline.source, *_addresses(pipeline, gateways), *settings.bouncer_options],
+                        port,
+                        variables,
+                    )
                 )
-            )
+            self._entrances[pipeline.name] = conductors[names[0]]
+            if len(own) > 1:
+                replicas = [part for url in urls[pipeline.name] for part in ("--replica", url)]
+                log_file = folder / LOGS / f"gateway-conductors-{pipeline.name}.log"
+                self._entrances[pipeline.name] = started.enter_context(
+                    KeptProcess("gateway", log_file, replicas, 0, variables)
+                )
         server = started.enter_context(ControlServer(self, secrets.token_urlsafe(24)))
         said = {"pid": os.getpid(), "url": server.url, "token": server.token, "endpoint": endpoint}
         _write_secret(folder / DAEMON, json.dumps(said))
@@ -224,15 +237,20 @@ class Daemon:
             "site": str(self._folder / SITE),
             "time_scale": self._settings.time_scale,
             "services": {name: service.gateway for name, service in self.site.services.items()},
-            "pipelines": {name: conductor.url() for name, conductor in self._conductors.items()},
+            "pipelines": {name: self._entrance(name) for name in self._entrances},
             "stages": {pipeline.name: [s.name for s in pipeline.bought_services()] for pipeline in self._pipelines},
-            "conductors": {name: conductor.status() for name, conductor in self._conductors.items()},
+            "conductors": {name: one.status() for own in self._conductors.values() for name, one in own.items()},
             "controllers": [controller.status() for controller in self._controllers],
             "functions": self._functions.status(),
             "function_of": self._function_of,
             "machines_late_s": max(late_s, default=0.0),
             "bouncers_restarted": sum(one.crashes for one in running.values()),
         }
+
+    def _entrance(self, pipeline: str) -> str | None:
+        """Where clients send queries; None: no conductor is ready. A gateway before several is ready at once."""
+        ready = any(conductor.url() for conductor in self._conductors[pipeline].values())
+        return self._entrances[pipeline].url() if ready else None
 
     def interrupt(self, share: float, seed: int) -> list[str]:
         """Ids of the spot instances that get a notice of interruption. Raises BadInput."""
@@ -328,6 +346,11 @@ def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[st
     """For its conductor: where the gateway of each stage is."""
     at = pipeline.service_of_stages()
     return [part for stage, service in at.items() for part in ("--stage-at", f"{stage}={gateways[service]}")]
+
+
+def _conductors_of(pipeline: PipelineConfig) -> int:
+    """As many as the file says for a selection that learns. Others keep nothing, so one behaves as several would."""
+    return pipeline.conductors if pipeline.learns else 1
 
 
 def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]:

@@ -41,6 +41,7 @@ INFER, METRICS, READ, ADMIN = "infer", "metrics", "read", "admin"
 SCOPES = frozenset((INFER, METRICS, READ, ADMIN))
 CONTROLLER = "controller"  # the name of the key with which the controller reads metrics, and tells prices
 PEER = "peer"  # the name of the key that servers of one model show each other
+CONDUCTOR = "conductor"  # the name of a site's inner key: conductors show it to stages, and servers that learn to peers
 # Balancers and orchestrators ask these without a key, and they tell nothing but yes or no.
 HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
 _FOR_CLIENTS = frozenset((b"/", b"/docs", b"/openapi.json", b"/v2", b"/v2/repository/index", b"/invocations"))
@@ -181,7 +182,7 @@ class Auth:
     def may_teach(self, headers: Mapping[bytes, bytes]) -> bool:
         """Is this a peer, or a key with the scope `admin`? Other clients must not change what was learned."""
         grant = self.grant(headers)
-        return grant is not None and (grant.name == PEER or ADMIN in grant.scopes)
+        return grant is not None and (grant.name in (PEER, CONDUCTOR) or ADMIN in grant.scopes)
 
     def _digest(self, shown: bytes) -> bytes:
         return self._salted(hashlib.sha256(shown).digest())

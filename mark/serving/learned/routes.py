@@ -50,7 +50,7 @@ class _Doors:
 
         def handle(version: str | None, exchange: Exchange) -> None:
             if not self._learning.may_teach(exchange.headers):
-                _refuse(exchange, 403, "for peers: the key must be named peer, or have the scope admin")
+                _refuse(exchange, 403, "for peers: the key must be named peer or conductor, or have the scope admin")
                 return
             try:
                 answer(exchange)

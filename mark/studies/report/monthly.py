@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 # function, and one of what that may cost.
 ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION, ALARMS_OF_LIMITED_FUNCTION = 2, 2, 5, 1, 1
 ALARMS_OF_PIPELINE = 4  # three of its conductors, one of its promise
-# Of mark_infra.aws.cloudwatch: one of the site, eight of each service, one of each offer that it bought, and one of
-# each pipeline.
-METRICS, METRICS_OF_SERVICE, METRICS_OF_PIPELINE = 1, 8, 1
+ALARMS_OF_LEARNER = 1
+# Of mark_infra.aws.cloudwatch: one of the site, eight of each service, one of each offer that it bought, one of each
+# pipeline, and one of each service or pipeline whose servers learn.
+METRICS, METRICS_OF_SERVICE, METRICS_OF_PIPELINE, METRICS_OF_LEARNER = 1, 8, 1, 1
 # Terraform's types that cost nothing themselves, as a site has them.
 FREE = frozenset((
     *("aws_autoscaling_group", "aws_launch_template"),  # what they launch has lines of its own
@@ -104,13 +105,17 @@ class CostLine:
     resources: tuple[str, ...] = ()
 
 
-def alarms(services: Sequence[ServiceCost], balancers: int, pipelines: int = 0) -> int:
-    """How many alarms a site has; `services` are stages, too, and `balancers` those before stages."""
+def alarms(services: Sequence[ServiceCost], balancers: int, pipelines: int = 0, learners: int = 0) -> int:
+    """How many alarms a site has; `services` are stages, too, and `balancers` those before stages.
+
+    `learners` of its services and pipelines learn from feedback.
+    """
     functions = [one for one in services if one.function is not None]
     limited = sum(one.max_function_usd_per_hour is not None for one in functions)
     of_functions = ALARMS_OF_FUNCTION * len(functions) + ALARMS_OF_LIMITED_FUNCTION * limited
     of_services = ALARMS_OF_SERVICE * len(services) + of_functions
-    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services + ALARMS_OF_PIPELINE * pipelines
+    of_pipelines = ALARMS_OF_PIPELINE * pipelines
+    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services + of_pipelines + ALARMS_OF_LEARNER * learners
 
 
 def monthly(
@@ -121,10 +126,12 @@ def monthly(
     controller_disk_gib: float = CONTROLLER_DISK_GIB,
     stage_balancers: int = 0,
     conductors: Sequence[ConductorsCost] = (),
+    learners: int = 0,
 ) -> list[CostLine]:
     """Every line of the bill, in dollars for a month of 730 hours.
 
     `services` are stages of pipelines, too. These are behind `stage_balancers`, which have no public address.
+    `learners` of the services and pipelines learn from feedback.
     """
     charges = []
     for one in services:
@@ -170,10 +177,11 @@ def monthly(
         what = "load balancer of stages" if stage_balancers == 1 else f"{stage_balancers} load balancers of stages"
         basis = f"and {usd(BALANCER_LCU_USD_PER_HOUR)} a GB; private, without public addresses"
         charges.append(CostLine("other", what, amount, basis, ("aws_lb",)))
-    watched = alarms(services, balancers + stage_balancers, len(conductors))
+    watched = alarms(services, balancers + stage_balancers, len(conductors), learners)
     # Errors and refused connections of each balancer, requests to each function's target group.
     read = 2 * (balancers + stage_balancers) + sum(service.function is not None for service in services)
     sent = METRICS + (METRICS_OF_SERVICE + 1) * len(services) + METRICS_OF_PIPELINE * len(conductors)
+    sent += METRICS_OF_LEARNER * learners
     return charges + [
         CostLine("other", what, amount, basis, resources)
         for what, amount, basis, resources in _of_site(zones, balancers, controller_disk_gib, watched, sent, read)

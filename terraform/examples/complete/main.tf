@@ -67,7 +67,11 @@ locals {
   bouncer_port = 8080
   functions    = { for name, service in var.services : name => service.function if service.function != null }
   addresses    = { for number, address in module.network.addresses : number => number == "0" && var.domain != null ? "https://${var.domain}" : address }
-  image_ids    = { for name, service in var.services : name => coalesce(service.image_id, nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value)) }
+  learns = {
+    bouncers   = anytrue([for service in values(var.services) : service.learns])
+    conductors = anytrue([for pipeline in values(var.pipelines) : pipeline.learns])
+  }
+  image_ids = { for name, service in var.services : name => coalesce(service.image_id, nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value)) }
   more_image_ids = { for name, service in var.services : name => { for platform, one in service.more_platforms :
     platform => coalesce(one.image_id, nonsensitive(data.aws_ssm_parameter.image[one.image_parameter].value))
   } }
@@ -82,7 +86,7 @@ module "state" {
   keys         = var.keys
   keys_version = var.keys_version
   balancers    = local.balancers
-  conductors   = length(var.pipelines) > 0
+  inner_key    = length(var.pipelines) > 0 || local.learns.bouncers
   emulated     = var.emulated
   artifacts = merge(
     { controller-wheels = var.controller_wheels },
@@ -110,6 +114,7 @@ module "network" {
   bucket            = module.state.bucket
   table_arn         = module.state.table.arn
   balancers         = local.balancers
+  learns            = local.learns
   emulated          = var.emulated
 }
 
@@ -172,6 +177,7 @@ module "fleet" {
     archive = module.state.artifacts["archive/${coalesce(each.value.pipeline, each.key)}"]
   }
   keys     = module.state.keys["bouncers"]
+  learned  = each.value.learns ? { bucket = module.state.bucket, key = module.state.keys["conductors"] } : null
   function = each.value.function == null ? null : module.overflow[each.key].function
   emulated = var.emulated
 }
@@ -197,6 +203,7 @@ module "conductors" {
   artifacts         = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
   keys              = module.state.keys["bouncers"]
   stages_keys       = module.state.keys["conductors"]
+  learned_bucket    = each.value.learns ? module.state.bucket : null
   stages = merge([for name, service in local.stages : {
     for stage in length(service.together) == 0 ? [service.stage] : service.together : stage => module.network.addresses[local.balancer_of[name]]
   } if service.pipeline == each.key]...)
@@ -309,6 +316,7 @@ module "observability" {
     target_groups  = module.conductors[name].target_groups
     group          = module.conductors[name].group
     slo_attainment = var.pipelines[name].slo_attainment
+    learns         = var.pipelines[name].learns
   } }
   services = { for name in local.names : name => {
     balancer      = module.network.balancer_arn_suffixes[local.balancer_of[name]]
@@ -316,6 +324,7 @@ module "observability" {
     function      = var.services[name].function == null ? null : module.overflow[name].function.name
 
     slo_attainment            = var.services[name].slo_attainment
+    learns                    = var.services[name].learns
     max_usd_per_hour          = var.services[name].max_usd_per_hour
     max_function_usd_per_hour = try(var.services[name].function.max_usd_per_hour, null)
   } }

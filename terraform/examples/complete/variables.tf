@@ -56,12 +56,13 @@ variable "keys_version" {
 }
 
 variable "services" {
-  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls. `pipeline` and `stage` name the pipeline of which it is a stage, whose archive it has; `together` instead of `stage` several of its stages that share instances."
+  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls. `pipeline` and `stage` name the pipeline of which it is a stage, whose archive it has; `together` instead of `stage` several of its stages that share instances. `learns`: its instances learn from feedback, and exchange what they learned."
   type = map(object({
     slo_ms           = number
     pipeline         = optional(string)
     stage            = optional(string, "")
     together         = optional(list(string), [])
+    learns           = optional(bool, false)
     slo_attainment   = optional(number)
     max_usd_per_hour = optional(number)
     archive          = string
@@ -128,16 +129,21 @@ variable "services" {
     condition     = length(setintersection(keys(var.pipelines), keys(var.services))) == 0
     error_message = "A pipeline and a service of one name."
   }
+  validation {
+    condition     = !anytrue([for service in values(var.services) : service.learns]) || can(regex("(?m)^conductor:[^:\\s]{16,}:", var.keys))
+    error_message = "Servers that learn show each other a key: `keys` has no line conductor:KEY:infer."
+  }
 }
 
 variable "pipelines" {
-  description = "Pipelines: `slo_attainment` is watched by an alarm, `conductors` is how many instances take queries through the stages, which are services that name it; `archive` is its folder with the pipeline file as service.toml, `wheels` a .tar of what a conductor imports, files. `balancer` and `priority` are its place."
+  description = "Pipelines: `slo_attainment` is watched by an alarm, `conductors` is how many instances take queries through the stages, which are services that name it; `archive` is its folder with the pipeline file as service.toml, `wheels` a .tar of what a conductor imports, files. `balancer` and `priority` are its place. `learns`: its conductors learn from feedback, and exchange what they learned."
   type = map(object({
     slo_ms         = number
     slo_attainment = optional(number)
     archive        = string
     wheels         = string
     conductors     = optional(number, 2)
+    learns         = optional(bool, false)
     disk_gb        = optional(number, 8)
     balancer       = optional(number, 0)
     priority       = optional(number)

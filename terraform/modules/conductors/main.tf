@@ -20,6 +20,7 @@ locals {
     keys        = var.keys.name
     stages_keys = var.stages_keys.name
     stages_at   = join(" ", [for stage, url in var.stages : "--stage-at ${stage}=${url}"])
+    store       = var.learned_bucket == null ? "" : "--feedback-store s3://${var.learned_bucket}"
     port        = var.port
     scheme      = local.scheme
     linger_s    = local.linger_s
@@ -52,7 +53,7 @@ resource "aws_iam_role_policy" "this" {
   role = aws_iam_role.this.id
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [
+    Statement = concat([
       {
         # aws s3api get-object at boot: packages, the pipeline's folder; by their versions.
         Sid      = "BootFiles"
@@ -74,7 +75,20 @@ resource "aws_iam_role_policy" "this" {
         Action   = ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
         Resource = "${aws_cloudwatch_log_group.this.arn}:*"
       },
-    ]
+      ], [for bucket in compact([var.learned_bucket]) : {
+        # LearnedStore: facts and snapshots. S3Objects creates a key only once, and nothing is deleted.
+        Sid      = "Learned"
+        Effect   = "Allow"
+        Action   = ["s3:GetObject", "s3:PutObject"]
+        Resource = "arn:${var.aws.partition}:s3:::${bucket}/learned/${var.pipeline}/*"
+      }],
+      [for bucket in compact([var.learned_bucket]) : {
+        Sid       = "ListLearned"
+        Effect    = "Allow"
+        Action    = "s3:ListBucket"
+        Resource  = "arn:${var.aws.partition}:s3:::${bucket}"
+        Condition = { StringLike = { "s3:prefix" = "learned/${var.pipeline}/*" } }
+    }])
   })
 }
 

@@ -121,6 +121,12 @@ variable "stages_keys" {
   })
 }
 
+variable "learned_bucket" {
+  description = "Of conductors that learn from feedback: the bucket in which learned/PIPELINE/ is theirs. Null: they do not learn."
+  type        = string
+  default     = null
+}
+
 variable "stages" {
   description = "Where each stage is asked: http://host:port of a load balancer before it."
   type        = map(string)

@@ -61,6 +61,8 @@ locals {
     service   = var.service
     artifacts = merge(var.artifacts, { wheels = one.wheels })
     keys      = var.keys.name
+    inner_key = try(var.learned.key.name, "")
+    store     = var.learned == null ? "" : "s3://${var.learned.bucket}"
     port      = var.bouncer_port
     scheme    = local.scheme
     grpc_port = try(tostring(var.grpc.port), "")
@@ -113,7 +115,7 @@ resource "aws_iam_role_policy" "this" {
           Sid      = "Keys"
           Effect   = "Allow"
           Action   = "ssm:GetParameter"
-          Resource = var.keys.arn
+          Resource = concat([var.keys.arn], var.learned == null ? [] : [var.learned.key.arn])
         },
         {
           # The log agent.
@@ -129,7 +131,21 @@ resource "aws_iam_role_policy" "this" {
         Effect   = "Allow"
         Action   = "lambda:InvokeFunction"
         Resource = "${var.function.arn}:*" # of its versions: an older release calls an older one
-      }]
+      }],
+      [for bucket in compact([try(var.learned.bucket, "")]) : {
+        # LearnedStore: facts and snapshots. S3Objects creates a key only once, and nothing is deleted.
+        Sid      = "Learned"
+        Effect   = "Allow"
+        Action   = ["s3:GetObject", "s3:PutObject"]
+        Resource = "arn:${var.aws.partition}:s3:::${bucket}/learned/${var.service}/*"
+      }],
+      [for bucket in compact([try(var.learned.bucket, "")]) : {
+        Sid       = "ListLearned"
+        Effect    = "Allow"
+        Action    = "s3:ListBucket"
+        Resource  = "arn:${var.aws.partition}:s3:::${bucket}"
+        Condition = { StringLike = { "s3:prefix" = "learned/${var.service}/*" } }
+      }],
     )
   })
 }

@@ -172,6 +172,15 @@ variable "keys" {
   })
 }
 
+variable "learned" {
+  description = "Of instances that learn from feedback: the bucket in which learned/SERVICE/ is theirs, and the parameter with the key that they show each other. Null: they do not learn."
+  type = object({
+    bucket = string
+    key    = object({ name = string, arn = string })
+  })
+  default = null
+}
+
 variable "function" {
   description = "Overflow function, with the version that instances call and the alias that the load balancer does; null: there is none."
   type = object({

@@ -14,6 +14,11 @@ locals {
   stages_port  = 80
   conductors   = local.with_stages ? { conductors = aws_security_group.conductor[0].id } : {}
   stages_doors = local.with_stages ? { stages = aws_security_group.stages[0].id } : {}
+  # Servers that learn, which ask each other.
+  learning = merge(
+    var.learns.bouncers ? { bouncers = aws_security_group.bouncer.id } : {},
+    var.learns.conductors ? local.conductors : {},
+  )
 
   # A zone keeps its number, whatever others come and go: with another one its subnets would have other addresses, and
   # be made anew. One that is left keeps its subnets, which cost nothing, and the balancer: AWS deletes no subnet in
@@ -30,7 +35,7 @@ locals {
   public_cidrs  = { for zone, number in local.zone_numbers : zone => cidrsubnet(var.cidr, 8, 240 + number) }
 
   endpoint_policies = { for service, statements in {
-    s3 = [
+    s3 = concat([
       {
         Sid      = "BootFiles"
         Action   = "s3:GetObjectVersion"
@@ -41,7 +46,13 @@ locals {
         Action   = "s3:GetObject"
         Resource = "arn:${var.aws.partition}:s3:::al2023-repos-${var.aws.region}-*/*"
       },
-    ]
+      ], length(local.learning) == 0 ? [] : [
+      {
+        Sid      = "Learned"
+        Action   = ["s3:GetObject", "s3:ListBucket", "s3:PutObject"]
+        Resource = ["arn:${var.aws.partition}:s3:::${var.bucket}", "arn:${var.aws.partition}:s3:::${var.bucket}/learned/*"]
+      },
+    ])
     dynamodb = [{
       Sid      = "State"
       Action   = [for call in ["ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"] : "dynamodb:${call}"]
@@ -261,6 +272,27 @@ resource "aws_vpc_security_group_egress_rule" "controller_to_bouncers" {
   security_group_id            = aws_security_group.controller.id
   description                  = var.emulated ? null : "Metrics and drains"
   referenced_security_group_id = aws_security_group.bouncer.id
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+# Servers that learn send each other facts and feedback.
+resource "aws_vpc_security_group_egress_rule" "peers" {
+  for_each                     = local.learning
+  security_group_id            = each.value
+  description                  = var.emulated ? null : "Facts to peers"
+  referenced_security_group_id = each.value
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_vpc_security_group_ingress_rule" "peers" {
+  for_each                     = local.learning
+  security_group_id            = each.value
+  description                  = var.emulated ? null : "Facts of peers"
+  referenced_security_group_id = each.value
   ip_protocol                  = "tcp"
   from_port                    = var.bouncer_port
   to_port                      = var.bouncer_port

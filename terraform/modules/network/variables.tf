@@ -52,6 +52,12 @@ variable "grpc_port" {
   }
 }
 
+variable "learns" {
+  description = "Which servers learn from feedback: they ask each other, and keep what they learned in the bucket."
+  type        = object({ bouncers = bool, conductors = bool })
+  default     = { bouncers = false, conductors = false }
+}
+
 variable "client_cidrs" {
   description = "Address ranges that may reach the load balancer."
   type        = list(string)

@@ -14,6 +14,7 @@ locals {
     { for name, service in var.services : name => service.slo_attainment },
     { for name, pipeline in var.pipelines : name => pipeline.slo_attainment },
   ) : name => one if one != null }
+  learning = toset(concat([for name, one in var.services : name if one.learns], [for name, one in var.pipelines : name if one.learns]))
   # Each limit by itself: of the sum of both an alarm would be silent while one of them binds.
   limited = { for name, service in var.services : name => service.max_usd_per_hour
   if service.max_usd_per_hour != null }
@@ -199,6 +200,24 @@ resource "aws_cloudwatch_metric_alarm" "rejected" {
   evaluation_periods  = 5
   datapoints_to_alarm = 3
   threshold           = 0
+  comparison_operator = "GreaterThanThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+}
+
+# What was learned, and would be lost with the machines that know it.
+resource "aws_cloudwatch_metric_alarm" "facts_unstored" {
+  for_each            = local.learning
+  alarm_name          = "${var.site}-${each.key}-facts-unstored"
+  alarm_description   = "Facts that ${each.key} has learned from feedback are not in the bucket for more than a minute: its log says why."
+  namespace           = "mark"
+  metric_name         = "UnstoredFactsAge"
+  dimensions          = { Site = var.site, Service = each.key }
+  statistic           = "Maximum"
+  period              = 60
+  evaluation_periods  = 1
+  threshold           = 60
   comparison_operator = "GreaterThanThreshold"
   treat_missing_data  = "notBreaching"
   alarm_actions       = local.told

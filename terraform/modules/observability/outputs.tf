@@ -6,5 +6,6 @@ output "alarms" {
     + length(aws_cloudwatch_metric_alarm.rejected) + length(aws_cloudwatch_metric_alarm.promise)
     + length(aws_cloudwatch_metric_alarm.spend) + length(aws_cloudwatch_metric_alarm.function_spend)
     + length(aws_cloudwatch_metric_alarm.failed_launches) + length(aws_cloudwatch_metric_alarm.conductors_busy)
+    + length(aws_cloudwatch_metric_alarm.facts_unstored)
   )
 }

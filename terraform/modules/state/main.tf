@@ -116,6 +116,20 @@ resource "aws_s3_bucket_lifecycle_configuration" "artifacts" {
       noncurrent_days = 1
     }
   }
+  # Facts and snapshots of what servers have learned. A snapshot each day holds all facts before it.
+  rule {
+    id     = "learned"
+    status = "Enabled"
+    filter {
+      prefix = "learned/"
+    }
+    expiration {
+      days = 30
+    }
+    noncurrent_version_expiration {
+      noncurrent_days = 1
+    }
+  }
   # By age alone S3 could not tell what was replaced from what has been right for long: after a roll-back, or beside
   # a release that its canary refused, what serves is a noncurrent version. So as many stay as S3 keeps by number.
   dynamic "rule" {
@@ -185,7 +199,7 @@ resource "aws_dynamodb_table" "state" {
 # Written once, and never read back: neither state nor plan holds a key. mark keys changes them. Above 4 KB AWS makes the
 # parameter an advanced one (up to 8 KB).
 resource "aws_ssm_parameter" "keys" {
-  for_each         = toset(concat(["bouncers", "controller", "plain"], var.conductors ? ["conductors"] : []))
+  for_each         = toset(concat(["bouncers", "controller", "plain"], var.inner_key ? ["conductors"] : []))
   name             = "/mark/${var.site}/keys/${each.key}"
   description      = "Who may ask, for: ${each.key}"
   type             = "SecureString"

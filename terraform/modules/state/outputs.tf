@@ -33,7 +33,7 @@ output "table" {
 
 output "keys" {
   description = "Parameters that hold keys: what bouncers read, what the controller reads, and what conductors do."
-  value = { for reader in concat(["bouncers", "controller"], var.conductors ? ["conductors"] : []) : reader => {
+  value = { for reader in concat(["bouncers", "controller"], var.inner_key ? ["conductors"] : []) : reader => {
     name = aws_ssm_parameter.keys[reader].name
     arn  = aws_ssm_parameter.keys[reader].arn
   } }

@@ -30,8 +30,8 @@ variable "keys" {
   ephemeral   = true
 }
 
-variable "conductors" {
-  description = "There are conductors, which read their own key: that named conductor."
+variable "inner_key" {
+  description = "There are conductors, or servers that learn, which read the inner key: that named conductor."
   type        = bool
   default     = false
 }

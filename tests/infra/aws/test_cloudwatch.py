@@ -15,6 +15,7 @@ from mark_infra.aws import cloudwatch
 from mark_infra.aws.cloudwatch import (
     HEARTBEAT,
     NAMESPACE,
+    OF_EACH_LEARNER,
     OF_EACH_PIPELINE,
     OF_EACH_SERVICE,
     CloudWatchMetrics,
@@ -288,3 +289,14 @@ def test_the_thread_survives_failures_and_flushes_at_its_end(moto: MotoServer) -
         last.put(VIEW, ())
         last.close()
         assert last.counts == {"sent": 10}
+
+
+def test_age_of_facts_that_are_not_stored_goes_by_the_service() -> None:
+    gate = Calls()
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics.put_unstored("chosen", 61.5, NOW.timestamp())
+    metrics.flush()
+    (one,) = gate.sent
+    assert (one["MetricName"],) == OF_EACH_LEARNER
+    assert (one["Value"], one["Unit"], one["Timestamp"]) == (61.5, "Seconds", NOW)
+    assert {of["Name"]: of["Value"] for of in one["Dimensions"]} == {"Site": "mark", "Service": "chosen"}

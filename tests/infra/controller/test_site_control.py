@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import boto3
 import numpy as np
 import pytest
-from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE
+from mark_infra.aws.cloudwatch import ATTAINMENT, HEARTBEAT, NAMESPACE, UNSTORED
 from mark_infra.aws.gate import Gate, _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.pools import templates_of
@@ -355,7 +355,7 @@ slo_ms = 600
 
 
 def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, tmp_path: Path) -> None:
-    """As the conductors counted them, by the pipeline's name."""
+    """As the conductors counted them, by the pipeline's name; with it the age of facts that they have not stored."""
     (tmp_path / "two.toml").write_text(PIPELINE)
     config, alone = load_pipeline(str(tmp_path / "two.toml")), charge()
     stage = replace(alone.resolved, service=replace(alone.resolved.service, name="two-first"))
@@ -366,19 +366,26 @@ def test_how_many_whole_queries_were_in_time_is_told(place: Place, site: Site, t
     for window, (requests, misses) in enumerate(((100.0, 50.0), (300.0, 56.0))):
         counted = BouncerCounters(requests=requests, misses=misses)
         control.conducted["two"].close_window(window, ["i-1"], {"i-1": counted})
+    control.hear_unstored("two", {"i-1": BouncerCounters(unstored_s=61.5), "i-2": BouncerCounters(unstored_s=2.0)})
+    control.hear_unstored("one", {"i-3": BouncerCounters(unstored_s=9.0)})
+    control.hear_unstored("one", {"i-3": BouncerCounters()})  # it has no store any more
     control.start()
     step(control)
     control.close()
-    points = place.server.client("cloudwatch").get_metric_statistics(
-        Namespace=NAMESPACE,
-        MetricName=ATTAINMENT,
-        Dimensions=[{"Name": "Site", "Value": site.name}, {"Name": "Service", "Value": "two"}],
-        StartTime=datetime.fromtimestamp(NOW - 600.0, UTC),
-        EndTime=datetime.fromtimestamp(NOW + 600.0, UTC),
-        Period=3600,
-        Statistics=["Average"],
-    )["Datapoints"]
-    assert [point["Average"] for point in points] == [97.0]
+    points = {
+        (name, of): place.server.client("cloudwatch").get_metric_statistics(
+            Namespace=NAMESPACE,
+            MetricName=name,
+            Dimensions=[{"Name": "Site", "Value": site.name}, {"Name": "Service", "Value": of}],
+            StartTime=datetime.fromtimestamp(NOW - 600.0, UTC),
+            EndTime=datetime.fromtimestamp(NOW + 600.0, UTC),
+            Period=3600,
+            Statistics=["Average"],
+        )["Datapoints"]
+        for name, of in ((ATTAINMENT, "two"), (UNSTORED, "two"), (UNSTORED, "one"))
+    }
+    found = {at: [point["Average"] for point in there] for at, there in points.items()}
+    assert found == {(ATTAINMENT, "two"): [97.0], (UNSTORED, "two"): [61.5], (UNSTORED, "one"): []}
 
 
 def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, site: Site, begin: Begin) -> None:

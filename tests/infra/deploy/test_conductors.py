@@ -47,6 +47,7 @@ def test_conductors_have_what_their_driver_imports(tmp_path: Path, monkeypatch: 
         "archive": "two.tar.gz",
         "wheels": "wheels.tar",
         "conductors": 4,
+        "learns": False,
         "disk_gb": 9,  # 1.7 of the image, 2 + 3 of packages, 2 of room
     }
     assert packed.cost() == ConductorsCost("two", 4, 9.0)

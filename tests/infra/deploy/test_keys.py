@@ -63,7 +63,7 @@ def test_conductors_have_their_own_key_and_no_other() -> None:
     assert for_conductors(newer).splitlines() == [f"conductor:{own.key}:infer:100", f"conductor:{'n' * 20}:infer"]
     assert scopes_of(for_bouncers(keys), own) == {"infer"}
     assert own.key not in for_bouncers(keys) + for_controller(keys)
-    with pytest.raises(BadInput, match="conductors need one to ask stages"):
+    with pytest.raises(BadInput, match="conductors and servers that learn need one: rotate it"):
         revoked(keys, CONDUCTOR)
     with pytest.raises(BadInput, match="it needs infer: conductor"):
         with_conductor([SiteKey(CONDUCTOR, "k" * 20, ("read",))])

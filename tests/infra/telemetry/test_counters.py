@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -156,3 +157,16 @@ def test_counters_that_fell_began_anew() -> None:
     assert GatewayCounts(5.0, 1.0).since(GatewayCounts(9.0, 1.0)) == GatewayCounts(5.0, 1.0)
     grown = GatewayCounts(9.0, 2.0, 4.0, 1.0, 5.0, 0.5).since(GatewayCounts(5.0, 1.0))
     assert grown == GatewayCounts(4.0, 1.0, 4.0, 1.0, 5.0, 0.5)
+
+
+@pytest.mark.parametrize("read", [read_bouncer, read_conductor])
+def test_age_of_facts_that_are_not_stored_is_read(read: Callable[[bytes], BouncerCounters]) -> None:
+    """On a conductor's page, too, where the line has no stage. It is no counter, so it may fall."""
+    metrics = Metrics()
+    metrics.models.append(ModelMetrics("two", "1", ""))
+    assert read(metrics.page()).unstored_s is None
+    learned = b'mark_learned_unstored_seconds{model="two"} 61.5\n'
+    before = read(metrics.page() + learned)
+    assert before.unstored_s == 61.5
+    now = before._replace(unstored_s=0.0, requests=before.requests + 2.0)
+    assert now.since(before)._replace(within=()) == BouncerCounters(requests=2.0, workers=now.workers, unstored_s=0.0)

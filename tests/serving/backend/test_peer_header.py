@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mark.serving.backend.peer_header import HEADER, MOST, headers_of, peers_in
 
 
@@ -24,3 +26,26 @@ def test_there_are_not_more_than_a_header_holds() -> None:
     (value,) = headers_of(urls).values()
     assert len(value.split()) == MOST
     assert len(peers_in({b"mark-peers": " ".join(urls).encode()}) or ()) == MOST
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://198.51.101.7:8080",  # a public address
+        "http://169.254.169.254:80",  # EC2's metadata service
+        "http://[::ffff:169.254.169.254]:80",
+        "http://[fe80::1]:80",
+        "http://0.0.0.0:80",
+        "http://224.0.0.1:80",
+        "http://evil.example:8080",
+        "http://[::1",
+        "10.0.0.5:8080",
+    ],
+)
+def test_peer_outside_the_private_network_is_left_out(url: str) -> None:
+    said = f"{url} http://10.0.0.5:8080 http://[fd00::5]:8080 http://127.0.0.1:8080"
+    assert peers_in({b"mark-peers": said.encode()}) == (
+        "http://10.0.0.5:8080",
+        "http://[fd00::5]:8080",
+        "http://127.0.0.1:8080",
+    )

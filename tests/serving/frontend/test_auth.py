@@ -396,6 +396,7 @@ def test_prices_are_told_by_the_controller_and_admins_alone() -> None:
 def test_peers_and_admins_alone_change_what_was_learned() -> None:
     keys = {name * 16: Grant(name, frozenset((INFER,))) for name in "ab"}
     keys |= {"c" * 16: Grant("peer", frozenset((INFER,))), "d" * 16: Grant("d", frozenset((ADMIN,)))}
+    keys |= {"e" * 16: Grant("conductor", frozenset((INFER,)))}  # the inner key of a site
     auth = Auth(keys)
-    may = [auth.may_teach({b"x-api-key": name.encode() * 16}) for name in "abcde"]
-    assert may == [False, False, True, True, False]
+    may = [auth.may_teach({b"x-api-key": name.encode() * 16}) for name in "abcdef"]
+    assert may == [False, False, True, True, True, False]

@@ -127,3 +127,20 @@ run "one_zone_is_refused" {
   }
   expect_failures = [var.subnets, var.conductors]
 }
+
+run "conductors_that_learn_have_their_part_of_the_store" {
+  variables {
+    learned_bucket = "b"
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.this.user_data), " --feedback-store s3://b ")
+    error_message = "Told where its store is."
+  }
+  assert {
+    condition = { for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Sid => [statement.Action, statement.Resource] if strcontains(statement.Sid, "Learned") } == {
+      Learned     = [["s3:GetObject", "s3:PutObject"], "arn:aws:s3:::b/learned/two/*"]
+      ListLearned = ["s3:ListBucket", "arn:aws:s3:::b"]
+    }
+    error_message = "It reads and writes its own part, and deletes nothing."
+  }
+}

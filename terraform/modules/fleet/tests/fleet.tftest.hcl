@@ -399,3 +399,37 @@ run "long_names_fit" {
     error_message = "ELB takes 32 letters, digits and dashes."
   }
 }
+
+run "instances_that_do_not_learn_have_no_inner_key" {
+  assert {
+    condition = (
+      !strcontains(base64decode(aws_launch_template.this.user_data), "keys/conductors") &&
+      !strcontains(aws_iam_role_policy.this.policy, "learned/")
+    )
+    error_message = "Neither the key nor the rights."
+  }
+}
+
+run "instances_that_learn_have_the_inner_key_and_their_part_of_the_store" {
+  variables {
+    learned = { bucket = "b", key = { name = "/mark/mark/keys/conductors", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/mark/keys/conductors" } }
+  }
+  assert {
+    condition = (
+      strcontains(base64decode(aws_launch_template.this.user_data), "--name '/mark/mark/keys/conductors'") &&
+      strcontains(base64decode(aws_launch_template.this.user_data), "--feedback-store s3://b'")
+    )
+    error_message = "Told where its key and its store are."
+  }
+  assert {
+    condition = { for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Sid => [statement.Action, statement.Resource] if strcontains(statement.Sid, "Learned") } == {
+      Learned     = [["s3:GetObject", "s3:PutObject"], "arn:aws:s3:::b/learned/inception/*"]
+      ListLearned = ["s3:ListBucket", "arn:aws:s3:::b"]
+    }
+    error_message = "It reads and writes its own part, and deletes nothing."
+  }
+  assert {
+    condition     = contains(flatten([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Resource if statement.Sid == "Keys"]), var.learned.key.arn)
+    error_message = "It may read the inner key."
+  }
+}

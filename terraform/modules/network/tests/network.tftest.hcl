@@ -185,3 +185,31 @@ run "a_single_zone_is_refused" {
   }
   expect_failures = [var.zones]
 }
+
+run "servers_that_do_not_learn_do_not_reach_each_other" {
+  assert {
+    condition     = length(aws_vpc_security_group_ingress_rule.peers) == 0 && length(aws_vpc_security_group_egress_rule.peers) == 0
+    error_message = "No rule between instances."
+  }
+}
+
+run "servers_that_learn_reach_each_other_and_the_bucket" {
+  variables {
+    balancers = ["0", "stages"]
+    learns    = { bouncers = true, conductors = true }
+  }
+  assert {
+    condition = alltrue([for rules in [aws_vpc_security_group_ingress_rule.peers, aws_vpc_security_group_egress_rule.peers] :
+      toset(keys(rules)) == toset(["bouncers", "conductors"]) && alltrue([for rule in values(rules) :
+        rule.referenced_security_group_id == rule.security_group_id && rule.from_port == 8080 && rule.to_port == 8080
+      ])
+    ])
+    error_message = "Servers of one kind reach each other on their port, and nothing else."
+  }
+  assert {
+    condition = [for statement in jsondecode(aws_vpc_endpoint.gateway["s3"].policy).Statement : statement.Resource if statement.Sid == "Learned"] == [
+      ["arn:aws:s3:::mark-artifacts-1", "arn:aws:s3:::mark-artifacts-1/learned/*"],
+    ]
+    error_message = "Of the bucket what was learned, too."
+  }
+}

@@ -111,3 +111,27 @@ run "several_groups_are_one_alarm" {
     error_message = "An instance in any of them is ready, and its errors count."
   }
 }
+
+run "facts_that_are_not_stored_are_told" {
+  variables {
+    services = {
+      inception = { balancer = "app/mark/1", target_groups = ["targetgroup/mark-inception/1"] }
+      chosen    = { balancer = "app/mark/1", target_groups = ["targetgroup/mark-chosen/1"], learns = true }
+    }
+    pipelines = {
+      two = { balancer = "app/mark/1", target_groups = ["targetgroup/mark-two/1"], group = "mark-two-conductors", learns = true }
+    }
+  }
+  assert {
+    condition     = toset(keys(aws_cloudwatch_metric_alarm.facts_unstored)) == toset(["chosen", "two"])
+    error_message = "Of those that learn."
+  }
+  assert {
+    condition = (
+      aws_cloudwatch_metric_alarm.facts_unstored["two"].metric_name == "UnstoredFactsAge" &&
+      aws_cloudwatch_metric_alarm.facts_unstored["two"].dimensions == tomap({ Site = "mark", Service = "two" }) &&
+      aws_cloudwatch_metric_alarm.facts_unstored["two"].threshold == 60
+    )
+    error_message = "Of a minute or older."
+  }
+}

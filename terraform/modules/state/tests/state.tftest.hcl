@@ -90,3 +90,12 @@ run "keys_are_secret" {
     error_message = "Nothing on an instance is told where the keys themselves are."
   }
 }
+
+run "what_was_learned_stays_for_30_days" {
+  assert {
+    condition = [for rule in aws_s3_bucket_lifecycle_configuration.artifacts[0].rule : [one(rule.filter).prefix, one(rule.expiration).days] if rule.id == "learned"] == [
+      ["learned/", 30],
+    ]
+    error_message = "As long as a state remembers the writers of facts."
+  }
+}
