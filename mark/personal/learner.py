@@ -38,7 +38,8 @@ _REBUILT_AFTER, _REBUILT_SHARE = 64, 8
 _GROWTH, _GROWTH_LEAST = 1.2, 4.0
 _MOST_REWARD = 1e9
 _NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
-_SHORTLIST, _SHORTLIST_SIGMAS = 256, 3.0  # items of a table among which Thompson draws
+# Thompson draws among so many items of a table, the best of so many by score plus three standard deviations.
+_SHORTLIST, _SHORTLIST_OF, _SHORTLIST_SIGMAS = 256, 2048, 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -535,5 +536,7 @@ class PersonalLearner:
             found = self._candidates(head, numbers, table.vectors[numbers])
             return np.where(values[numbers] > -np.inf, found.values + alpha * spread(explore.policy, found), -np.inf)
 
-        numbers, scores = best_by_bound(bounds, exact, max(k, _SHORTLIST) if draws else k)
+        # Draws need no exact shortlist, and looking for one would compute the variances of most items.
+        first, most = (max(k, _SHORTLIST), max(k, _SHORTLIST_OF)) if draws else (k, None)
+        numbers, scores = best_by_bound(bounds, exact, first, most)
         return numbers[scores > -np.inf]

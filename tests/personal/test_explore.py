@@ -88,3 +88,12 @@ def test_best_are_those_of_a_whole_sort(scores: FloatArray, k: int) -> None:
     expected = sorted(range(len(scores)), key=lambda at: (-scores[at], at))[:k]
 
     assert best(scores, k).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [5_121, 40_000])
+def test_best_of_many_are_those_of_a_whole_sort(count: int) -> None:
+    scores = np.random.default_rng(count).integers(0, 500, count).astype(np.float32)
+    scores[::3] = -np.inf
+    expected = np.lexsort((np.arange(count), -scores))[:10]
+
+    assert best(scores, 10).tolist() == expected.tolist()

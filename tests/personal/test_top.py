@@ -38,6 +38,18 @@ def test_search_by_bounds_leaves_out_what_cannot_be_best() -> None:
     assert sum(asked) == 256
 
 
+def test_search_by_bounds_ends_after_the_most_scores() -> None:
+    asked: list[int] = []
+
+    def scored(numbers: IntArray) -> np.ndarray:
+        asked.extend(numbers.tolist())
+        return -numbers.astype(float)
+
+    found, _ = best_by_bound(np.full(100_000, 1.0), scored, 10, 512)
+
+    assert (found.tolist(), len(asked)) == (list(range(10)), 512)
+
+
 def test_index_finds_the_greatest_inner_products() -> None:
     pytest.importorskip("usearch", reason="the extra `ann` is not installed")
     draw = np.random.default_rng(0)
