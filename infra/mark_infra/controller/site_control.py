@@ -23,7 +23,7 @@ from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited, pipeline_limits
-from mark.control.views import Limits
+from mark.control.views import Limits, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
@@ -211,6 +211,7 @@ class SiteControl:
         }
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
+        self._insured = {one.name for one in pipelines if one.insured is not None}
         self._alone = {one.name: _alone(one, {service.name for service in services}) for one in pipelines}
         self._pipelines = [
             _ComingToStages(one, PipelineCalls(per_query, called_by_all(one)))
@@ -266,9 +267,8 @@ class SiteControl:
         def told() -> dict[str, str]:
             if self._dry_run:
                 return {}
-            # The planned prices alone: a marginal one would hide calls from the planner, which then would buy nothing.
             prices = {
-                stage: PriceList(usd_per_planned_request=self.manager.view(name).price_list.usd_per_planned_request)
+                stage: _told_of_stage(self.manager.view(name), fleet=pipeline in self._insured)
                 for stage, name in self._alone.get(pipeline, {}).items()
             }
             return headers_of(PriceList(), prices) | peer_header.headers_of(urls)
@@ -631,6 +631,15 @@ def joined(before: Load, seen: Load) -> Load:
         np.concatenate([before.mean_rps, between, seen.mean_rps]),
         np.concatenate([before.peak_rps, between, seen.peak_rps]),
     )
+
+
+def _told_of_stage(view: ServiceView, *, fleet: bool) -> PriceList:
+    """What a conductor is told of a stage; with `fleet` also of its instances, as for parity models.
+
+    The planned price alone: a marginal one would hide calls from the planner, which then would buy nothing.
+    """
+    planned = PriceList(usd_per_planned_request=view.price_list.usd_per_planned_request)
+    return replace(planned, usd_per_hour=view.usd_per_hour, ready_rps=view.capacity_rps) if fleet else planned
 
 
 def open_control(
