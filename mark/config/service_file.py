@@ -83,7 +83,7 @@ def service_of(
     if isinstance(said, dict) and "hedge_after_ms" in said:
         what = "has moved: write [insurance] hedge_after_ms"
         raise BadInput(what, f"{path} [service] hedge_after_ms", said["hedge_after_ms"])
-    layers = layers_of(path, tables, _KEYS | (more or {}))
+    layers = layers_of(path, tables, {**_KEYS, **(more or {})})
     return replace(_service(path, tables), layers=layers) if layers else _service(path, tables)
 
 

@@ -288,7 +288,7 @@ def played(asked: Sequence[Asked], parity_takes: Sequence[int], k: int, r: int, 
     coding, told = groups(k, r, after_s=float(after), fill_s=fill), Told()
     members: dict[int, Member] = {}
     calls: list[tuple[float, CodingGroup, int]] = []
-    number_of = {}
+    number_of: dict[Member, int] = {}
 
     def act(actions: Sequence[Action], now_s: float) -> None:
         for action in actions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ def not_numbers(batch: list[Any]) -> Any:
 
 
 def settings(accept: str = DEGRADED, **changed: Any) -> InsuranceSettings:
-    of_parity = {"degraded_accuracy": 0.93} | {key: changed.pop(key) for key in ("k", "r") if key in changed}
-    parity = ParitySettings(SUM, **{"k": 2, "input_shape": (2,), "output_shape": (3,)} | of_parity)
-    return InsuranceSettings(parity=parity, accept=accept, **{"after_s": 0.0, "fill_s": float("inf")} | changed)
+    parity = ParitySettings(SUM, k=2, input_shape=(2,), output_shape=(3,), degraded_accuracy=0.93)
+    made = InsuranceSettings(parity=parity, accept=accept, after_s=0.0, fill_s=float("inf"))
+    return replace(made, **changed)
 
 
 def insured(model: Any = linear, parity: Any = linear, elsewhere: bool = False, **changed: Any) -> Cast:

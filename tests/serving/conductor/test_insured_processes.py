@@ -108,7 +108,7 @@ class Asking:
         return self._client.get("/metrics").text
 
     def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        wait_for(lambda: holds(self.claims()), 60.0)
+        wait_for(lambda: holds(self.claims()), "claims are not counted", 60.0)
         return self.claims()
 
     def workers_of(self, role: str) -> list[int]:
