@@ -65,6 +65,7 @@ def load_parity(folder: Path, search: Path) -> ParitySettings:
         output_shape=shapes["output"],
         encode_s=_time_ms(read, "encode_ms", path) / 1e3,
         decode_s=_time_ms(read, "decode_ms", path) / 1e3,
+        file=str(path),
         model_sha256=_sha256(read, path),
         **accuracies,
     )

@@ -41,6 +41,7 @@ class ParitySettings:
     decode_s: float = 0.0
     available_accuracy: float | None = None  # A_a, of exact answers
     degraded_accuracy: float | None = None  # A_d, of reconstructions
+    file: str = ""  # the parity.json that it was read from
     model_sha256: str = ""  # of the model's file, or of its registry version, that it was trained for; "": not said
 
 
