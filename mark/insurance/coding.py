@@ -235,6 +235,10 @@ class CodingGroups:
         self.claims.parity_calls += self.code.r
         return self.code.encode(queries)
 
+    def too_late(self, group: CodingGroup) -> list[Action]:
+        """No time is left for the parity calls of a group that has closed."""
+        return self._give_up(group)
+
     def limit_s(self, group: CodingGroup) -> float:
         """The deadline of the group's parity calls."""
         return group.members[-1].deadline_s - self._parity.decode_s

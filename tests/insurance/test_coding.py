@@ -189,6 +189,29 @@ def test_group_that_cannot_be_filled_is_given_up() -> None:
     assert coding.kept_bytes == 0
 
 
+def test_group_whose_parity_calls_come_too_late_makes_none() -> None:
+    coding = groups()
+    first, second, group = two(coding)
+    assert coding.limit_s(group) == second.deadline_s
+    coding.refused(first, 2.0)
+    assert coding.too_late(group) == [PassOn(first)]
+    coding.answered(second, model(query(2)), 3.0)
+    assert (coding.claims.given_up, coding.claims.parity_calls, coding.kept_bytes) == (1, 0, 0)
+
+
+def test_members_that_never_answer_are_forgotten_when_memory_is_full() -> None:
+    coding = groups(most_bytes=10_000)
+    first, _ = join(coding, 0, 0.0)
+    assert coding.refused(first, 0.0) == (True, [])
+    actions = []
+    for number in range(1, 100):
+        _, more = join(coding, number, float(number) / 100)
+        actions += more
+        assert coding.kept_bytes <= 10_000
+    assert coding.claims.forgotten >= 40
+    assert PassOn(first) in actions, "its refusal is not held for ever"
+
+
 def test_query_at_the_moment_of_closing_belongs_to_the_group() -> None:
     coding = groups(k=3, fill_s=10.0)
     join(coding, 1, 0.0)

@@ -207,13 +207,12 @@ class CodedService:
             self._timer.cancel()
 
     def _call_parities(self, group: CodingGroup) -> None:
-        encoded = self.groups.encoded(group)
-        deadline_s = self.groups.limit_s(group)
-        for number, query in enumerate(encoded):
+        now_s, deadline_s = self._now(), self.groups.limit_s(group)
+        if deadline_s <= now_s:
+            self.act(self.groups.too_late(group), now_s)
+            return
+        for number, query in enumerate(self.groups.encoded(group)):
             now_s = self._now()
-            if deadline_s <= now_s:
-                self.act(self.groups.parity_missed(group, number), now_s)
-                continue
             self._called += 1
             answer = partial(self._parity_answered, group, number)
             call = call_with(query)
