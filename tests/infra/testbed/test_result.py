@@ -75,7 +75,7 @@ def test_queries_are_counted_by_what_became_of_each_stage() -> None:
 
 def test_answers_by_reconstruction_are_counted_where_there_are_parity_models() -> None:
     requests = [sent(0.0, 0.05, 200, by) for by in ("instance", "reconstruction", "reconstruction", "function")]
-    looks = [look | {"functions": {}} for look in (BEFORE, AFTER)]
+    looks = [look | {"functions": {}, "function_of": {}} for look in (BEFORE, AFTER)]
     names = {"model": "s-model", "parity": "s-parity"}
     replay = LoadReplay(0.0, requests)
     data = result("s", Slo(0.1, 0.5), "t", 1.0, 7, replay, *looks, wall_s=2.0, stages=names)
