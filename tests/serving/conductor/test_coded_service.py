@@ -73,6 +73,25 @@ def test_answer_that_is_late_is_reconstructed(elsewhere: bool) -> None:
     run(main)
 
 
+def test_two_parity_models_replace_two_missing_answers() -> None:
+    async def main() -> None:
+        parity = ParitySettings(SUM, k=3, r=2, input_shape=(2,), output_shape=(3,))
+        made = InsuranceSettings(parity=parity, accept=DEGRADED, after_s=0.0, fill_s=float("inf"))
+        cast = Cast({"model": linear, "parity_1": linear, "parity_2": linear}, insurance=made)
+        assert (await cast.ask([1, 2]))[2] == INSTANCE
+        cast.pools["model"].held = True
+        lost = [cast.send([3, 4]), cast.send([5, 6])]
+        assert [await cast.answer(one) for one in lost] == [
+            (200, pytest.approx([3.0, -2.0, 12.0]), RECONSTRUCTION),
+            (200, pytest.approx([5.0, -4.0, 18.0]), RECONSTRUCTION),
+        ]
+        provenance = cast.how[lost[0]].provenance
+        assert provenance is not None
+        assert provenance.degraded == "agreement=unknown", "nothing was measured when they were trained"
+
+    run(main)
+
+
 def test_requests_that_take_exact_answers_wait_for_the_model() -> None:
     async def main() -> None:
         cast = insured()
