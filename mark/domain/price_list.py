@@ -18,11 +18,14 @@ class PriceList:
     `usd_per_request` is what one more request is expected to cost beyond what is paid in any case: nothing while ready
     capacity has room for it. `usd_per_miss` is what it is worth, at most, that one more request is not missed.
     `usd_per_planned_request` is the price of an instance for each request that it serves when its capacity is used.
+    `usd_per_hour` is that of the whole fleet, and `ready_rps` what its ready instances can serve.
     """
 
     usd_per_request: float | None = None
     usd_per_miss: float | None = None
     usd_per_planned_request: float | None = None
+    usd_per_hour: float | None = None
+    ready_rps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Each stage that is served here is a model with workers of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from mark.launch.listening import key_from, trusting
 from mark.launch.server import ServerOptions, feedback_of, listen, on_instances, own_profile, peers_of, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.policy_loading import load_policy
-from mark.models.registry_place import pinned
+from mark.models.registry_place import model_sha256, pinned
 from mark.models.versions import Versions
 from mark.planning.graphs.lineage_file import calls_per_query
 from mark.planning.graphs.packing import placement_of
@@ -34,7 +35,7 @@ from mark.serving.conductor.graph import StageGraph, parts
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.frontend.auth import is_loopback
 from mark.serving.overflow.http_client import Address, Reach
-from mark.serving.server_process import PipelineServing, SelectionServing, Serving
+from mark.serving.server_process import InsuredServing, PipelineServing, SelectionServing, Serving
 
 
 def run_pipeline_server(options: ServerOptions) -> None:
@@ -55,6 +56,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
     if options.faults is not None:
         raise BadInput("are of a model by itself: a pipeline's stages do not take them", "faults", options.faults)
+    if config.insured is not None:
+        config.check_visits()
     addresses = _addresses(options, config)
     apart = _apart(options, config)
     functions = _functions(options, config)
@@ -69,20 +72,27 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     single_s = [None if learns else _single_s(options, of_model) for learns, of_model in zip(learn, found, strict=True)]
     known = [one for one in single_s if one is not None]
     profiled = len(known) == len(single_s)
-    graph = None if config.pipeline is None else StageGraph(config.pipeline)
+    insured = config.insured is not None
+    graph = None if config.pipeline is None or insured else StageGraph(config.pipeline)
     rt_max_s = config.slo.rt_max_s
     stages: dict[str, Serving | StageAddress] = {}
     all_here = not apart and not addresses  # else stages run on other machines, of whatever type
     if all_here and graph is not None and profiled and (query_s := graph.query_s(tuple(known))) > rt_max_s:
         what = f"a query takes {query_s * 1e3:.1f} ms at least, RT_max is {rt_max_s * 1e3:g} ms"
         raise Infeasible(f"{config.source}: {what}")
-    shares = parts(known if profiled else [1.0] * len(single_s), graph)
-    for stage, service, learns, one_s, part in zip(config.stages, services, learn, single_s, shares, strict=True):
+    # The stages of an insured service have their parts already: all of RT_max.
+    shares = [1.0] * len(single_s) if insured else parts(known if profiled else [1.0] * len(single_s), graph)
+    for number, (stage, service, learns, one_s, part) in enumerate(
+        zip(config.stages, services, learn, single_s, shares, strict=True)
+    ):
         part_s = part * rt_max_s if stage.rt_max_s is None else stage.rt_max_s
         slo = Slo(max(part_s, one_s or 0.0), config.slo.attainment)
         if stage.name in addresses:
             bought_as = config.service_of_stages()[stage.name]
-            stages[stage.name] = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=bought_as)
+            hedge_after_s = math.inf if config.insurance is None else config.insurance.hedge_after_s
+            at = replace(addresses[stage.name], rt_max_s=slo.rt_max_s, service=bought_as, hedge_after_s=hedge_after_s)
+            # A parity call is not worth a second attempt: its members may have their exact answers.
+            stages[stage.name] = replace(at, retry_share=0.0, retry_burst=0.0) if insured and number > 0 else at
         elif not apart or stage.name in options.stages_here:
             own = replace(options, workers=options.workers or stage.workers, function=functions.get(stage.name))
             if not own.at_url:
@@ -103,15 +113,40 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         linger_s=options.linger_s,
         pipeline=PipelineServing(
             stages,
-            None if apart or config.selection is not None else config.pipeline,
+            None if apart or insured or config.selection is not None else config.pipeline,
             driver,
             None if apart else _selection(config, services, stages),
+            None if apart else _insurance(config, services, stages),
             keeps_parts=keeps_parts,
         ),
         layers=() if apart else opened(config.layers),
         feedback=None if apart else feedback_of(options, config.feedback),
         cache=None if apart else config.cache,
         peers=peers_of(options),
+    )
+
+
+def _insurance(
+    config: PipelineConfig, services: Sequence[ServiceConfig], stages: Mapping[str, Serving | StageAddress]
+) -> InsuredServing | None:
+    """How parity models insure the service; None: there are none."""
+    if config.insured is None or config.insurance is None or (parity := config.insurance.parity) is None:
+        return None
+    parities = list(stages.values())[1:]
+    known = [one.candidate.capacity_rps for one in parities if isinstance(one, Serving) and one.candidate is not None]
+    elsewhere = any(isinstance(one, StageAddress) for one in parities)
+    model = services[0].versions[0].model if services[0].versions else services[0].model
+    served = model_sha256(model, Path(config.source).resolve().parent)
+    off = ""
+    if parity.model_sha256 and served is not None and served != parity.model_sha256:
+        off = (
+            f"its parity models belong to another version of the model ({parity.model_sha256[:12]}, not {served[:12]})"
+        )
+    return InsuredServing(
+        config.insurance,
+        capacity_rps=min(known) if known else None,
+        share=1.0 / config.conductors if elsewhere else 1.0,
+        off=off,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,8 @@ from mark.models.registry_unpacked import cache_folder, unpack
 
 PREFIX = "registry:"
 DEFAULT = ".mark-registry"
+FILE_KINDS = ("torch", "sklearn", "onnx")  # of references to a file
+_SHA256 = "sha256:"
 
 
 def open_registry(place: str | None = None, beside: Path | None = None) -> Registry:
@@ -70,6 +73,21 @@ def located(reference: str, registry: Callable[[], Registry] | None = None, *, b
         return reference
     folder, _ = _unpacked(reference, open_registry(beside=beside) if registry is None else registry(), "model")
     return f"{UNPACKED}{folder}"
+
+
+def model_sha256(reference: str, search: Path) -> str | None:
+    """The SHA-256 of a model's file, or the id of its registry version; None: its bytes cannot be told, as of code."""
+    kind, _, rest = reference.partition(":")
+    if f"{kind}:" == UNPACKED:
+        return Path(rest).name
+    if reference.startswith(PREFIX):
+        which = parse_reference(rest, "model")[1]
+        return which.removeprefix(_SHA256) if which.startswith(_SHA256) else None
+    file = search / rest.partition("?")[0]
+    if kind not in FILE_KINDS or not file.is_file():
+        return None
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def parse_reference(text: str, where: str) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from mark.domain.price_list import PriceList
 from mark.domain.profile import Candidate
 from mark.domain.rules.admission import FUNCTION, NEVER_S
 from mark.domain.service import CacheSettings, FeedbackSettings
+from mark.insurance.settings import InsuranceSettings, ParitySettings
 from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import open_objects
@@ -54,6 +55,7 @@ from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Sieve
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.backend.variants import Variants
+from mark.serving.conductor.coded_service import CodedService
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
@@ -65,6 +67,7 @@ from mark.serving.feedback.log import FeedbackLog
 from mark.serving.frontend.auth import Auth, admit_own_machine
 from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.http import HttpLimits, HttpServer
+from mark.serving.frontend.insurance_page import insurance_route
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.selection_page import selection_route
 from mark.serving.frontend.server import Answered, ServedVersion, Server
@@ -101,7 +104,8 @@ _UNKNOWN = PriceList()
 
 @dataclass(frozen=True, slots=True)
 class PipelineServing:
-    """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver` or a `selection`.
+    """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver`, a `selection`, or
+    an `insurance`, with which the first stage is a model, and the others are its parity models.
 
     Without any of them each stage is a model of its own.
 
@@ -113,12 +117,27 @@ class PipelineServing:
     graph: Pipeline | None = None
     driver: PipelineDriver | None = None
     selection: SelectionServing | None = None
+    insurance: InsuredServing | None = None
     keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.domain.rules.stage_horizon`)?
 
     @property
     def apart(self) -> bool:
         """Is each stage a model of its own?"""
-        return self.graph is None and self.driver is None and self.selection is None
+        return all(one is None for one in (self.graph, self.driver, self.selection, self.insurance))
+
+
+@dataclass(frozen=True, slots=True)
+class InsuredServing:
+    """How parity models insure a service.
+
+    `capacity_rps` is that of a parity model that is served in this process; None: it is not known. This process has the
+    part `share` of all queries. `off` says why the parity models cannot be used, "": they can.
+    """
+
+    settings: InsuranceSettings
+    capacity_rps: float | None = None
+    share: float = 1.0
+    off: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +241,7 @@ class ModelServer:
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self.selection: ServedSelection | None = None
+        self.insurance: CodedService | None = None
         self._printed = PrintedOutput()
         self._workers: list[Workers] = []
         self._remote: list[RemoteStage] = []
@@ -294,6 +314,8 @@ class ModelServer:
             selection = self.selection
             self.metrics.more.append(partial(selection.metrics, name, "1"))
             routes.append(selection_route(name, lambda: selection.said(self._loop.time())))
+        if self.insurance is not None:
+            routes.append(insurance_route(name, self.insurance.said))
         return Server(
             name,
             versions,
@@ -330,10 +352,13 @@ class ModelServer:
         whole = ModelMetrics(serving.name, version, "")
         self.metrics.models.append(whole)
 
-        selection = self.selection
+        selection, insurance = self.selection, pipeline.insurance
 
         def said(stage: int, of_stage: dict[str, Any]) -> None:
-            if selection is not None and stage == 0:  # candidates are alike to their clients
+            if insurance is not None and (misfit := _misfit(insurance.settings.parity, of_stage)):
+                self._fail(f"{'the model' if stage == 0 else 'a parity model'} does not fit, {misfit}")
+            # Candidates are alike to their clients, who do not see parity models.
+            if stage == 0 and (selection is not None or insurance is not None):
                 known.update({key: of_stage[key] for key in ("inputs", "outputs")})
             for key, ends in (("inputs", graph.sources), ("outputs", graph.sinks)) if graph is not None else ():
                 if ends == (stage,):
@@ -348,12 +373,17 @@ class ModelServer:
                 self.metrics.models.append(metrics)
                 remote = RemoteStage(name, stage, metrics, self._loop, became_ready=self._see_ready)
                 self._remote.append(remote)
-                backend = self._cached(remote, stage, stage.address.url)
+                backend = remote
+                if insurance is None or number == 0:
+                    backend = self._cached(remote, stage, stage.address.url)
             else:
                 ((own_version, reference),) = stage.versions.references.items()
-                replica = self._replica(stage, own_version, reference, metrics, partial(said, number))
-                backend = self._cached(replica, stage, reference)
+                needed = insurance is None or number == 0
+                replica = self._replica(stage, own_version, reference, metrics, partial(said, number), needed=needed)
+                backend = self._cached(replica, stage, reference) if needed else replica
             stages.append(ConductedStage(name, backend, stage.rt_max_s))
+        if insurance is not None:
+            self.insurance = self._insure(insurance, stages[1:])
         conductor = Conductor(
             stages,
             whole,
@@ -362,6 +392,7 @@ class ModelServer:
             graph=graph,
             driver=pipeline.driver,
             selection=selection,
+            coded=self.insurance,
             keeps_parts=pipeline.keeps_parts,
             version=version,
             probe_every_s=max(1.0, serving.rt_max_s),
@@ -369,6 +400,29 @@ class ModelServer:
         )
         served = ServedVersion(version, conductor, orjson.dumps(known))
         return served
+
+    def _insure(self, asked: InsuredServing, parities: Sequence[ConductedStage]) -> CodedService:
+        """The insurance by these parity models."""
+
+        def told(now_s: float) -> PriceList:
+            of_stages = self.server.told_prices.of_stages(now_s)
+            found = [of_stages.get(parity.name, _UNKNOWN) for parity in parities]
+            usd = [one.usd_per_hour for one in found if one.usd_per_hour is not None]
+            rps = [one.ready_rps for one in found if one.ready_rps is not None]
+            return PriceList(usd_per_hour=sum(usd) if usd else None, ready_rps=min(rps) if rps else None)
+
+        found = CodedService(
+            asked.settings,
+            self._serving.rt_max_s,
+            parities,
+            self._loop,
+            told=told,
+            capacity_rps=asked.capacity_rps,
+            share=asked.share,
+            off=asked.off,
+        )
+        self.metrics.more.append(partial(found.metrics, self._serving.name))
+        return found
 
     def _select(self, names: tuple[str, ...], asked: SelectionServing) -> tuple[ServedSelection, SelectionLearner]:
         """The selection among the stages of these names, and what learns for it."""
@@ -406,8 +460,13 @@ class ModelServer:
         reference: str,
         metrics: ModelMetrics,
         said: Callable[[dict[str, Any]], None],
+        *,
+        needed: bool = True,
     ) -> Replica:
-        """A replica with its workers. `said` is called with what a worker says of the model."""
+        """A replica with its workers. `said` is called with what a worker says of the model.
+
+        Once the server has begun it goes on without workers that are not `needed`.
+        """
         candidate = serving.candidates.get(version, serving.candidate)
         times: ServiceTimes
         profiled_s = () if candidate is None else tuple(candidate.service_s.tolist())
@@ -456,9 +515,10 @@ class ModelServer:
             self._see_ready()
 
         def failed(reason: str) -> None:
-            self._failure = reason
-            self._first_ready.set()
-            self.stop.set()
+            if needed or not self._first_ready.is_set():
+                self._fail(reason)
+            else:
+                log.error("no worker of %s is left: %s", serving.name, reason)
 
         def replaced() -> None:
             metrics.worker_replacements += 1
@@ -483,6 +543,12 @@ class ModelServer:
         replica.attach(workers)
         self._workers.append(workers)
         return replica
+
+    def _fail(self, reason: str) -> None:
+        """End the server: it cannot serve."""
+        self._failure = reason
+        self._first_ready.set()
+        self.stop.set()
 
     def _spawn(self, serving: Serving) -> Spawn:
         if serving.worker_socket is None:
@@ -601,6 +667,22 @@ class ModelServer:
             await self._learning.close()
         for _, functions in self._functions:
             await functions.close()
+
+
+def _misfit(parity: ParitySettings | None, of_model: dict[str, Any]) -> str:
+    """Why a model with this metadata has no place in the coding groups of these parity models; "": it has."""
+    assert parity is not None, "only parity models insure a service"
+    for key, shape in (("inputs", parity.input_shape), ("outputs", parity.output_shape)):
+        said = of_model.get(key, ())
+        if len(said) > 1:
+            return f"{key}: parity models are for one tensor, not for {len(said)}"
+        for tensor in said:
+            own = tuple(tensor["shape"][1:])
+            if key == "outputs" and not tensor["datatype"].startswith("FP"):
+                return f"outputs: {tensor['datatype']} are labels, and parity models need scores (FP32)"
+            if len(own) != len(shape) or any(one not in (-1, other) for one, other in zip(own, shape, strict=True)):
+                return f"{key}: {list(own)} is not the shape {list(shape)} of parity.json"
+    return ""
 
 
 def _functions_of(serving: Serving) -> list[tuple[tuple[str, ...], FunctionClient]]:

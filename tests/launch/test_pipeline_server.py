@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,79 @@ def test_stages_elsewhere_run_on_other_machines(tmp_path: Path) -> None:
         serving(tmp_path, more='profile = "p.csv"', profile=slow)
     for options in ({"stages_here": ["a"]}, {"stages_at": [("b", "http://127.0.0.1:8081")]}):
         assert serving(tmp_path, more='profile = "p.csv"', profile=slow, **options).pipeline is not None
+
+
+INSURED = """[service]
+name = "p"
+model = "{model}"
+profile = "p.csv"
+slo_ms = 100
+slo_attainment = 0.99
+[insurance]
+parity = "parity/"
+"""
+
+
+def insured(folder: Path, model: str = "m:A", model_sha256: str = "", **options: Any) -> Serving:
+    (folder / "parity").mkdir(exist_ok=True)
+    said = {"schema": 1, "code": "sum", "k": 2, "models": ["m:P"], "input": {"shape": [3]}, "output": {"shape": [4]}}
+    (folder / "parity" / "parity.json").write_text(json.dumps(said | {"model_sha256": model_sha256}))
+    path = folder / "p.toml"
+    path.write_text(INSURED.format(model=model))
+    (folder / "p.csv").write_text(PROFILE.replace("m:A", model))
+    return pipeline_serving_of(replace(ServerOptions(service=str(path)), **options), load_pipeline(str(path)))
+
+
+def test_parity_models_are_served_beside_the_model_with_all_of_its_time(tmp_path: Path) -> None:
+    found = insured(tmp_path)
+    assert rt_max_ms(found) == {"model": 100.0, "parity": 100.0}
+    pipeline = found.pipeline
+    assert pipeline is not None
+    assert pipeline.graph is None
+    assert not pipeline.apart
+    assert pipeline.insurance is not None
+    parity = pipeline.stages["parity"]
+    assert isinstance(parity, Serving)
+    assert parity.versions.references == {"1": "m:P"}
+    assert parity.candidate is not None, "a parity model has the profile of its model"
+    assert pipeline.insurance.capacity_rps == parity.candidate.capacity_rps
+    assert (pipeline.insurance.share, pipeline.insurance.off) == (1.0, "")
+    apart = insured(tmp_path, stages_here=["parity"]).pipeline
+    assert apart is not None
+    assert (list(apart.stages), apart.apart) == (["parity"], True)
+
+
+def test_parity_calls_elsewhere_have_no_second_attempt_and_conductors_share_them(tmp_path: Path) -> None:
+    at = [("model", "http://127.0.0.1:8081"), ("parity", "http://127.0.0.1:8082")]
+    found = insured(tmp_path, stages_at=at).pipeline
+    assert found is not None
+    model, parity = found.stages.values()
+    assert isinstance(model, StageAddress)
+    assert isinstance(parity, StageAddress)
+    assert model.retry_burst > 0.0
+    assert (parity.retry_burst, parity.retry_share) == (0.0, 0.0)
+    assert found.insurance is not None
+    assert (found.insurance.share, found.insurance.capacity_rps) == (0.5, None), "one of two conductors"
+
+
+def test_parity_models_of_another_file_are_switched_off(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"weights")
+    sha = hashlib.sha256(b"weights").hexdigest()
+    for said, off in ((sha, ""), ("", ""), ("0" * 64, "another version of the model (000000000000, not ")):
+        found = insured(tmp_path, "onnx:model.onnx", said).pipeline
+        assert found is not None
+        assert found.insurance is not None
+        assert off in found.insurance.off
+        assert bool(off) is bool(found.insurance.off)
+
+
+def test_second_calls_of_the_file_are_those_of_each_stage_elsewhere(tmp_path: Path) -> None:
+    stages = CHAIN + "[insurance]\nhedge_after_ms = 20\n"
+    found = serving(tmp_path, stages, stages_at=[("b", "http://127.0.0.1:8081")]).pipeline
+    assert found is not None
+    there = found.stages["b"]
+    assert isinstance(there, StageAddress)
+    assert there.hedge_after_s == 0.02
 
 
 FUNCTIONS = "model,instance,batch,latency_ms\nm:A,lambda:1024,1,9\nm:B,lambda:1024,1,3\nm:B,lambda:2048,1,2\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.service import ServiceConfig, Version
 from mark.models.registry import Registry
-from mark.models.registry_place import located, open_registry, pinned
+from mark.models.registry_place import located, model_sha256, open_registry, pinned
 from mark.models.registry_unpacked import profile_in
 from mark.testing.fakes import FakeObjects
 
@@ -79,6 +80,17 @@ def test_versions_of_a_registry_keep_names_and_weights(service: ServiceConfig, r
     assert [(one.name, one.weight) for one in found] == [("code", 0.5), ("stable", 0.4), ("new", 0.1)]
     assert found[0].model == "mine:Own"
     assert found[2].model.rpartition("/")[2] == registry.find("m", "old").id
+
+
+def test_bytes_of_a_model_are_told_by_their_hash(folder: Path) -> None:
+    (folder / "net.pt2").write_bytes(b"weights")
+    sha = hashlib.sha256(b"weights").hexdigest()
+    assert model_sha256("torch:net.pt2?device=cpu", folder) == sha
+    assert model_sha256(f"version:/cache/{sha}", folder) == sha
+    assert model_sha256(f"registry:m@sha256:{sha}", folder) == sha
+    assert model_sha256("registry:m@production", folder) is None
+    assert model_sha256("torch:other.pt2", folder) is None
+    assert model_sha256("mine:Own", folder) is None
 
 
 def test_what_names_no_registry_opens_none(service: ServiceConfig, registry: Registry) -> None:

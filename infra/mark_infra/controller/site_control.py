@@ -23,7 +23,7 @@ from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited, pipeline_limits
-from mark.control.views import Limits
+from mark.control.views import Limits, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.price_list import PriceList
@@ -212,6 +212,7 @@ class SiteControl:
         self.unstored_s: dict[str, float] = {}  # by service or pipeline, as its servers said last
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
+        self._insured = {one.name for one in pipelines if one.insured is not None}
         self._alone = {one.name: _alone(one, {service.name for service in services}) for one in pipelines}
         self._pipelines = [
             _ComingToStages(one, PipelineCalls(per_query, called_by_all(one)))
@@ -279,7 +280,11 @@ class SiteControl:
             if self._dry_run:
                 return {}
             prices = {
-                stage: self._told_of_stage(self.manager.view(name).price_list, conducted, stage)
+                stage: _told_of_stage(
+                    self.manager.view(name),
+                    wanted=conducted.wanted_rps(stage) is not None,
+                    fleet=pipeline in self._insured,
+                )
                 for stage, name in self._alone.get(pipeline, {}).items()
             }
             return headers_of(PriceList(), prices) | peer_header.headers_of(urls)
@@ -294,14 +299,6 @@ class SiteControl:
             self.hear_unstored(pipeline, answered)
 
         self._scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
-
-    @staticmethod
-    def _told_of_stage(prices: PriceList, conducted: ConductedQueries, stage: str) -> PriceList:
-        """The marginal price only where conductors count the calls that it prevents: else it would hide these from the
-        planner, which then would buy nothing."""
-        if conducted.wanted_rps(stage) is None:
-            return PriceList(usd_per_planned_request=prices.usd_per_planned_request)
-        return replace(prices, usd_per_miss=None)
 
     def close(self) -> None:
         """End everything in order: nothing acts any more when the lease is released."""
@@ -656,6 +653,17 @@ def joined(before: Load, seen: Load) -> Load:
         np.concatenate([before.mean_rps, between, seen.mean_rps]),
         np.concatenate([before.peak_rps, between, seen.peak_rps]),
     )
+
+
+def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList:
+    """What a conductor is told of a stage; with `fleet` also of its instances, as for parity models.
+
+    The marginal price is told only where conductors count the `wanted` calls that it prevents: else it would hide these
+    from the planner, which then would buy nothing.
+    """
+    found = view.price_list
+    told = PriceList(found.usd_per_request if wanted else None, None, found.usd_per_planned_request)
+    return replace(told, usd_per_hour=view.usd_per_hour, ready_rps=view.capacity_rps) if fleet else told
 
 
 def open_control(

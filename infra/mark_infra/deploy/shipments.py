@@ -104,7 +104,7 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     services = config.bought_services()
     source = Path(config.source).resolve()
     found, kept_back = sorted_out(source.parent)
-    models = [stage.model for stage in config.stages]
+    models = list(dict.fromkeys(stage.reference for stage in config.stages))
     drivers = [config.driver] if config.driver else []
     for model in models + drivers:
         _check_model(model, source.parent, found)
@@ -112,6 +112,7 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     files: dict[str, Path | bytes] = {
         **_needed(source.parent, found, kept_back, references, config.files, config.source, opened)
     }
+    files |= _parity_file(config, source.parent)
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog, "lineage": config.lineage_file}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
     files["service.toml"] = text.encode()
@@ -120,12 +121,31 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     for one in made:
         names = _stages_of(one.service)
         where = f"{config.source} [stage.{names[0]}]"
-        models = [stage.model for stage in config.stages if stage.name in names]
-        if one.service.versions or any(model.startswith((UNPACKED, REGISTRY)) for model in models):
+        models = [stage.reference for stage in config.stages if stage.name in names]
+        models += [version.model for version in one.service.versions]
+        if any(model.startswith((UNPACKED, REGISTRY)) for model in models):
             raise BadInput("a stage's model is not sent from a registry: name code, or a file", f"{where} model")
         if not _SERVICE.fullmatch(one.service.name):
             raise BadInput("with its pipeline's name it has more than 63 characters", where, one.service.name)
     return made
+
+
+def _parity_file(config: PipelineConfig, folder: Path) -> dict[str, Path]:
+    """What says how the parity models of an insured service were trained. Raises BadInput where it lies elsewhere."""
+    if config.insurance is None or (parity := config.insurance.parity) is None:
+        return {}
+    file = Path(parity.file).resolve()
+    if not file.is_relative_to(folder):
+        what = "is not in the service's folder, and only that folder is sent"
+        raise BadInput(what, f"{config.source} [insurance] parity", parity.file)
+    return {file.relative_to(folder).as_posix(): file}
+
+
+def _parity_folder(config: PipelineConfig | None) -> Iterator[str]:
+    """Where the parity models of an insured service are in the archive."""
+    if config is not None:
+        for name in _parity_file(config, Path(config.source).resolve().parent):
+            yield f"{posixpath.dirname(name)}/".lstrip("/")
 
 
 def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) -> list[Shipment]:
@@ -190,7 +210,8 @@ def models_of(sent: Shipment) -> Iterator[tuple[str, str]]:
 def check_archive(path: Path, *shipped: Shipment) -> None:
     """Raises MarkError where what arrives is not what was checked here: a service, or a pipeline's."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
-        read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(f"{_VERSIONS}/")]
+        folders = [f"{_VERSIONS}/", *_parity_folder(shipped[0].config)]
+        read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(tuple(folders))]
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
         tar.extractall(folder, members=read)
         file = str(Path(folder, "service.toml"))

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mark.config.pipeline_file import MODEL, PARITY
 from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
+from mark.models.answer import RECONSTRUCTION
 from mark.serving.conductor.query import ANSWERED, BY_FUNCTION, STATES, states
 from mark_infra.testbed.load_generator import LoadReplay
 
@@ -72,6 +74,7 @@ def result(
         },
         "latency_ms": quantiles,
         "bill_usd": {k: after["bill_usd"][k] - before["bill_usd"][k] for k in after["bill_usd"]},
+        **_reconstructed(int((good & (by == RECONSTRUCTION)).sum()), total, stages or {}),
         "bound_usd": None,
         "regret": None,
         "fleet": {
@@ -98,6 +101,13 @@ def result(
         "unanswered": int((status == 0).sum()),
         "client_lag_ms": _quantiles_ms(replay.column("sent_s") - due_s),
     }
+
+
+def _reconstructed(count: int, total: int, stages: Mapping[str, str]) -> dict[str, Any]:
+    """Answers by reconstruction, of a service with parity models."""
+    if MODEL not in stages or not any(stage.startswith(PARITY) for stage in stages):
+        return {}
+    return {"parity": {"reconstructed": count, "degraded_share": count / total if total else 0.0}}
 
 
 def _stages(

@@ -82,7 +82,7 @@ class ModelMetrics:
         self.refused: defaultdict[str, int] = defaultdict(int)  # why: overload, throttled, draining, large, ...
         self.deadline_misses = 0  # answered later than RT_max, or not at all
         self.expired = 0  # dropped unserved, because the client no longer waits
-        self.retries = 0
+        self.retries = self.hedges = 0
         self.worker_losses = 0
         self.worker_replacements = 0
         self.latency_s = Histogram(SECONDS)
@@ -173,6 +173,9 @@ class Metrics(Collector):
                 "mark_retries",
                 "Requests served again: a worker was lost, the model failed on their batch, a stage did not answer.",
                 labels=of,
+            ),
+            "hedges": CounterMetricFamily(
+                "mark_hedges", "Calls of a stage made twice, because they took long.", labels=of
             ),
             "worker_losses": CounterMetricFamily("mark_worker_losses", "Workers that crashed or hung.", labels=of),
             "worker_replacements": CounterMetricFamily(

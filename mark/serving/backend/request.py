@@ -35,6 +35,7 @@ class Request:
     key: str = ""  # the client's word for what it belongs to, say a user
     version: str = ""  # of the model, that it was given to
     gone: Callable[[], bool] | None = None  # has its client gone, so that its answer would not be read?
+    accepts: str = ""  # answers that it takes (`mark.insurance.settings.ACCEPTS`); "": as the service says
 
     def attempt(
         self,
@@ -58,6 +59,7 @@ class Request:
         attempt = Attempt(call, items, self.arrived_s, self.deadline_s, answer, self.id)
         attempt.trace, attempt.key, attempt.of, attempt.number = self.trace, self.key, self, number
         attempt.gone, attempt.version = self.gone, version or self.version
+        attempt.accepts = self.accepts
         return attempt
 
     def part(

@@ -23,7 +23,7 @@ import orjson
 
 from mark.domain.errors import BadInput
 from mark.domain.rules.stage_horizon import stage_horizon_s
-from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, Answer, Provenance
+from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer, Provenance
 from mark.models.answering import Opened, decode, encode
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
@@ -34,6 +34,7 @@ from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend, StageBackend
 from mark.serving.backend.refusals import error_reply, refusal
 from mark.serving.backend.request import Request
+from mark.serving.conductor.coded_service import CodedItem, CodedService
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.query import (
     ANSWERED,
@@ -53,7 +54,7 @@ _BY = {FUNCTION: BY_FUNCTION, CACHE: BY_CACHE}
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
 # Statuses that are no model's.
 _REFUSED = frozenset((413, 429, 502, 503, 504))
-_WAITS_FOR_ALL_S = 60.0  # of a selection that begins
+_WAITS_FOR_ALL_S = 60.0  # of a service that begins, and can do without some of its stages
 _NOT_PLAIN = "an item is nested too deeply, or no plain value"
 
 
@@ -74,7 +75,8 @@ class Run:
     """A request on its way. Its items are queries that go their ways at the same time."""
 
     __slots__ = (
-        "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected", "tasks", "timer"
+        "coded", "degraded", "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected",
+        "tasks", "timer",
     )  # fmt: skip
 
     def __init__(self, request: Request, opened: Opened, progress: QueryProgress) -> None:
@@ -87,17 +89,22 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
         self.notes: SelectedNotes | None = None  # of a selection
         self.selected: list[SelectedItem] = []
+        self.coded: list[CodedItem] = []
+        self.degraded = False  # an item has a reconstruction
 
     def forget(self) -> None:
         """It is answered: calls that still run hold it, and what a stage failed with holds it in a cycle."""
-        for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks, self.selected):
+        for item in self.coded:
+            item.over()
+        for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks, self.selected, self.coded):
             kept.clear()
 
 
 class Conductor:
     """The backend that is a pipeline: offers each stage its calls, and answers every query exactly once.
 
-    One of `graph`, `driver` and `selection` says what comes next. Stages may keep to their parts of RT_max
+    One of `graph`, `driver`, `selection` and `coded` says what comes next; with `coded` the first stage is a model, and
+    the others are its parity models. Stages may keep to their parts of RT_max
     (`keeps_parts`), as they were planned: each leaves those behind it theirs, with a driver all that stand after it,
     and has its own in any case. Else a stage leaves those behind it the least that they take.
 
@@ -117,6 +124,7 @@ class Conductor:
         graph: StageGraph | None = None,
         driver: PipelineDriver | None = None,
         selection: ServedSelection | None = None,
+        coded: CodedService | None = None,
         keeps_parts: bool = False,
         version: str = "1",
         probe_every_s: float = 1.0,
@@ -125,16 +133,17 @@ class Conductor:
         most_held_bytes: int = 512 << 20,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        if sum(one is not None for one in (graph, driver, selection)) != 1:
-            raise ValueError("a graph, a driver or a selection decides the next stage")
+        if sum(one is not None for one in (graph, driver, selection, coded)) != 1:
+            raise ValueError("a graph, a driver, a selection or parity models decide the next stage")
         self.stages, self.metrics = stages, metrics
         metrics.refresh = self._refresh
         self._names = tuple(stage.name for stage in stages)
         self.backends = tuple(stage.backend for stage in stages)
         self._graph, self._driver, self._selection, self.loop, self.now = graph, driver, selection, loop, now
+        self._coded = coded
         # Of each stage the parts of those behind it; None: what these take at least counts alone.
         self._behind_s: list[float] | None = None
-        if keeps_parts and selection is None:
+        if keeps_parts and selection is None and coded is None:
             parts_s = tuple(stage.rt_max_s for stage in stages)
             # A driver's graph is not known here: as if its stages came one after the other.
             whole_s = tuple(itertools.accumulate(reversed(parts_s)))[::-1] if graph is None else graph.needed_s(parts_s)
@@ -154,19 +163,21 @@ class Conductor:
 
     @property
     def ready(self) -> bool:
-        """Would a query be served: is every stage ready, or one candidate at least?
+        """Would a query be served: is every stage ready, or one candidate at least, or the model with parity models?
 
-        Candidates replace each other, but a service begins with all of them, if they come within a minute.
+        Without its other stages such a service can go on, but it begins with all of them, if they come within a minute.
         """
         ready = [backend.ready for backend in self.backends]
-        if self._selection is not None:
+        if self._selection is not None or self._coded is not None:
             self._begun = self._begun or all(ready) or self.now() >= self._began_s + _WAITS_FOR_ALL_S
-            return not self._draining and any(ready) and self._begun
+            enough = any(ready) if self._selection is not None else ready[0]
+            return not self._draining and enough and self._begun
         return not self._draining and all(ready)
 
     def retry_after_s(self) -> float:
         """When a query that is refused now should be sent again."""
-        return max(backend.retry_after_s() for backend in self.backends)
+        needed = self.backends if self._coded is None else self.backends[:1]
+        return max(backend.retry_after_s() for backend in needed)
 
     def offer(self, request: Request) -> None:
         """Begin with its stages, or refuse it: at once."""
@@ -216,6 +227,10 @@ class Conductor:
             elif self._selection is not None:
                 run.selected.append(SelectedItem(self, self._selection, run, index, item, probes=probes))
                 run.selected[-1].start(now_s)
+            elif self._coded is not None:
+                value = run.opened.batch[index]
+                run.coded.append(CodedItem(self, self._coded, run, index, value, item, probes=probes))
+                run.coded[-1].start(now_s)
             else:
                 run.tasks[index] = self.loop.create_task(self._drive(run, index, item, probes))
             if run.progress.over:
@@ -229,6 +244,8 @@ class Conductor:
             await asyncio.wait([self._settled], timeout=max(0.0, until_s - self.now()))
         for run in tuple(self._runs):
             self.end(run, refusal(DRAINING), NOBODY)
+        if self._coded is not None:
+            self._coded.close()
         # What stages still have belongs to no query any more.
         now_s = self.now()
         await asyncio.gather(*(backend.drain(now_s) for backend in self.backends))
@@ -283,12 +300,16 @@ class Conductor:
                 if answer.made_by == CACHE and run.notes is not None:
                     run.notes.from_cache(stage)
                 settled = run.progress.settle(stage, now_s, _BY.get(answer.made_by, ANSWERED))
-                if settled or run.notes is not None:  # a selection learns from late replies, too
+                # A selection learns from late replies, and they serve the others of a coding group.
+                if settled or run.notes is not None or self._coded is not None:
                     told(stage, result, None)
                 return
         state = _STATES.get(reply.status, FAILED)
         self._dropped = self._dropped or state == LATE
-        if run.progress.settle(stage, now_s, state):
+        settled = run.progress.settle(stage, now_s, state)
+        if self._coded is not None:
+            told(stage, None, reply)
+        elif settled:
             told(stage, None, self._of_stage(stage, reply, first))
 
     def _of_stage(self, stage: int, reply: Reply, first: bool) -> Reply:
@@ -319,7 +340,9 @@ class Conductor:
         elif not run.left:
             run.opened.results = run.results
             (reply,) = encode(self._model, run.opened)
-            self.end(run, reply, DEFAULT if run.notes is not None and run.notes.by_default else INSTANCE)
+            by_default = run.notes is not None and run.notes.by_default
+            made_by = DEFAULT if by_default else RECONSTRUCTION if run.degraded else INSTANCE
+            self.end(run, reply, made_by)
 
     def fail(self, run: Run, reply: Reply) -> None:
         """An item has none, and so has the request."""
@@ -342,7 +365,11 @@ class Conductor:
         run.forget()
         if made_by == NOBODY:
             self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
-        provenance = run.notes.provenance() if run.notes is not None and reply.status == 200 else None
+        provenance = None
+        if reply.status == 200 and run.notes is not None:
+            provenance = run.notes.provenance()
+        elif reply.status == 200 and run.degraded and self._coded is not None:
+            provenance = self._coded.degraded()
         self._answer(run.request, reply, made_by, run.progress.said(), provenance)
         if self._settled is not None and not self._runs and not self._settled.done():
             self._settled.set_result(None)
@@ -369,6 +396,8 @@ class Conductor:
             return
         for item in tuple(run.selected):
             item.give_up()
+        if self._coded is not None:
+            self._coded.woken()
         if run.progress.over:
             return
         self.metrics.expired += 1

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mark.domain.rules import second_attempts
 from mark.models.answer import FUNCTION, INSTANCE, NOBODY, Answer
 from mark.models.call import RESULTS, Reply
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
@@ -46,7 +47,8 @@ class StageAddress:
     and how long an answer may take; after an answer of a function, which is billed and counts among its requests,
     `function_probe_s` pass. A stage that says that it is not ready is asked again soon, then less often, down to every
     `unready_probe_s`: a load balancer counts each question as a request that was lost. Second calls are a share of all
-    calls in the long run, after a burst.
+    calls in the long run, after a burst. A call without an answer after `hedge_after_s` is made a second time, over
+    another connection, and the first answer of the model counts.
     """
 
     address: Address
@@ -58,9 +60,10 @@ class StageAddress:
     probe_s: float = 1.0
     function_probe_s: float = 10.0
     unready_probe_s: float = 4.0
-    retry_share: float = 0.2
-    retry_burst: float = 100.0
+    retry_share: float = second_attempts.SHARE
+    retry_burst: float = second_attempts.BURST
     service: str = ""
+    hedge_after_s: float = math.inf
 
 
 class StageLine(Protocol):
@@ -76,15 +79,20 @@ class StageLine(Protocol):
 
 
 class _Sent:
-    """A call on its way or in the queue for it, or a question for readiness, which has no request."""
+    """A call on its way or in the queue for it, or a question for readiness, which has no request.
 
-    __slots__ = ("connection", "request", "sent_s", "tried", "until_s")
+    `other` is another attempt at the same call that is under way, too.
+    """
+
+    __slots__ = ("connection", "other", "request", "sent_s", "timer", "tried", "until_s")
 
     def __init__(self, request: Request | None, until_s: float) -> None:
         self.request, self.until_s = request, until_s
         self.connection: Any = None
         self.sent_s = 0.0
-        self.tried = False  # once without an answer
+        self.tried = False  # once without an answer, or a second time already
+        self.other: _Sent | None = None
+        self.timer: asyncio.TimerHandle | None = None  # to the second attempt
 
 
 class RemoteStage:
@@ -120,6 +128,7 @@ class RemoteStage:
         self._under_way: set[_Sent] = set()
         self._queue: deque[_Sent] = deque()
         self._budget = at.retry_burst
+        self._hedges = at.hedge_after_s < math.inf
         self._took, self._way = LeastSeen(), LeastSeen()  # a call; the way there and back
         self._answered_s = -math.inf  # when a call last had its result
         self._probe: _Sent | None = None
@@ -170,9 +179,9 @@ class RemoteStage:
         if self._under_way or self._queue:
             self._settled = self._loop.create_future()
             await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
-        for sent in tuple(self._under_way):
-            self._line.cancel(sent.connection, sent)
-        for sent in (*self._under_way, *self._queue):
+        while self._under_way:
+            self._cancel(next(iter(self._under_way)), DRAINING)
+        for sent in self._queue:
             self._refuse(sent, DRAINING)
         self._queue.clear()
         self.close()
@@ -195,8 +204,8 @@ class RemoteStage:
         """Give up what takes too long, and ask for readiness when that is due."""
         now_s = self._now()
         for sent in [one for one in self._under_way if one.until_s <= now_s]:
-            self._line.cancel(sent.connection, sent)
-            self._refuse(sent, "hung")
+            if sent in self._under_way:  # else it ended with another attempt
+                self._cancel(sent, "hung")
         self._send_queued(now_s)
         probe = self._probe
         if probe is None:
@@ -253,7 +262,24 @@ class RemoteStage:
         if own_deadline(request.deadline_s - request.arrived_s, self._at.rt_max_s):
             head += b"mark-deadline-ms: %.3f\r\n" % ((request.deadline_s - now_s - self._way.value) * 1e3)
         self._under_way.add(sent)
+        if self._hedges and not sent.tried:
+            wait_s = max(0.0, request.arrived_s + self._at.hedge_after_s - now_s)
+            sent.timer = self._loop.call_later(wait_s, self._hedge, sent)
         self._ask(sent, b"".join((head, b"\r\n", call.body)), now_s)
+
+    def _hedge(self, sent: _Sent) -> None:
+        """Make a call a second time, while the first is under way, where there is time and budget for it."""
+        now_s, request = self._now(), sent.request
+        if sent not in self._under_way or request is None or len(self._under_way) >= self._at.most_calls:
+            return
+        if not self._may_try_again(sent, request, now_s):
+            return
+        self._budget -= 1.0
+        self.metrics.hedges += 1
+        second = _Sent(request, sent.until_s)
+        sent.tried = second.tried = True
+        sent.other, second.other = second, sent
+        self._send(second, request, now_s)
 
     def _ask(self, sent: _Sent, data: bytes, now_s: float) -> None:
         sent.sent_s = now_s
@@ -277,7 +303,10 @@ class RemoteStage:
             if not tag.tried and by != FUNCTION:  # whose environment may have to start
                 self._way.observe(now_s - tag.sent_s, now_s)
             self._probed(status, f"status {status}", now_s, by)
-        elif tag in self._under_way and not (status == 503 and self._again(tag, tag.request, now_s)):
+        elif tag in self._under_way and not (
+            (status not in _OF_THE_MODEL and self._other_goes_on(tag))
+            or (status == 503 and self._again(tag, tag.request, now_s))
+        ):
             if status == 200:
                 self._took.observe(now_s - tag.sent_s, now_s)
                 self._answered_s = now_s
@@ -296,15 +325,14 @@ class RemoteStage:
             else:  # the fate of a kept connection
                 tag.tried = True
                 self._ask(tag, self._question, now_s)
-        elif tag in self._under_way and not self._again(tag, tag.request, now_s):
+        elif tag in self._under_way and not (self._other_goes_on(tag) or self._again(tag, tag.request, now_s)):
             _LOG.debug("stage %s: %s %s", self._name, self._at.address.url, why, extra={"request_id": tag.request.id})
             self._refuse(tag, "broken_off" if began else "lost")
             self._send_queued(now_s)
 
     def _again(self, sent: _Sent, request: Request, now_s: float) -> bool:
         """Make a call once more that brought no answer, where there is time and budget."""
-        least_s = max(self.least_s, self._way.value)
-        if sent.tried or self._draining or self._budget < 1.0 or now_s + least_s >= request.deadline_s:
+        if not self._may_try_again(sent, request, now_s):
             return False
         sent.tried = True
         self._budget -= 1.0
@@ -312,7 +340,25 @@ class RemoteStage:
         self._send(sent, request, now_s)
         return True
 
+    def _may_try_again(self, sent: _Sent, request: Request, now_s: float) -> bool:
+        least_s = max(self.least_s, self._way.value)
+        return not (sent.tried or self._draining or self._budget < 1.0 or now_s + least_s >= request.deadline_s)
+
+    def _other_goes_on(self, sent: _Sent) -> bool:
+        """Forget an attempt that brought no answer; False: there is no other one."""
+        other = sent.other
+        if other is None:
+            return False
+        self._under_way.discard(sent)
+        sent.other = other.other = None
+        self._send_queued(self._now())
+        return True
+
     # Answers
+
+    def _cancel(self, sent: _Sent, reason: str) -> None:
+        self._line.cancel(sent.connection, sent)
+        self._refuse(sent, reason)
 
     def _refuse(self, sent: _Sent, reason: str) -> None:
         self.metrics.refused[reason] += 1
@@ -322,6 +368,13 @@ class RemoteStage:
         request = sent.request
         assert request is not None, "a question for readiness is no call"
         self._under_way.discard(sent)
+        if sent.timer is not None:
+            sent.timer.cancel()
+        if (other := sent.other) is not None:
+            self._under_way.discard(other)
+            if other.timer is not None:
+                other.timer.cancel()
+            self._line.cancel(other.connection, other)
         latency_s, allowed_s = self._now() - request.arrived_s, request.deadline_s - request.arrived_s
         self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:

@@ -195,6 +195,7 @@ def _parameter(where: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
 _HEADERS = [
     _parameter("header", "x-request-id", _TEXT),
     _parameter("header", "mark-deadline-ms", {"type": "number", "minimum": 0}),
+    _parameter("header", "mark-accept", {"enum": ["exact", "degraded"]}),
 ]
 _LENGTH = _parameter("header", "inference-header-content-length", {"type": "integer", "minimum": 0})
 _WHO = {
@@ -272,6 +273,12 @@ def selection_operation(suffix: str) -> dict[str, Any]:
     """`GET .../selection`."""
     of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
     return _operation(f"selection{suffix}", "Weights, errors and prices of the candidates", of)
+
+
+def insurance_operation(suffix: str) -> dict[str, Any]:
+    """`GET .../insurance`."""
+    of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
+    return _operation(f"insurance{suffix}", "Reconstructed answers, and what parity models cost", of)
 
 
 def _invocations() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
+from mark.insurance.settings import ACCEPTS
 from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer
 from mark.models.call import Call
 from mark.models.compression import Refused
@@ -41,6 +42,7 @@ _BY = {
 _BY[NOBODY] = b""
 _LONGEST_ID = _LONGEST_KEY = 128
 _LONGEST_DEADLINE_S = 3600.0
+_ACCEPTS = {one.encode(): one for one in ACCEPTS}
 
 
 @dataclass(slots=True)
@@ -166,7 +168,7 @@ class Server:
         answer: Answered,
         gone: Callable[[], bool] | None = None,
     ) -> None:
-        """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once.
+        """Offer a call of any listener. Its answer says what made it; a bad header is refused at once.
 
         `gone` says whether the client has left by then; None: it is not known.
         """
@@ -200,6 +202,13 @@ class Server:
                 answer(request, Answer(refused, NOBODY, request.version))
                 return
             request.key = key.decode("latin-1")
+        accepts = headers.get(b"mark-accept")
+        if accepts is not None:
+            if accepts not in _ACCEPTS:
+                refused = error_reply(400, f"mark-accept must be {' or '.join(ACCEPTS)}")
+                answer(request, Answer(refused, NOBODY, request.version))
+                return
+            request.accepts = _ACCEPTS[accepts]
         self.backend.offer(request)
 
     # Routes

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _UNKNOWN = PriceList()
+_PRICES = ("usd_per_request", "usd_per_miss", "usd_per_planned_request")
 _ROUNDING = 0.01
 _NO_SHARE = 5e-4  # of requests without room: what would be printed as 0.0 %
 MOST_CHOICES = 10  # shown; the JSON has all
@@ -83,7 +84,7 @@ class Explanation:
             "saved_against_kept_usd_per_hour": weighed and weighed.saved_against_kept_usd_per_hour,
             "committed_usd_per_hour": self.committed_usd_per_hour,
             "prices": {
-                **asdict(self.price_list),
+                **{name: getattr(self.price_list, name) for name in _PRICES},
                 "usd_per_hour_per_ms": usd_per_hour_per_ms(self.other_slos),
                 "other_slos": [other.as_json(weighed.chosen.usd_per_hour) for other in self.other_slos if weighed],
             },

@@ -194,7 +194,9 @@ def test_stage_is_planned_by_the_calls_that_a_selection_wants(
     pipelines = [load_pipeline(str(tmp_path / "two.toml"))]
     control = SiteControl(there, [replace(alone, resolved=stage)], parts=parts, pipelines=pipelines)
     prices = PriceList(2e-5, 1e-3, 1e-5)
-    monkeypatch.setattr(control.manager, "view", lambda name: SimpleNamespace(price_list=prices))
+    monkeypatch.setattr(
+        control.manager, "view", lambda name: SimpleNamespace(price_list=prices, usd_per_hour=1.0, capacity_rps=2.0)
+    )
     watches: list[Callable[[], dict[str, str]]] = []
     control._scraper.watch = lambda clock, targets, gateway, sink, told, read: watches.append(told)  # type: ignore[method-assign, assignment, misc]
     control._watch_conductors("two", control.conducted["two"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 import tomllib
 from dataclasses import replace
@@ -264,6 +265,48 @@ def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> Non
     assert first.service.limits_unsaid == ()
     check_archive(archive(first.files, tmp_path / "two.tar.gz"), *sent)
     assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
+
+
+INSURED = """
+[service]
+name = "two"
+model = "echo:A"
+slo_ms = 600
+slo_attainment = 0.98
+profile = "../profile.csv"
+[fleet]
+instances = ["c5.large"]
+max_instances = 20
+max_usd_per_hour = 10.0
+[insurance]
+parity = "{parity}"
+"""
+
+
+def insured(folder: Path, parity: str) -> str:
+    path = pipeline(folder, INSURED.format(parity=parity))
+    (folder / "profile.csv").write_text(PROFILE.replace("echo:Echo", "echo:A"))
+    home = folder / "two" / parity
+    home.mkdir(exist_ok=True)
+    said = {"schema": 1, "code": "sum", "k": 2, "models": ["echo:B"], "input": {"shape": [3]}, "output": {"shape": [4]}}
+    (home / "parity.json").write_text(json.dumps(said))
+    return path
+
+
+@pytest.mark.slow
+def test_service_with_parity_models_is_sent_with_them(tmp_path: Path) -> None:
+    model, parity = sent = shipments(insured(tmp_path, "parity/"))
+    assert [one.service.stage for one in sent] == ["model", "parity"]
+    assert "parity/parity.json" in model.files
+    assert "echo.py" in model.files
+    assert [reference for reference, _ in models_of(parity)] == ["echo:B"]
+    assert [reference for reference, _ in models_of(model)] == ["echo:A"]
+    check_archive(archive(model.files, tmp_path / "two.tar.gz"), *sent)
+
+
+def test_parity_models_beside_the_folder_are_not_sent(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"\[insurance\] parity: is not in the service's folder"):
+        shipments(insured(tmp_path, "../parity"))
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,17 @@ def test_queries_are_counted_by_what_became_of_each_stage() -> None:
     assert "stages" not in told()
 
 
+def test_answers_by_reconstruction_are_counted_where_there_are_parity_models() -> None:
+    requests = [sent(0.0, 0.05, 200, by) for by in ("instance", "reconstruction", "reconstruction", "function")]
+    looks = [look | {"functions": {}, "function_of": {}} for look in (BEFORE, AFTER)]
+    names = {"model": "s-model", "parity": "s-parity"}
+    replay = LoadReplay(0.0, requests)
+    data = result("s", Slo(0.1, 0.5), "t", 1.0, 7, replay, *looks, wall_s=2.0, stages=names)
+    assert data["parity"] == {"reconstructed": 2, "degraded_share": 0.5}
+    assert data["requests"] == {"total": 4, "instances": 3, "functions": 1, "rejected": 0}
+    assert "parity" not in told(*requests)
+
+
 def test_without_requests_nothing_is_known() -> None:
     data = told()
     assert data["requests"] == {"total": 0, "instances": 0, "functions": 0, "rejected": 0}

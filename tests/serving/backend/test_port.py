@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import uvloop
@@ -175,6 +176,31 @@ def test_a_backend_gets_key_and_deadline_of_the_client() -> None:
             assert [request.key for request in offered] == ["user-7", "user-8", ""]
             allowed_s = [request.deadline_s - request.arrived_s for request in offered]
             assert allowed_s == pytest.approx([5.0, RT_MAX_S, RT_MAX_S])
+
+    run(main)
+
+
+def test_backend_gets_what_the_client_accepts() -> None:
+    async def main() -> None:
+        backends: list[Behind] = []
+
+        def wrap(replica: Backend) -> Backend:
+            backends.append(Behind(replica))
+            return backends[0]
+
+        async with Place(wrap=wrap) as place:
+            await place.client.post(INFER, json=BODY, headers={"mark-accept": "degraded"})
+            await place.stub.ModelInfer(infer_request(), metadata=[("mark-accept", "exact")])
+            await place.client.post(INFER, json=BODY)
+            assert [request.accepts for request in backends[0].offered] == ["degraded", "exact", ""]
+            for bad in ("Exact", "exact, degraded", "d" * 5000):
+                refused = await place.client.post(INFER, json=BODY, headers={"mark-accept": bad})
+                said = {"error": "mark-accept must be exact or degraded"}
+                assert (refused.status_code, refused.json()) == (400, said)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await place.stub.ModelInfer(infer_request(), metadata=[("mark-accept", "all")])
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert len(backends[0].offered) == 3
 
     run(main)
 

@@ -48,7 +48,7 @@ def test_what_is_not_said_again_is_not_known_any_more() -> None:
 
 @pytest.mark.parametrize(
     "said", ["", "usd_per_request", "usd_per_request=", "usd_per_request=-1", "usd_per_request=nan", "usd_per_miss=inf",
-             "usd_per_hour=3", "=;=;", "usd_per_miss=\xe9", "usd_per_request=1,2"],
+             "usd_per_day=3", "=;=;", "usd_per_miss=\xe9", "usd_per_request=1,2"],
 )  # fmt: skip
 def test_what_is_malformed_is_left_out(said: str) -> None:
     heard = ToldPrices()

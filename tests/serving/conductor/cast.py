@@ -14,6 +14,7 @@ import uvloop
 import mark
 from mark.domain.pipeline import Pipeline
 from mark.domain.rules.admission import NEVER_S, REJECT
+from mark.insurance.settings import InsuranceSettings
 from mark.models.answer import Answer
 from mark.models.call import Call
 from mark.models.items import items_in
@@ -24,6 +25,7 @@ from mark.serving.backend.port import StageBackend
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Sieve
+from mark.serving.conductor.coded_service import CodedService
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
 from mark.serving.conductor.remote_stage import RemoteStage, StageAddress
@@ -52,10 +54,12 @@ class Cast:
         elsewhere: bool = False,
         functions: Mapping[str, FunctionClient] | None = None,
         cached: bool = False,
+        insurance: InsuranceSettings | None = None,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.pools: dict[str, Pool] = {}
+        self.replicas: dict[str, Replica] = {}
         store: KeptAnswers = Sieve(1_000_000)
         stages = []
         for name, predict in models.items():
@@ -67,6 +71,7 @@ class Cast:
                 times, rt_max_s=RT_MAX_S, workers=0, function_s=function_s, late=REJECT, probe_every_s=0.01
             )
             replica = Replica(bouncer, function, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
+            self.replicas[name] = replica
             self.pools[name] = Pool(replica, model)
             replica.attach(self.pools[name])
             replica.worker_ready(0)
@@ -74,6 +79,9 @@ class Cast:
             if cached:
                 backend = Cache(backend, store, loop, model=name, rt_max_s=RT_MAX_S)
             stages.append(ConductedStage(name, backend, RT_MAX_S))
+        self.coded: CodedService | None = None
+        if insurance is not None:
+            self.coded = CodedService(insurance, RT_MAX_S, stages[1:], loop)
         self.conductor = Conductor(
             stages,
             ModelMetrics("p", "1", ""),
@@ -81,6 +89,7 @@ class Cast:
             name="p",
             driver=driver,
             graph=None if pipeline is None else StageGraph(pipeline),
+            coded=self.coded,
             **options,
         )
         self.answers: dict[str, tuple[int, Any, str]] = {}
@@ -89,13 +98,15 @@ class Cast:
         self._came = asyncio.Event()
         self._number = 0
 
-    def send(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker", key: str = "") -> str:
+    def send(
+        self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker", key: str = "", accepts: str = ""
+    ) -> str:
         """Send a request whose body is this value in JSON, and return its id."""
         self._number += 1
         now_s = self.conductor.now()
         call = Call(protocol, "application/json", json.dumps(value).encode())
         request = Request(call, items_in(call), now_s, now_s + allowed_s, self._answered, f"r{self._number}")
-        request.key = key
+        request.key, request.accepts = key, accepts
         self.conductor.offer(request)
         return request.id
 
@@ -120,6 +131,10 @@ class Cast:
         """Until the stage's worker holds a batch."""
         while not self.pools[stage].waiting:
             await asyncio.sleep(0)
+
+    def lose(self, stage: str) -> None:
+        """The stage's worker is gone, for longer than any query waits."""
+        self.replicas[stage].worker_lost(0, "crash", 10 * RT_MAX_S)
 
     async def is_ready(self) -> None:
         while not self.conductor.ready:

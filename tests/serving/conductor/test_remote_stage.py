@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mark
+from mark.domain.rules import second_attempts
 from mark.models.answer import INSTANCE, NOBODY, Answer
 from mark.models.answering import answer
 from mark.models.call import RESULTS, Call, Reply
@@ -246,6 +247,108 @@ def test_second_calls_have_a_budget_and_need_time() -> None:
     setup.now_s += 0.5
     setup.fails()
     assert (setup.status("q"), setup.line.asked) == (503, [])
+
+
+class FakeHandle:
+    """A timer that a test fires itself, cancelled or not."""
+
+    def cancel(self) -> None:
+        """A call that ended must not mind that its timer fires."""
+
+
+class Timers:
+    """A loop that keeps what is to be called later."""
+
+    def __init__(self) -> None:
+        self.later: list[tuple[float, Any, tuple[Any, ...]]] = []
+
+    def call_later(self, wait_s: float, call: Any, *args: Any) -> FakeHandle:
+        self.later.append((wait_s, call, args))
+        return FakeHandle()
+
+    def time_comes(self) -> None:
+        _, call, args = self.later.pop(0)
+        call(*args)
+
+
+def hedging(**changed: Any) -> tuple[Setup, Timers]:
+    timers = Timers()
+    setup = Setup(replace(AT, hedge_after_s=0.1, **changed), timers)
+    setup.probed(200)
+    return setup, timers
+
+
+def test_call_that_takes_long_is_made_a_second_time_and_the_first_answer_wins() -> None:
+    for first in (0, 1):
+        setup, timers = hedging()
+        setup.offer("a")
+        assert timers.later[0][0] == pytest.approx(0.1)
+        setup.now_s += 0.1
+        timers.time_comes()
+        attempts = [tag for tag, _ in setup.calls()]
+        assert len(attempts) == 2
+        assert not timers.later, "there is no third attempt"
+        setup.line.asked = [setup.line.asked[first]]
+        setup.predicts()
+        assert setup.status("a") == 200
+        assert setup.line.cancelled == [attempts[1 - first]]
+        assert setup.stage.metrics.hedges == 1
+
+
+def test_answer_before_the_delay_leaves_one_call() -> None:
+    setup, timers = hedging()
+    setup.offer("a")
+    setup.predicts()
+    timers.time_comes()
+    assert not setup.calls()
+    assert setup.stage.metrics.hedges == 0
+
+
+def test_attempt_that_brings_no_answer_leaves_the_call_to_the_other() -> None:
+    for refused in (True, False):
+        setup, timers = hedging()
+        setup.offer("a")
+        timers.time_comes()
+        setup.says(503) if refused else setup.fails()
+        assert "a" not in setup.answers
+        assert len(setup.calls()) == 1, "a call has two attempts at most"
+        setup.says(503) if refused else setup.fails()
+        assert setup.status("a") == 503
+
+
+def test_second_attempts_of_all_kinds_have_one_budget() -> None:
+    setup, timers = hedging(retry_burst=1.0, retry_share=0.0)
+    for identity in ("a", "b"):
+        setup.offer(identity)
+    timers.time_comes()
+    timers.time_comes()
+    assert len(setup.calls()) == 3
+    assert setup.stage.metrics.hedges == 1
+    setup.line.asked = setup.line.asked[1:2]
+    setup.fails()
+    assert setup.status("b") == 503, "nothing is left to retry it"
+
+
+def test_call_without_time_for_a_second_one_gets_none() -> None:
+    setup, timers = hedging()
+    setup.offer("a", allowed_s=0.5)
+    setup.now_s += 0.6
+    timers.time_comes()
+    assert len(setup.calls()) == 1
+
+
+def test_hanging_attempts_are_given_up_together() -> None:
+    setup, timers = hedging()
+    setup.offer("a")
+    timers.time_comes()
+    setup.now_s += 5.0
+    setup.stage.look()
+    assert setup.status("a") == 504
+    assert len(setup.line.cancelled) == 2
+
+
+def test_second_attempts_are_a_share_of_calls_as_everywhere() -> None:
+    assert (AT.retry_share, AT.retry_burst) == (second_attempts.SHARE, second_attempts.BURST)
 
 
 def test_the_least_time_of_calls_is_learned_from_answered_ones() -> None:

@@ -1,0 +1,66 @@
+"""`GET /v2/models/M/insurance`: what parity models cost and what they saved, as JSON or as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+import orjson
+
+from mark.serving.frontend import pages
+from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.limits import HTML, JSON
+from mark.serving.frontend.openapi import insurance_operation
+from mark.serving.frontend.routes import ModelRoute
+
+_RELOAD = b"refresh: 2\r\n"
+
+
+def insurance_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute:
+    """The route of the model `name`; `said` gives the values of the moment."""
+
+    def answer(version: str | None, exchange: Exchange) -> None:
+        if b"text/html" in exchange.headers.get(b"accept", b""):
+            page = insurance_page(name, said()).encode()
+            exchange.answer(200, page, HTML, pages.VARY + pages.HEADERS + _RELOAD)
+        else:
+            exchange.answer(200, orjson.dumps(said()), JSON, pages.VARY)
+
+    return ModelRoute(b"GET", b"/insurance", answer, described=insurance_operation)
+
+
+def insurance_page(name: str, said: dict[str, Any]) -> str:
+    """The page for people. It loads nothing, runs nothing, and is fetched again every two seconds."""
+    fill = "no limit" if said["fill_ms"] is None else f"{said['fill_ms']:.0f} ms"
+    premium = said["premium_usd_per_hour"]
+    rows = [
+        ("state", escape(_state(said))),
+        ("code", f"{escape(said['code'])}, k = {said['k']}, parity models: {said['r']}"),
+        ("answers by reconstruction", f"{said['reconstructed']:,}"),
+        ("of these saved: the model's answer came too late, or never", f"{said['saved']:,}"),
+        ("agreement of reconstructions with the model's later answers", _agreement(said)),
+        ("refusals held for a reconstruction", f"{said['held']:,}, of which {said['held_passed_on']:,} passed on"),
+        ("queries in groups, and beside them", f"{said['members']:,}, {said['passed_by']:,}"),
+        ("groups, and of them without a parity call", f"{said['groups']:,}, {said['given_up']:,}"),
+        ("parity calls, and of them without an answer", f"{said['parity_calls']:,}, {said['parity_missed']:,}"),
+        ("a group is filled after", fill),
+        ("premium: cost of the parity instances", "unknown" if premium is None else f"${premium:,.2f} an hour"),
+    ]
+    table = ["<table>", *(f"<tr><td>{title}<td>{value}" for title, value in rows), "</table>"]
+    return pages.page(f"{name}: insurance", table)
+
+
+def _state(said: dict[str, Any]) -> str:
+    if said["uninsured_since_unix_s"] is not None:
+        since = datetime.fromtimestamp(said["uninsured_since_unix_s"], UTC)
+        return f"uninsured since {since:%Y-%m-%d %H:%M:%S} UTC: {said['uninsured_because']}"
+    return "insured" if said["parity_ready"] else "uninsured: no parity model is ready"
+
+
+def _agreement(said: dict[str, Any]) -> str:
+    if said["compared"] == 0:
+        expected = said["expected_agreement"]
+        return "none was compared" + ("" if expected is None else f"; {100 * expected:.1f} % were right when trained")
+    return f"{said['agreed']:,} of {said['compared']:,} ({100 * said['agreed'] / said['compared']:.1f} %)"
