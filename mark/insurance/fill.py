@@ -1,0 +1,47 @@
+"""How long a coding group waits for its queries, so that parity instances can keep up with the groups."""
+
+from __future__ import annotations
+
+import math
+
+from mark.insurance.settings import MOST_PARITY_LOAD
+
+_HALVINGS = 60  # of an interval: to the last bits of a float
+
+
+def least_fill_s(k: int, queries_rps: float, capacity_rps: float) -> float:
+    """The shortest fill with which `queries_rps` cost no more parity calls/s than `MOST_PARITY_LOAD` of the capacity.
+
+    `capacity_rps` is of the ready instances of one parity model. The fill is 0 where every query may be a group of its
+    own, and infinite where even full groups are too many.
+    """
+    most_rps = MOST_PARITY_LOAD * capacity_rps
+    if queries_rps < most_rps:
+        return 0.0
+    if most_rps <= 0.0:
+        return math.inf
+    # A group opens, stays open for E[open], and the next query, after 1 / queries_rps, opens another one.
+    open_s = 1.0 / most_rps - 1.0 / queries_rps
+    if open_s >= (k - 1) / queries_rps:
+        return math.inf
+    low_s, high_s = 0.0, open_s
+    while _mean_open_s(k, queries_rps, high_s) < open_s:
+        low_s, high_s = high_s, 2.0 * high_s
+    for _ in range(_HALVINGS):
+        middle_s = 0.5 * (low_s + high_s)
+        if _mean_open_s(k, queries_rps, middle_s) < open_s:
+            low_s = middle_s
+        else:
+            high_s = middle_s
+    return high_s
+
+
+def _mean_open_s(k: int, queries_rps: float, fill_s: float) -> float:
+    """E[min(fill, time of k - 1 further Poisson arrivals)], the latter by Erlang's law."""
+    queries = queries_rps * fill_s  # in the mean
+    term = math.exp(-queries)
+    below = [0.0]  # of n: fewer than n arrivals within the fill
+    for n in range(k):
+        below.append(below[-1] + term)
+        term *= queries / (n + 1)
+    return (k - 1) / queries_rps * (1.0 - below[k]) + fill_s * below[k - 1]
