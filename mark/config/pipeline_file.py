@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.cache import CACHE_KEYS, cache_of
+from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.layers import layers_of
@@ -23,6 +24,7 @@ from mark.config.selection import SELECTION_KEYS, check_alone, selection_of, usd
 from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
+from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
 from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig
 from mark.domain.slo import Slo
@@ -48,6 +50,7 @@ _KEYS = {
     "feedback": FEEDBACK_KEYS,
     "selection": SELECTION_KEYS,
     "cache": CACHE_KEYS,
+    "faults": FAULT_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", "usd_per_call", *_GRAPH_KEYS)
@@ -88,6 +91,7 @@ class PipelineConfig:
     feedback: FeedbackSettings | None = None  # on answers of the whole
     selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
     cache: CacheSettings | None = None  # before each stage
+    faults: Faults = NO_FAULTS  # of the instances of each stage, that simulator and testbed play
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
@@ -216,6 +220,7 @@ class PipelineConfig:
             committed=fleet.committed,
             profile_file=self.profile_file,
             feedback=self.feedback,
+            faults=self.faults,
             layers=self.layers,
             files=self.files,
             source=self.source,
@@ -267,6 +272,7 @@ class PipelineConfig:
             functions=stage.functions,
             max_function_usd_per_hour=fleet.max_function_usd_per_hour,
             profile_file=self.profile_file,
+            faults=self.faults,
             source=self.source,
         )
 
@@ -348,6 +354,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         feedback=feedback,
         selection=selection,
         cache=cache_of(path, tables),
+        faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
         layers=layers,
         conductors=_conductors(
             Section(path, "conductors", tables.get("conductors", {})), selects=selection is not None

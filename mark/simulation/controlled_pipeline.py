@@ -255,7 +255,8 @@ class _StageWay:
         call: Ints = gone.request
         if self._goes_on:
             missed = ~np.isfinite(gone.answer_s)
-            self._flow.missed(self.at, call[missed], gone.arrival_s[missed])
+            # A refused call has started when it was refused, or given up after a crash.
+            self._flow.missed(self.at, call[missed], gone.start_s[missed])
             self._flow.answered(self.at, call[~missed], gone.answer_s[~missed])
         else:
             self._flow.answered(self.at, call, gone.answer_s)
@@ -332,7 +333,8 @@ class _GroupRun:
     ) -> None:
         self._group, self.places, self.lead = group, group.stages, group.lead
         self._ways = {way.at: way for way in ways}
-        self._simulated = {way.at: _stage(way, policy) for way in ways}
+        # A slow instance is slow for all of its stages.
+        self._simulated = {way.at: _stage(way, policy, group.inputs.request.seed) for way in ways}
         self._shared = SharedInstances(list(self._simulated.values()), group.stages.index(group.lead))
         inputs = group.inputs
         self._simulation = Simulation(
@@ -392,8 +394,8 @@ class _GroupRun:
         return float(usd @ shares / usd.sum()) if usd.sum() > 0.0 else 1.0 / len(self.places)
 
 
-def _stage(way: _StageWay, policy: str) -> StageSimulation:
+def _stage(way: _StageWay, policy: str, fault_seed: int) -> StageSimulation:
     """The data plane of a stage that shares its instances."""
     inputs = way.stage.inputs
     bought = make_policy(policy, inputs.resolved, inputs.evaluated)
-    return stage_of(inputs, bought, keep=True, rt_max_s=way.rt_max_s)
+    return stage_of(inputs, bought, keep=True, rt_max_s=way.rt_max_s, fault_seed=fault_seed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mark.cloud.ec2.draws import Start
+from mark.config.faults_section import load_faults
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Lineage, Pipeline
@@ -86,6 +87,9 @@ def simulate_pipeline(
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
     opened = _open(request, policies)
     config = opened.config
+    for policy in policies:
+        if pipeline_policy(policy).plan is not None:
+            _refuse_faults(config, request, policy)
     pipeline, law, seen, selected = visits(config, opened.resolved, lineage, queries, answers, request.seed)
     alone = replace(request, progress=None)
     tasks = [_Task(alone, policy, pipeline, law, selected) for policy in policies]
@@ -109,6 +113,13 @@ def _refuse_market(request: RunRequest, policy: str) -> None:
     ):
         if given:
             raise BadInput(f"policy {policy} of a pipeline is simulated without this option", option)
+
+
+def _refuse_faults(config: PipelineConfig, request: RunRequest, policy: str) -> None:
+    faults = config.faults if request.faults is None else load_faults(request.faults)
+    if faults.any:
+        what = f"policy {policy} of a pipeline is simulated without faults: mark is simulated with them"
+        raise BadInput(what, f"{config.source} [faults]" if request.faults is None else "faults", request.faults)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

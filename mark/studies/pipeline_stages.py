@@ -13,7 +13,7 @@ from mark.cloud.ec2.draws import service_seed
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.shared_limits import pipeline_limits
 from mark.domain.arrays import FloatArray
-from mark.domain.errors import Infeasible
+from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService
@@ -139,6 +139,9 @@ def controlled_run(
     try:
         loads_rps = loads_by_hour(trace, known, request.scale)
         stages, groups = controlled_stages(request, config, pipeline, law, trace, part, loads_rps)
+        if groups and stages[0].inputs.service.faults.crashes:
+            what = "instances that several stages share are simulated without crashes yet: leave it out"
+            raise BadInput(what, request.faults or f"{config.source} [faults]", "crashes_per_hour")
         served, selection = drawn_sample(trace, part, law, request), None
         if config.selection is not None:
             resolved = {name: one.inputs.resolved for name, one in zip(pipeline.names, stages, strict=True)}
