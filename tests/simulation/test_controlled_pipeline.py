@@ -138,6 +138,52 @@ def test_instances_that_stages_share_do_not_crash_in_simulations(tmp_path: Path)
     assert slow.misses > calm.misses
 
 
+INSURED = HEAD.replace("[service]", '[service]\nmodel = "slow"') + FLEET.replace(', "spot"', "")
+STRAGGLERS = "[faults]\nslow_share = 0.1\nslow_s = 10\nslow_factor = 5\n"
+
+
+def insured(folder: Path, insurance: str, faults: str = STRAGGLERS) -> PipelineRun:
+    code = "[insurance]\nparity = { code = 'sum', k = 2 }\n" if insurance else ""
+    return simulate_pipeline(request_for(folder, INSURED + code + insurance + faults), ("mark",))["mark"]
+
+
+def test_queries_of_a_service_with_parity_models_are_reconstructed(tmp_path: Path) -> None:
+    """Both fleets are bought; one call for each query of the model, and one for each group of the parity model."""
+    run = insured(tmp_path, 'accept = "degraded"\nfill_ms = "never"\n')
+    model, parity = run.stages
+    assert run.parity is not None
+    assert (model.stage, model.calls) == ("model", run.queries)
+    assert (parity.stage, parity.calls) == ("parity", run.parity.parity_calls)
+    assert run.parity.groups == run.parity.parity_calls == run.queries // 2
+    assert parity.instances == pytest.approx(0.5 * model.instances, abs=1.0)
+    assert 0 < run.parity.saved <= run.parity.reconstructed == round(run.parity.degraded_share * run.queries)
+    exact = insured(tmp_path, 'fill_ms = "never"\n')
+    assert exact.parity is not None
+    assert (exact.parity.groups, exact.parity.reconstructed) == (run.parity.groups, 0)
+    assert run.misses < exact.misses
+    assert any('no query accepts a reconstruction: [insurance] accept is "exact"' in note for note in exact.notes)
+
+
+def test_a_controller_buys_for_late_queries_and_not_for_late_calls(tmp_path: Path) -> None:
+    """Nothing is bought of the model against what parity models make good."""
+    degraded, exact = (insured(tmp_path, f'accept = "{accept}"\n').stages[0].usd for accept in ("degraded", "exact"))
+    assert degraded < 0.98 * exact
+
+
+def test_a_calm_service_hardly_needs_its_parity_models(tmp_path: Path) -> None:
+    run = insured(tmp_path, 'accept = "degraded"\n', faults="")
+    assert run.parity is not None
+    assert run.parity.degraded_share <= 0.005
+
+
+def test_parity_models_reconstruct_what_a_crash_takes(tmp_path: Path) -> None:
+    crashes = "[faults]\ncrashes_per_hour = 20\n"
+    run, exact = (insured(tmp_path, f'accept = "{accept}"\n', crashes) for accept in ("degraded", "exact"))
+    assert run.parity is not None
+    assert run.parity.saved > 0
+    assert run.misses < exact.misses
+
+
 def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> None:
     two = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.25\n'
     request = request_for(tmp_path, HEAD + FLEET + two)
