@@ -101,8 +101,10 @@ class CodedFlow:
         self._exact_s[call] = answer_s
         refused = call[~np.isfinite(answer_s)]
         self._refused_s[refused] = self._arrivals_s[refused]
-        first_s = np.sort(answer_s[np.isfinite(answer_s)])[: self._code.k - 1]
-        self._first_s = np.sort(np.concatenate([self._first_s, first_s]))[: self._code.k - 1]
+        known_s = np.concatenate([self._first_s, answer_s[np.isfinite(answer_s)]])
+        if len(known_s) > self._code.k:
+            known_s = np.partition(known_s, self._code.k)[: self._code.k]
+        self._first_s = np.sort(known_s)[: self._code.k - 1]
 
     def missed(self, stage: int, call: IntArray, at_s: FloatArray) -> None:
         """Note that these calls are refused, or given up, at these times."""
@@ -164,18 +166,25 @@ class CodedFlow:
             return
         k, opens_s = self._code.k, self._arrivals_s[first:arrived]
         fill_s = self._fill_s(opens_s)
-        # What the group would be that opens with each query: up to the k-th one, or the last within the fill.
-        full = np.arange(first, arrived) + k
-        filled = np.searchsorted(self._arrivals_s, opens_s + fill_s, side="right")
-        kth_s = np.append(self._arrivals_s, [np.inf] * k)[full - 1]
-        end, close_s = np.minimum(full, filled), np.where(filled < full, opens_s + fill_s, kth_s)
-        starts, ends, closes = [], end.tolist(), (close_s < until_s).tolist()
-        while self._open < arrived and closes[self._open - first]:
-            starts.append(self._open)
-            self._open = ends[self._open - first]
-        start = np.array(starts, dtype=np.int64)
+        if np.isinf(fill_s).all():
+            start = np.arange(first, arrived - k + 1, k)
+            end = start + k
+            close_s = self._arrivals_s[end - 1]
+        else:
+            # The group that opens with each query has the queries up to the k-th one, or to the last within the fill.
+            filled = np.searchsorted(self._arrivals_s, opens_s + fill_s, side="right")
+            ends = np.minimum(np.arange(first + k, arrived + k), filled)
+            start = np.array(_chain(ends.tolist(), first))
+            end = ends[start - first]
+            is_full = end == start + k
+            close_s = np.where(is_full, self._arrivals_s[end - 1], opens_s[start - first] + fill_s[start - first])
+            closed = int(np.argmin(np.append(close_s < until_s, False)))
+            start, end, close_s = start[:closed], end[:closed], close_s[:closed]
+        if not len(start):
+            return
+        self._open = int(end[-1])
         self._start[self._groups : self._groups + len(start)] = start
-        self._call_parities(start, end[start - first], close_s[start - first])
+        self._call_parities(start, end, close_s)
         self._groups += len(start)
 
     def _call_parities(self, start: IntArray, end: IntArray, close_s: FloatArray) -> None:
@@ -231,6 +240,15 @@ class CodedCounts:
     def recent(self) -> tuple[int, int]:
         """How many of the last ones there are, how many of them were in time."""
         return len(self._recent), int(np.count_nonzero(self._recent))
+
+
+def _chain(next_of: list[int], first: int) -> list[int]:
+    """`first`, what comes next after it, and so on; `next_of` are those of the numbers from `first` on."""
+    found, at = [], first
+    while at - first < len(next_of):
+        found.append(at)
+        at = next_of[at - first]
+    return found
 
 
 def coded_answers(flow: CodedFlow, serve_model: Serve, serve_parity: Sequence[Serve]) -> CodedAnswers:
