@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 
@@ -90,12 +91,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
-    for option in ("policy", "predictor", "running", "advise_commitment", "tail"):
-        if getattr(args, option):
-            flag = f"--{option.replace('_', '-')}"
-            raise BadInput("a pipeline is planned for a fixed load, without this option", flag)
     if load_pipeline(args.service).insured is not None:
         return _insured(args)
+    _refuse(
+        args, ("policy", "predictor", "running", "advise_commitment", "tail"), "a pipeline is planned for a fixed load"
+    )
     # What a driver and its models print is none of the result.
     with progress("planning") as bar, redirect_stdout(sys.stderr):
         planned = plan_pipeline_once(
@@ -113,13 +113,19 @@ def _pipeline(args: argparse.Namespace) -> int:
 
 
 def _insured(args: argparse.Namespace) -> int:
-    if args.report:
-        raise BadInput("a plan with parity models has no page", "--report")
+    refused = ("policy", "running", "advise_commitment", "report")
+    _refuse(args, refused, "the stages of a service with parity models are planned by policy mark")
     found = plan_insured_once(
         request_from(args), args.at, lineage=args.lineage, queries=args.queries, answers=args.answers
     )
     deliver(insured_plan_json(found), args.json, lambda: insured_plan_table(found))
     return 0
+
+
+def _refuse(args: argparse.Namespace, options: Sequence[str], why: str) -> None:
+    for option in options:
+        if getattr(args, option):
+            raise BadInput(f"{why}, without this option", f"--{option.replace('_', '-')}")
 
 
 def _advise(args: argparse.Namespace) -> int:
