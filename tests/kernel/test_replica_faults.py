@@ -248,3 +248,17 @@ def test_answers_are_late_where_workers_are_not() -> None:
     assert recording.start_s == pytest.approx([0.0, 0.1, 0.2])
     assert recording.finish_s == pytest.approx([0.35, 0.45, 0.55])
     assert stage.busy_s(0) == pytest.approx(0.3)
+
+
+def test_replicas_on_one_instance_are_slow_at_the_same_times() -> None:
+    """Stages that share instances have seeds of their own, and one seed of faults."""
+    faults = Faults(slow_share=0.5, slow_s=20.0, slow_factor=2.0)
+    arrivals = np.arange(0.0, 400.0)
+    took_s = []
+    for seed, fault_seed in ((1, 7), (2, 7), (2, None)):
+        stage = stage_of(faults, seed=seed, fault_seed=fault_seed)
+        stage.advance(arrivals, 0, np.inf)
+        stage.finish()
+        took_s.append(stage.recording().finish_s - arrivals)
+    assert (took_s[0] == took_s[1]).all()
+    assert (took_s[0] != took_s[2]).any()
