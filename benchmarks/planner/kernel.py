@@ -2,6 +2,7 @@
 
     python benchmarks/planner/kernel.py [--requests N] [--rounds R] [--routing NAME] [--json FILE|-]
     python benchmarks/planner/kernel.py --digests FILE      # what was simulated, to the byte
+    python benchmarks/planner/kernel.py --insured           # what parity models cost the simulator
 
 Rates are requests per second of processor time on one core (the kernel is single-threaded), arrivals ready in memory,
 advanced minute by minute; what a call of `advance` costs is measured apart. Rounds go through all scenarios in turn, so
@@ -10,6 +11,9 @@ same outcome each time, and request for request as much in SimPy, in as many bat
 
 Then a day of the Twitter stream x 2.5 (13.8 million requests), for two services, as policy `mark` changes the fleet, in
 calls of 5 s at most: the processor time of the stage alone. From MARK_DATA or ../shared/data; left out without.
+
+`--insured` simulates a fleet that straggles, and the same one with parity models: two passes of the kernel, and the
+coding groups. It prints how much longer that takes.
 
 `--digests` writes a hash for each scenario, with every routing: of all departures, accounts, and what replicas and
 functions did. The same of another checkout: `PYTHONPATH=OTHER python benchmarks/planner/kernel.py --digests FILE`.
@@ -24,8 +28,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,11 +38,14 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from mark.domain.faults import Faults
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.rules import admission, batching, routing
 from mark.domain.service import FunctionUse
+from mark.insurance.settings import DEGRADED, InsuranceSettings, ParitySettings
 from mark.kernel.stage import ROUTING, StageSimulation
+from mark.simulation.coded_flow import CodedFlow, Serve, coded_answers
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.parts import Arrivals
 from mark.simulation.request import RunRequest
@@ -233,6 +241,59 @@ def advance_call_us(replicas: int, changed: bool, calls: int = 2000) -> float:
     return (time.process_time() - began) / calls * 1e6
 
 
+# -- parity models ----------------------------------------------------------------------------------------------------
+
+
+def insured(requests: int, rounds: int) -> list[dict[str, float]]:
+    """Processor seconds of a fleet of one-by-one replicas and of the same one with parity models, by their code."""
+    replicas, stragglers = 48, Faults(slow_share=0.05, slow_s=20.0, slow_factor=3.0)
+    rate = 0.75 * replicas * CPU.capacity_rps
+    arrivals_s: Floats = np.cumsum(np.random.default_rng(1).exponential(1.0 / rate, requests))
+
+    def served(times_s: Floats, count: int, seed: int, keep: bool) -> StageSimulation:
+        stage = StageSimulation(
+            [CPU], rt_max_s=RT_MAX_S, end_s=float(arrivals_s[-1]) + 1.0, function=None, bouncers=False, seed=seed,
+            faults=stragglers, keep=keep,
+        )  # fmt: skip
+        for number in range(count):
+            stage.add(number, 0, 0.0)
+        stage.advance(times_s, 0, np.inf)
+        stage.finish()
+        return stage
+
+    def plain() -> None:
+        assert served(arrivals_s, replicas, 0, keep=False).accounts.departed == requests
+
+    def with_parity(k: int, r: int) -> None:
+        settings = InsuranceSettings(
+            ParitySettings("sum", k, r), after_s=RT_MAX_S - 0.005, accept=DEGRADED, fill_s=np.inf
+        )
+        flow = CodedFlow(settings, RT_MAX_S, arrivals_s, lambda at_s: np.inf)
+
+        def serve(count: int, seed: int) -> Serve:
+            return lambda times_s, limits_s: served(times_s, count, seed, keep=True).recording().finish_s
+
+        found = coded_answers(flow, serve(replicas, 0), [serve(replicas // k, 1 + p) for p in range(r)])
+        assert found.parity_calls == requests // k
+        assert found.saved > 0
+
+    def cpu_s(run: Callable[[], None]) -> float:
+        began = time.process_time()
+        run()
+        return time.process_time() - began
+
+    codes = [(2, 1), (3, 1), (4, 1), (4, 2)]
+    runs: list[Callable[[], None]] = [plain, *(partial(with_parity, k, r) for k, r in codes)]
+    for run in runs:  # also compiles
+        run()
+    times_s = np.array([[cpu_s(run) for run in runs] for _ in range(rounds)])
+    plain_s, *insured_s = np.median(times_s, axis=0).tolist()
+    return [
+        {"k": k, "r": r, "plain_s": plain_s, "insured_s": own_s, "ratio": own_s / plain_s}
+        for (k, r), own_s in zip(codes, insured_s, strict=True)
+    ]
+
+
 # -- the same system in SimPy, as quick as it can be said plainly ---------------------------------------------------
 
 
@@ -338,8 +399,19 @@ def main() -> None:
     parser.add_argument(
         "--digests", metavar="FILE", help="write what was simulated, of a tenth of the requests, no more"
     )
+    parser.add_argument("--insured", action="store_true", help="only the cost of parity models")
     options = parser.parse_args()
 
+    if options.insured:
+        found = insured(options.requests, options.rounds)
+        if options.json == "-":
+            print(json.dumps(found))
+            return
+        sys.stdout.write(f"{options.requests:,} requests, seconds of one core\n k  r   plain  insured  ratio\n")
+        for one in found:
+            times = f"{one['plain_s']:7.2f}  {one['insured_s']:7.2f}  {one['ratio']:5.2f}"
+            sys.stdout.write(f"{one['k']:>2} {one['r']:>2} {times}\n")
+        return
     if options.digests:
         Path(options.digests).write_text(json.dumps(digests(options.requests // 10), indent=1) + "\n", encoding="utf-8")
         return

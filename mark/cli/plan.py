@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress, write_file
-from mark.config.pipeline_file import names_pipeline
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.domain.catalog.commitment import DISCOUNTS, SOURCE
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
@@ -23,10 +24,12 @@ from mark.planning.policies.names import split_policy
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
 from mark.studies.decision import plan_service_once, slo_prices
+from mark.studies.insured_plan import plan_insured_once
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
 from mark.studies.report.commitment_report import commitment_json, commitment_table
 from mark.studies.report.explain import explain, plan_table
+from mark.studies.report.insured_plan import insured_plan_json, insured_plan_table
 from mark.studies.report.pipeline_page import pipeline_plan_page
 from mark.studies.report.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 
@@ -88,10 +91,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
-    for option in ("policy", "predictor", "running", "advise_commitment", "tail"):
-        if getattr(args, option):
-            flag = f"--{option.replace('_', '-')}"
-            raise BadInput("a pipeline is planned for a fixed load, without this option", flag)
+    if load_pipeline(args.service).insured is not None:
+        return _insured(args)
+    _refuse(
+        args, ("policy", "predictor", "running", "advise_commitment", "tail"), "a pipeline is planned for a fixed load"
+    )
     # What a driver and its models print is none of the result.
     with progress("planning") as bar, redirect_stdout(sys.stderr):
         planned = plan_pipeline_once(
@@ -106,6 +110,22 @@ def _pipeline(args: argparse.Namespace) -> int:
     if args.report:
         write_file(args.report, pipeline_plan_page(planned), "--report")
     return 0
+
+
+def _insured(args: argparse.Namespace) -> int:
+    refused = ("policy", "running", "advise_commitment", "report")
+    _refuse(args, refused, "the stages of a service with parity models are planned by policy mark")
+    found = plan_insured_once(
+        request_from(args), args.at, lineage=args.lineage, queries=args.queries, answers=args.answers
+    )
+    deliver(insured_plan_json(found), args.json, lambda: insured_plan_table(found))
+    return 0
+
+
+def _refuse(args: argparse.Namespace, options: Sequence[str], why: str) -> None:
+    for option in options:
+        if getattr(args, option):
+            raise BadInput(f"{why}, without this option", f"--{option.replace('_', '-')}")
 
 
 def _advise(args: argparse.Namespace) -> int:

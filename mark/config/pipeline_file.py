@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.cache import CACHE_KEYS, cache_of
+from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.insurance import INSURANCE_KEYS, has_parity, insurance_of
@@ -55,6 +56,7 @@ _KEYS = {
     "selection": SELECTION_KEYS,
     "cache": CACHE_KEYS,
     "personal": PERSONAL_KEYS,
+    "faults": FAULT_KEYS,
     "insurance": INSURANCE_KEYS,
 }
 # Stages of a service with parity models: the service's own model, then one parity model or several.
@@ -107,13 +109,13 @@ class PipelineConfig:
     selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
     cache: CacheSettings | None = None  # before each stage
     personal: PersonalSettings | None = None  # heads behind one of the stages, or behind a table
+    faults: Faults = NO_FAULTS  # of the instances of each stage, that simulator and testbed play
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
     conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages; 0: each serves the whole file
     insurance: InsuranceSettings | None = None  # parity models of `insured`, or second calls of all stages
     insured: ServiceConfig | None = None  # the service that parity models protect, as it is without them
-    faults: Faults = NO_FAULTS  # that simulator and testbed play
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -255,6 +257,7 @@ class PipelineConfig:
             committed=fleet.committed,
             profile_file=self.profile_file,
             feedback=self.feedback,
+            faults=self.faults,
             layers=self.layers,
             files=self.files,
             source=self.source,
@@ -307,6 +310,7 @@ class PipelineConfig:
             functions=stage.functions,
             max_function_usd_per_hour=fleet.max_function_usd_per_hour,
             profile_file=self.profile_file,
+            faults=self.faults,
             source=self.source,
         )
         if (one := self.insured) is None:
@@ -321,7 +325,6 @@ class PipelineConfig:
             control=one.control,
             slo_monitor=one.slo_monitor,
             rollout=one.rollout,
-            faults=one.faults,
         )
 
 
@@ -406,6 +409,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         selection=selection,
         cache=cache_of(path, tables),
         personal=personal_of(path, tables, order, feedback),
+        faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
         layers=layers,
         conductors=_conductors(
             Section(path, "conductors", tables.get("conductors", {})), selects=selection is not None

@@ -99,6 +99,8 @@ def _faults(faults: Faults) -> str:
     parts = []
     if faults.slows:
         added = f" and {number(faults.slow_add_s * 1e3, 0)} ms" if faults.slow_add_s else ""
+        if faults.slow_answer_s:
+            added += f", answers {number(faults.slow_answer_s * 1e3, 0)} ms later"
         parts.append(f"slow periods ({percent(faults.slow_share)} of the time, x{faults.slow_factor:g}{added})")
     if faults.hangs:
         parts.append(f"hangs ({faults.hangs_per_hour:g}/h, {duration(faults.hang_s)})")

@@ -116,6 +116,23 @@ def test_each_stage_has_a_fleet_and_the_conductor_comes_back(folder: Path) -> No
     assert processes_of(folder) == []
 
 
+@pytest.mark.slow
+def test_answers_of_stages_come_through_a_slow_network(folder: Path) -> None:
+    """Each of two stages of 20 ms answers 150 ms later, and its worker is free meanwhile."""
+    (folder / "faults.toml").write_text(
+        "[faults]\nslow_share = 0.999999\nslow_s = 1e9\nslow_answer_ms = 150\n", encoding="utf-8"
+    )
+    up = ["up", "two.toml", "--seed", "1", "--history", "synthetic:poisson?rate=10", "--faults", "faults.toml"]
+    done = mark(folder, *up)
+    assert done.returncode == 0, done.stderr
+    load = ["load", "synthetic:poisson?rate=10", "--duration", "15", "--body", "query.json", "--json", "-"]
+    data = json.loads(mark(folder, *load).stdout)
+    assert data["unanswered"] == 0
+    assert 340.0 <= data["latency_ms"]["p50"] <= 600.0
+    assert mark(folder, "down").returncode == 0
+    assert processes_of(folder) == []
+
+
 TOGETHER = """[packs]
 together = [["first", "second"]]
 """
