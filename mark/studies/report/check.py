@@ -113,6 +113,9 @@ def _pipeline(config: PipelineConfig) -> str:
     stages, names = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages", ", ".join(config.names)
     if config.selection is not None:
         parts = [f"ok, a selection among {len(config.stages)} candidates ({names}) by {config.selection.policy}"]
+    elif config.insurance is not None and (parity := config.insurance.parity) is not None:
+        models = "a parity model" if parity.r == 1 else f"{parity.r} parity models"
+        parts = [f"ok, a service with {models} ({names}) of code {parity.code} over {parity.k} queries"]
     else:
         graph = f"of {config.driver}" if config.driver else "as said"
         parts = [f"ok, a pipeline of {stages} ({names}), its graph {graph}"]
