@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from mark.cloud.billing.extras import conductors_usd_per_hour
-from mark.config.pipeline_file import LEAST_CONDUCTORS
+from mark.config.pipeline_file import LEAST_CONDUCTORS, load_pipeline, names_pipeline
+from mark.config.service_file import load_service
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.rules.admission import TOLERANCE_S
+from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
 from mark.insurance.settings import BEFORE_DEADLINE_S, DEGRADED, SUM, InsuranceSettings, ParitySettings
@@ -30,7 +32,7 @@ from mark.profiling.measure import mean_and_half_s
 from mark.simulation.best_fixed import cheapest_of_one_type, fewest_that_keep
 from mark.simulation.coded_flow import CodedFlow, coded_answers
 from mark.simulation.fixed_run import FixedRun, fixed_run
-from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.inputs import Inputs, inputs_of, looked_up, trace_named_in
 from mark.simulation.request import RunRequest
 from mark.studies.executor import Share, StudyExecutor
 
@@ -185,7 +187,8 @@ class _Task:
 
 
 def _options_of(task: _Task, progress: Share | None = None) -> list[InsuredFleet]:
-    fleets = InsuredFleets(_opened(task.request, task.times), task.offer, task.calm)
+    _, insurance = _service(task.request)
+    fleets = InsuredFleets(_opened(task.request, task.times), task.offer, task.calm, insurance)
     found = []
     for place, option in enumerate(task.options, start=1):
         if (one := fleets.smallest(option)) is not None:
@@ -209,7 +212,7 @@ class _Variant:
 class InsuredFleets:
     """Fleets of one offer under each option, simulated on one part of a trace."""
 
-    def __init__(self, inputs: Inputs, offer: str, calm: int) -> None:
+    def __init__(self, inputs: Inputs, offer: str, calm: int, insurance: InsuranceSettings | None = None) -> None:
         self._inputs, self._offer, self._calm = inputs, offer, calm
         self._slo = inputs.resolved.slo
         _, self._able = offer_named(offer, inputs.resolved)
@@ -217,7 +220,12 @@ class InsuredFleets:
         # Replication serves the second copies on as many instances again, so more than this never pays.
         self._most = 4 * calm + 8
         self._own: dict[int, FixedRun] = {}
-        self._trained: ParitySettings | None = None
+        # What the service file says of parity models: their accuracy, and when reconstructions answer.
+        self._said = (
+            InsuranceSettings(after_s=max(0.0, self._slo.rt_max_s - BEFORE_DEADLINE_S), fill_s=None)
+            if insurance is None
+            else insurance
+        )
 
     def smallest(self, option: str) -> InsuredFleet | None:
         """The smallest fleet that may be advised; where there is none, the one with the highest attainment.
@@ -235,7 +243,7 @@ class InsuredFleets:
                 return None
             return self._smallest([_Variant(partial(self.hedged, after_s)) for after_s in in_time])
         if option == PARITY:
-            groups = GROUPS if self._trained is None else sorted({*GROUPS, self._trained.k})
+            groups = sorted({*GROUPS, *([self._said.parity.k] if self._said.parity is not None else [])})
             return self._smallest([_Variant(partial(self.protected, k), k) for k in groups])
         return self._smallest([_Variant(self.replicated, 1)])
 
@@ -255,10 +263,9 @@ class InsuredFleets:
     def protected(self, k: int, count: int) -> InsuredFleet:
         """Parity models on an instance for each k instances of the model, as in the paper."""
         slo, parities = self._slo, -(-count // k)
-        coded = self._trained if self._trained is not None and self._trained.k == k else ParitySettings(SUM, k)
-        settings = InsuranceSettings(
-            parity=coded, after_s=max(0.0, slo.rt_max_s - BEFORE_DEADLINE_S), accept=DEGRADED, fill_s=None
-        )
+        said = self._said.parity
+        coded = said if said is not None and said.k == k else ParitySettings(SUM, k)
+        settings = replace(self._said, parity=coded, accept=DEGRADED)
         own = self._run(count)
         capacity_rps = parities * self._able.ceiling_rps
         flow = CodedFlow(settings, slo.rt_max_s, self._arrivals_s, lambda _: capacity_rps)
@@ -270,9 +277,12 @@ class InsuredFleets:
 
         answers = coded_answers(flow, lambda times_s, limits_s: own.answer_s, [parity] * coded.r)
         usd = own.usd + sum(run.instances_usd for run in runs) + self._premium_usd()
-        said = {"code": coded.code, "k": k, "r": coded.r, "after_ms": settings.after_s * 1e3, "fill_ms": "auto"}
+        fill_ms = (
+            "auto" if settings.fill_s is None else settings.fill_s * 1e3 if settings.fill_s < math.inf else "never"
+        )
+        shown = {"code": coded.code, "k": k, "r": coded.r, "after_ms": settings.after_s * 1e3, "fill_ms": fill_ms}
         answered_s = self._arrivals_s + answers.latency_s
-        found = self._fleet(PARITY, said, count, answered_s, usd, parities * coded.r)
+        found = self._fleet(PARITY, shown, count, answered_s, usd, parities * coded.r)
         degraded = answers.reconstructed / len(self._arrivals_s)
         accuracy = None
         if coded.available_accuracy is not None and coded.degraded_accuracy is not None:
@@ -358,12 +368,25 @@ class InsuredFleets:
 
 def _opened(request: RunRequest, times: float) -> Inputs:
     """The inputs of the runs: no crashes, because nothing replaces an instance, and faults multiplied by `times`."""
-    inputs = open_inputs(request)
+    service, _ = _service(request)
+    trace = trace_named_in(request)
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    inputs = inputs_of(request, looked_up(service, request), trace, part)
     expected = inputs.trace.total_counts(inputs.start_s, inputs.end_s, request.scale)
     if expected > MOST_REQUESTS:
         what = f"more than {MOST_REQUESTS:,} requests: choose a part with --start and --duration, its busiest hours"
         raise BadInput(what, request.trace, f"{expected:,.0f}")
     return _with_faults(inputs, _times(inputs.service.faults, times))
+
+
+def _service(request: RunRequest) -> tuple[ServiceConfig, InsuranceSettings | None]:
+    """The service without protection, and the settings of its parity models. Raises BadInput for other pipelines."""
+    if not names_pipeline(request.service):
+        return load_service(request.service), None
+    config = load_pipeline(request.service)
+    if config.insured is None:
+        raise BadInput("is a pipeline: a protected service has one model, [service] model", request.service)
+    return config.insured, config.insurance
 
 
 def _times(faults: Faults, times: float) -> Faults:
