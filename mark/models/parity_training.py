@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 import warnings
 import zipfile
@@ -30,6 +31,7 @@ EPOCHS = 40
 LEAST_ITEMS = 100
 _HELD_OUT = 0.2  # of the items: accuracies are measured on these, and no parity model is trained on them
 _BATCH = 64
+_LEAST_GROUPS = 4000  # of an epoch: few items make many groups
 _RATE, _DECAY = 1e-3, 1e-5  # of Adam
 _TEST_ROUNDS = 4  # groupings of the items held out: each item is reconstructed so often
 _TIMINGS = 51
@@ -282,12 +284,16 @@ def _epochs(
     rng: np.random.Generator,
     epochs: int,
 ) -> Iterator[Callable[[], None]]:
-    """Steps that train for an epoch each: as many groups as there are items, drawn anew for each epoch."""
+    """Steps that train for an epoch each: as many groups as there are items, or more, drawn anew for each epoch.
+
+    The rate of learning falls to 0 along half a cosine, so that the last steps settle.
+    """
+    rounds = -(-max(len(items), _LEAST_GROUPS) // (len(items) // code.k))
     adam = torch.optim.Adam(network.parameters(), lr=_RATE, weight_decay=_DECAY)
     loss_of = torch.nn.MSELoss()
 
     def epoch() -> None:
-        for groups in _groups(rng, len(items), code.k, code.k):
+        for groups in _groups(rng, len(items), code.k, rounds):
             for first in range(0, len(groups), _BATCH):
                 group = groups[first : first + _BATCH]
                 queries = code.encode([items[group[:, c]] for c in range(code.k)])[parity]
@@ -297,7 +303,9 @@ def _epochs(
                 loss.backward()
                 adam.step()
 
-    for _ in range(epochs):
+    for number in range(epochs):
+        for group in adam.param_groups:
+            group["lr"] = _RATE * 0.5 * (1.0 + math.cos(math.pi * number / epochs))
         yield epoch
 
 
