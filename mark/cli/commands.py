@@ -30,6 +30,7 @@ COMMANDS = {
     "simulate": CliEntry("mark.cli.simulate", "bill and latency of one policy on a trace"),
     "compare": CliEntry("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
     "frontier": CliEntry("mark.cli.frontier", "dollars against the promise: the cost of other SLOs"),
+    "insure": CliEntry("mark.cli.insure", "which protection against slow instances pays: hedging, parity models"),
     "diff": CliEntry("mark.cli.diff", "the cost of a change, in dollars a month"),
     "reconcile": CliEntry("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
     "bound": CliEntry("mark.cli.bound", "the least that any policy could pay"),

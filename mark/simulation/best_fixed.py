@@ -56,6 +56,42 @@ def best_fixed(inputs: Inputs) -> Policy:
     return _policy(counts, inputs, f"the smallest bill of the {search.runs} fixed fleets that were simulated")
 
 
+def cheapest_of_one_type(inputs: Inputs) -> tuple[str, int] | None:
+    """The fixed fleet of a single type with the smallest bill that keeps the promise: its offer and the instances.
+
+    None where no such fleet keeps it.
+    """
+    found = _Search(inputs).of_one_type()
+    return None if found is None else next(iter(found[0].items()))
+
+
+def fewest_that_keep(keeps: Callable[[int], bool], low: int, guess: int, limit: int) -> int | None:
+    """The least number from `low` to `limit` that `keeps` is true for, if it is true for all numbers above, too.
+
+    The search begins at `guess` and widens; None where `limit` is not enough.
+    """
+    if low > limit:
+        return None
+    known: dict[int, bool] = {}
+
+    def kept(count: int) -> bool:
+        if count not in known:
+            known[count] = keeps(count)
+        return known[count]
+
+    high, step = min(max(guess, low), limit), 1
+    if kept(high):  # look below for one that does not
+        while low < high and kept(below := max(low, high - step)):
+            high, step = below, 2 * step
+        low = max(low, high - step + 1)
+    else:  # and above for one that does
+        while not kept(high):
+            if high == limit:
+                return None
+            low, high, step = high + 1, min(limit, high + step), 2 * step
+    return low + bisect_left(range(low, high), True, key=kept)
+
+
 def _policy(counts: Mapping[str, int], inputs: Inputs, reason: str = "") -> Policy:
     return fixed_fleet(BEST_FIXED, counts, inputs.resolved, reason)
 
@@ -140,28 +176,17 @@ class _Search:
     def _fewest_that_keep(self, name: str, one: _Type, limit: int) -> tuple[int, float] | None:
         """The least number up to `limit` that keeps the promise, and its bill; None where there is none."""
         self._too_few[name] = one.fewest - 1
-        if one.fewest > limit:
-            return None
         bills_usd: dict[int, float | None] = {}
 
         def keeps(count: int) -> bool:
-            if count not in bills_usd:
-                bills_usd[count] = self._bill_usd({name: count})
-                if bills_usd[count] is None:
-                    self._too_few[name] = max(count, self._too_few[name])
+            bills_usd[count] = self._bill_usd({name: count})
+            if bills_usd[count] is None:
+                self._too_few[name] = max(count, self._too_few[name])
             return bills_usd[count] is not None
 
-        low, high, step = one.fewest, min(max(one.guess, one.fewest), limit), 1
-        if keeps(high):  # look below for one that does not
-            while low < high and keeps(below := max(low, high - step)):
-                high, step = below, 2 * step
-            low = max(low, high - step + 1)
-        else:  # and above for one that does
-            while not keeps(high):
-                if high == limit:
-                    return None
-                low, high, step = high + 1, min(limit, high + step), 2 * step
-        fewest = low + bisect_left(range(low, high), True, key=keeps)
+        fewest = fewest_that_keep(keeps, one.fewest, one.guess, limit)
+        if fewest is None:
+            return None
         usd = bills_usd[fewest]
         assert usd is not None
         return fewest, usd

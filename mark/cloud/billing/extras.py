@@ -45,6 +45,12 @@ def site_usd_per_hour() -> float:
     return CONTROLLER_USD_PER_HOUR + disk + nat + STATE_USD_PER_HOUR + 3600.0 / QUEUE_POLL_S * QUEUE_CALL_USD
 
 
+def conductors_usd_per_hour(count: int) -> float:
+    """Dollars an hour of so many conductors with their disks, and of the private balancer behind them."""
+    disk = CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0
+    return count * (CONTROLLER_USD_PER_HOUR + disk) + BALANCER_USD_PER_HOUR
+
+
 def extras(duration_s: float, requests: int, request_kb: float, response_kb: float) -> dict[str, tuple[float, float]]:
     """What a run takes of each, and the dollars of one: balancer hours and units, address hours, GB sent out.
 

@@ -1,0 +1,290 @@
+"""What protection against slow instances costs, shown: as a table, as JSON, and as a page with a plot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mark.domain.offer import instance_of
+from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE
+from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
+from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.plots import COLOURS
+from mark.studies.report.takeaway import listed
+from mark.studies.report.words import count, dollars, duration, latency, per_month, percent
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+    from rich.console import RenderableType
+
+    from mark.domain.faults import Faults
+    from mark.studies.insure import Insurance, InsuredFleet, OtherShare
+
+_HEADS = ("option", "settings", "instances", "$ a month", "in time %", "degraded", "p99.9 ms")
+_WITH_ACCURACY = (*_HEADS, "accuracy")
+_NAMES = {
+    NONE: "The fleet for calm instances",
+    INSTANCES: "More instances",
+    HEDGE: "Hedging",
+    PARITY: "Parity models",
+    REPLICATE: "Replication",
+}
+_MEASURE = (
+    "no faults are known, so every instance is calm here. On a running service the share of slow batches is "
+    '1 - rate(mark_service_ratio_bucket{le="1.5"}[1h]) / ignoring(le) rate(mark_service_ratio_count[1h]) '
+    "(docs/serving.md, Metrics): write what you find into a file with [faults], and give it with --faults"
+)
+
+
+def insure_json(found: Insurance) -> dict[str, Any]:
+    """The stable object that `--json` writes."""
+    advised = found.advised
+    return {
+        "schema": 1,
+        "service": found.service,
+        "slo": {"rt_max_ms": found.slo.rt_max_s * 1e3, "target": found.slo.attainment},
+        "faults": faults_words(found.faults),
+        "offer": found.offer,
+        "request_ms": found.request_s * 1e3,
+        "requests": found.requests,
+        "duration_s": found.duration_s,
+        "options": [_fleet_json(found, one) for one in found.options],
+        "others": [
+            {
+                "slow_share": other.slow_share,
+                "options": [_fleet_json(found, one) for one in other.options],
+                "same_advice": found.agrees(other),
+            }
+            for other in found.others
+        ],
+        "advice": {"option": None if advised is None else advised.option, "why": " ".join(takeaways(found))},
+    }
+
+
+def insure_table(found: Insurance) -> RenderableType:
+    heads = _heads(found)
+    table = columns(*heads)
+    for one in found.options:
+        option, settings, instances, month, in_time, *more = _cells(found, one)
+        style = "bold" if one == found.advised else ""
+        table.add_row(text(option, style), settings, instances, month, text(in_time, _colour(one)), *more)
+    return page(
+        *what_was_read(found.read),
+        text(_headline(found), "bold"),
+        table,
+        *sentences(takeaways(found)),
+        *small_print(_notes(found)),
+    )
+
+
+def render_insure(found: Insurance) -> str:
+    """The whole page; it needs nothing else."""
+    return html_page(
+        title=f"mark: protection against slow instances, {_headline(found)}",
+        kicker="mark · protection against slow instances",
+        sentences=takeaways(found),
+        facts=_headline(found),
+        read=found.read,
+        sections=[
+            section("Dollars a month", drawn(month_figure(found)), "Hollow: the promise is not kept."),
+            section("Options", grid(_heads(found), [_cells(found, one) for one in found.options])),
+            section("Notes", bullets(_notes(found))),
+        ],
+    )
+
+
+def month_figure(found: Insurance) -> Figure:
+    """A bar for each option: the instances, and on top of them the second fleet with its conductors."""
+    figure = new_figure()
+    names = [one.option for one in found.options]
+    months = [_month(found, one) or 0.0 for one in found.options]
+    fills = [COLOURS[0] if one.able else "rgba(0,0,0,0)" for one in found.options]
+    figure.add_bar(
+        x=names,
+        y=months,
+        marker={"color": fills, "line": {"color": COLOURS[0], "width": 1.5}},
+        hovertemplate="$%{y:,.2f} a month<extra></extra>",
+    )
+    figure.update_yaxes(title_text="$ a month", rangemode="tozero")
+    return styled(figure, 340)
+
+
+def takeaways(found: Insurance) -> list[str]:
+    """Which option to buy and why the others are passed over; then how far that hangs on the faults."""
+    advised, promise = found.advised, _promise(found)
+    if advised is None:
+        best = max(found.options, key=lambda one: one.attainment)
+        return [
+            f"No option keeps {promise}; closest is {_bought(found, best)} with {percent(best.attainment, 2)}.",
+            "Ask for less (slo_ms, slo_attainment), or for instances that are slow less often.",
+        ]
+    first = f"Buy {_bought(found, advised)}: {percent(advised.attainment, 2)} are in time, and {promise} are promised."
+    if advised.option == NONE:
+        first = f"Buy no protection: {_bought(found, advised)} keeps {promise} with {percent(advised.attainment, 2)}."
+    lines = [first, *_others_words(found, advised)]
+    if advised.option == HEDGE:
+        after_ms = advised.settings["hedge_after_ms"]
+        lines.append(
+            f"Set [insurance] hedge_after_ms = {after_ms:g}, or the same delay where requests are sent from: Envoy's "
+            f"hedge_policy with a per_try_timeout of {after_ms:g} ms, gRPC's hedgingPolicy."
+        )
+    if found.others:
+        lines.append(_hangs_on(found))
+    return lines
+
+
+def faults_words(faults: Faults) -> str:
+    """The faults in a phrase; empty where there are none."""
+    said = []
+    if faults.slows:
+        longer = [f"x {faults.slow_factor:g}"] if faults.slow_factor > 1.0 else []
+        longer += [f"+ {faults.slow_add_s * 1e3:g} ms"] if faults.slow_add_s > 0.0 else []
+        group = f", {faults.host_group} at a time" if faults.host_group > 1 else ""
+        said.append(
+            f"slow {percent(faults.slow_share)} of the time ({' '.join(longer)}, for {faults.slow_s:g} s{group})"
+        )
+    if faults.hangs:
+        said.append(f"{faults.hangs_per_hour:g} hangs of {faults.hang_s:g} s an hour")
+    return listed(said)
+
+
+def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
+    never, dearer = [], []
+    for one in found.options:
+        if one.option in (NONE, advised.option):
+            continue
+        if one.able:
+            more = (_month(found, one) or 0.0) - (_month(found, advised) or 0.0)
+            dearer.append(f"{_NAMES[one.option].lower()} cost {dollars(more)} a month more ({_fleet(one)})")
+        elif one.worse and one.keeps:
+            never.append(f"{_NAMES[one.option].lower()} only with a longer tail than without")
+        else:
+            never.append(f"{_NAMES[one.option].lower()} ({percent(one.attainment, 2)} at best)")
+    lines = [_sentence(listed(dearer))] if dearer else []
+    if never:
+        lines.append(f"Whatever the number of instances, these never keep it: {listed(never)}.")
+    return lines
+
+
+def _hangs_on(found: Insurance) -> str:
+    """Whether other shares of slow time change the advice."""
+    said = [_other_words(found, other) for other in found.others]
+    return _sentence("; ".join(said))
+
+
+def _other_words(found: Insurance, other: OtherShare) -> str:
+    share = f"if instances are slow {percent(other.slow_share)} of the time" if found.faults.slows else ""
+    share = share or f"with {other.times:g} times as many hangs"
+    advised = other.advised
+    if advised is None:
+        return f"{share}, neither of the two cheapest options keeps the promise"
+    if found.agrees(other):
+        return f"{share}, the advice stays ({_fleet(advised)})"
+    return f"{share}, {_NAMES[advised.option].lower()} would be cheapest ({_fleet(advised)})"
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _notes(found: Insurance) -> list[str]:
+    lines = []
+    if not found.faults.any:
+        lines.append(_MEASURE)
+    if found.of(HEDGE) is None:
+        why = 'an ALB sends no second copies; mark\'s gateway does (routing = "least-completion")'
+        short = f"RT_max leaves no time for a second copy of a request that takes {latency(found.request_s * 1e3)} ms"
+        lines.append(f"hedge is left out: {why if found.routing == 'alb' else short}")
+    for one in found.options:
+        if one.in_doubt(found.slo):
+            lines.append(
+                f"{one.option}: {percent(one.attainment, 2)} +- {percent(one.half_interval, 2)} lies too close to the "
+                "promise to be sure; simulate a longer part, or other seeds (--seed)"
+            )
+        if one.worse:
+            lines.append(f"{one.option}: more late requests or a longer tail than the same instances without it")
+    lines.append("fixed fleets, found by simulation; nothing is refused, and no autoscaler or function helps")
+    if found.of(PARITY) is not None:
+        lines.append(
+            "parity and replicate: dollars with 2 conductors and their balancer; reconstructions count as right"
+        )
+    if found.priced:
+        lines.append(f"prices of {found.priced}")
+    return lines
+
+
+def _headline(found: Insurance) -> str:
+    faults = faults_words(found.faults) or "no instance is slow"
+    return (
+        f"{found.service} on {instance_of(found.offer)}, {latency(found.request_s * 1e3)} ms a request: "
+        f"{count(found.requests)} requests in {duration(found.duration_s)}; {faults}"
+    )
+
+
+def _promise(found: Insurance) -> str:
+    return f"{100.0 * found.slo.attainment:.10g} % within {found.slo.rt_max_s * 1e3:,.6g} ms"
+
+
+def _heads(found: Insurance) -> tuple[str, ...]:
+    return _HEADS if all(one.accuracy is None for one in found.options) else _WITH_ACCURACY
+
+
+def _cells(found: Insurance, one: InsuredFleet) -> list[str]:
+    cells = [
+        one.option,
+        _settings(one),
+        _count(one),
+        dollars(_month(found, one)),
+        f"{percent(one.attainment, 2).removesuffix(' %')} {'ok' if one.able else 'WORSE' if one.worse else 'MISSED'}",
+        percent(one.degraded, 2) if one.option == PARITY else "",
+        latency(one.p999_s * 1e3),
+    ]
+    if len(_heads(found)) > len(cells):
+        cells.append("" if one.accuracy is None else percent(one.accuracy, 2))
+    return cells
+
+
+def _colour(one: InsuredFleet) -> str:
+    return "green" if one.able else "bold red"
+
+
+def _settings(one: InsuredFleet) -> str:
+    if one.option == HEDGE:
+        return f"{one.settings['hedge_after_ms']:g} ms"
+    return f"k = {one.settings['k']}" if one.option == PARITY else ""
+
+
+def _count(one: InsuredFleet) -> str:
+    return f"{one.instances} + {one.parity_instances}" if one.parity_instances else str(one.instances)
+
+
+def _fleet(one: InsuredFleet) -> str:
+    settings = f", {_settings(one)}" if _settings(one) else ""
+    return f"{_count(one)} instances{settings}"
+
+
+def _bought(found: Insurance, one: InsuredFleet) -> str:
+    name = {NONE: "a fleet", INSTANCES: "more instances", HEDGE: "hedging", PARITY: "parity models"}
+    month = dollars(_month(found, one))
+    return f"{name.get(one.option, 'replication')} ({_fleet(one)}, {month} a month)"
+
+
+def _month(found: Insurance, one: InsuredFleet) -> float | None:
+    return per_month(one.usd, found.duration_s)
+
+
+def _fleet_json(found: Insurance, one: InsuredFleet) -> dict[str, Any]:
+    return {
+        "option": one.option,
+        "settings": dict(one.settings),
+        "instances": one.instances,
+        "parity_instances": one.parity_instances,
+        "usd_per_month": _month(found, one),
+        "attainment": one.attainment,
+        "half_interval_95": one.half_interval,
+        "keeps": one.able,
+        "worse": one.worse,
+        "degraded": one.degraded,
+        "accuracy": one.accuracy,
+        "parity_busy": one.parity_busy,
+        "p999_ms": one.p999_s * 1e3,
+    }

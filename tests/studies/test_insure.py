@@ -1,0 +1,147 @@
+"""The search for the smallest fleet of each protection, on minutes of generated traffic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mark.domain.errors import BadInput, Infeasible
+from mark.simulation.request import RunRequest
+from mark.studies.executor import HereExecutor
+from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, InsuredFleets, _opened, insure
+
+ROOT = Path(__file__).parents[2]
+NOISY = ROOT / "examples" / "insurance" / "noisy.toml"
+OFFER = "c7i.large/on-demand"
+HERE = HereExecutor()
+
+
+def request(folder: Path, *, rate: float = 100.0, minutes: float = 10.0, **changed: str) -> RunRequest:
+    """The example's service, with other values of its keys."""
+    text = NOISY.read_text()
+    for key, value in changed.items():
+        lines = [f"{key} = {value}" if line.split(" = ")[0] == key else line for line in text.splitlines()]
+        text = "\n".join(lines)
+    (folder / "noisy.csv").write_text((NOISY.parent / "noisy.csv").read_text())
+    (folder / "noisy.toml").write_text(text)
+    return RunRequest(
+        f"synthetic:poisson?rate={rate:g}", str(folder / "noisy.toml"), duration_s=60.0 * minutes, with_bound=False
+    )
+
+
+def fleets(request: RunRequest, calm: int = 12) -> InsuredFleets:
+    return InsuredFleets(_opened(request, 1.0), OFFER, calm)
+
+
+def test_parity_is_advised_for_a_promise_of_two_service_times(tmp_path: Path) -> None:
+    found = insure(request(tmp_path), executor=HERE)
+    assert found.offer == OFFER
+    assert [one.option for one in found.options] == [NONE, INSTANCES, HEDGE, PARITY, REPLICATE]
+    able = {one.option: one.able for one in found.options}
+    assert able == {NONE: False, INSTANCES: False, HEDGE: False, PARITY: True, REPLICATE: True}
+    advised = found.advised
+    assert advised is not None
+    assert advised.option == PARITY
+    assert 16 <= advised.deployed <= 19
+    assert [other.slow_share for other in found.others] == [0.025, 0.1]
+    assert all({one.option for one in other.options} == {PARITY, REPLICATE} for other in found.others)
+
+
+def test_calm_fleet_needs_no_protection_and_degrades_almost_nothing(tmp_path: Path) -> None:
+    found = insure(request(tmp_path, slow_share="0.0"), executor=HERE)
+    assert not found.faults.any
+    assert found.others == ()
+    advised = found.advised
+    assert advised is not None
+    assert advised.option == NONE
+    parity = found.of(PARITY)
+    assert parity is not None
+    assert parity.degraded <= 0.005
+
+
+def test_parity_holds_at_low_load_without_drowning_its_instance(tmp_path: Path) -> None:
+    slow = fleets(request(tmp_path, rate=5.0, minutes=666.0, slow_factor="5.0"), 2)
+    protected, bare = slow.protected(4, 2), slow.unprotected(NONE, 2)
+    assert protected.parity_instances == 1
+    assert 1.0 - protected.attainment <= 0.012 < 0.03 <= 1.0 - bare.attainment
+    assert protected.parity_busy is not None
+    assert protected.parity_busy < 0.75
+
+
+def test_hedging_that_lengthens_the_tail_is_never_advised(tmp_path: Path) -> None:
+    """Second copies after 1.5 service times melt 14 instances down."""
+    found = fleets(request(tmp_path, minutes=60.0))
+    hedged, bare = found.hedged(0.15, 14), found.unprotected(NONE, 14)
+    assert hedged.p999_s > 1.5 * bare.p999_s
+    assert hedged.worse
+    assert not replace(hedged, keeps=True).able
+
+
+def test_smallest_fleet_is_able_and_one_instance_less_is_not(tmp_path: Path) -> None:
+    of_parity = fleets(request(tmp_path))
+    smallest = of_parity.smallest(PARITY)
+    assert smallest is not None
+    assert smallest.able
+    assert not of_parity.protected(smallest.settings["k"], smallest.instances - 1).able
+
+
+def test_option_that_never_keeps_the_promise_shows_its_best_fleet(tmp_path: Path) -> None:
+    found = fleets(request(tmp_path, minutes=5.0)).smallest(INSTANCES)
+    assert found is not None
+    assert not found.keeps
+    assert found.instances == 4 * 12 + 8
+
+
+def test_balancer_of_aws_offers_no_hedging(tmp_path: Path) -> None:
+    inputs = _opened(request(tmp_path, minutes=2.0), 1.0)
+    behind_alb = replace(inputs, service=replace(inputs.service, routing="alb"))
+    assert InsuredFleets(behind_alb, OFFER, 12).smallest(HEDGE) is None
+
+
+def test_second_fleet_pays_for_conductors_and_their_balancer(tmp_path: Path) -> None:
+    found = fleets(request(tmp_path, minutes=2.0))
+    bare, copied = found.unprotected(NONE, 12), found.replicated(12)
+    hours = 2.0 / 60.0
+    # 12 instances more with disks of 8 GiB, 2 t4g.small with theirs, and a balancer without public addresses.
+    disk = 8.0 * 0.08 / 730.0
+    premium = 2 * (0.0168 + disk) + 0.0225
+    assert copied.usd - bare.usd == pytest.approx((12 * (0.08925 + disk) + premium) * hours, rel=1e-6)
+
+
+def test_degraded_share_sets_the_expected_accuracy(tmp_path: Path) -> None:
+    made = request(tmp_path, minutes=5.0)
+    (tmp_path / "parity").mkdir()
+    (tmp_path / "parity" / "parity-1.pt2").write_bytes(b"")
+    (tmp_path / "parity" / "parity.json").write_text(
+        '{"schema": 1, "code": "sum", "k": 4, "models": ["parity-1.pt2"], "input": {"shape": [4]}, '
+        '"output": {"shape": [3]}, "available_accuracy": 0.9, "degraded_accuracy": 0.7}'
+    )
+    with (tmp_path / "noisy.toml").open("a") as file:
+        file.write('\n[insurance]\nparity = "parity/"\n')
+    parity = next(one for one in insure(made, executor=HERE).options if one.option == PARITY)
+    assert parity.settings["k"] == 4
+    assert parity.accuracy == pytest.approx(0.9 - 0.2 * parity.degraded)
+
+
+def test_instance_type_that_is_named_is_used(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such instance"):
+        insure(request(tmp_path, minutes=1.0), "c9.huge", executor=HERE)
+
+
+def test_promise_that_calm_instances_miss_is_infeasible(tmp_path: Path) -> None:
+    """Half of the requests take longer than the mean, so none of them may wait."""
+    with pytest.raises(Infeasible):
+        insure(request(tmp_path, slo_ms="101", slo_attainment="0.99", minutes=1.0), executor=HERE)
+
+
+def test_part_with_too_many_requests_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--duration"):
+        insure(request(tmp_path, rate=2000.0, minutes=120.0), executor=HERE)
+
+
+def test_pipeline_is_refused(tmp_path: Path) -> None:
+    social = ROOT / "examples" / "pipeline" / "social.toml"
+    with pytest.raises(BadInput, match="one model"):
+        insure(RunRequest("synthetic:poisson?rate=1", str(social), duration_s=60.0), executor=HERE)
