@@ -22,7 +22,7 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
     """Requests of each bin. With `sure` longer steps are gaps, as the user said."""
     order = np.argsort(seconds, kind="stable")
     order = order[np.isfinite(values[order])]
-    starts, counts = seconds[order], values[order]
+    starts, counts = seconds[order], values[order] * unit.times
     steps = np.diff(starts)
     if np.any(steps <= 0.0):
         at = float(starts[int(np.argmax(steps <= 0.0))])

@@ -7,6 +7,7 @@ costs more than a question.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,11 @@ _LEVELS = frozenset(
 _MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content"])
 # Names of a number that may be anything.
 _VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
+# Names that say nothing: of columns without a name, of queries without an alias, of series by their labels alone.
+_NEUTRAL = re.compile(
+    rf"(?i:{'|'.join(sorted(_VALUES))}|[a-z]|cnt|wert|valor|valeur|_?col(?:umn)?[ _]?\d+|f\d+_|[a-z]-series|\d+|_)"
+    r"|\{[^}]*\}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,8 @@ class _Table:
         if column is None:
             return self._of_requests(name, bad_lines)
         unit = self._unit(column)
+        if (times := column.meaning.times) != 1.0:
+            unit = replace(unit, times=times, said=f"{unit.said}, in {'thousands' if times == 1e3 else 'millions'}")
         return self._of_counts(name, column, unit, gaps, bad_lines)
 
     # -- the decision
@@ -218,7 +226,7 @@ class _Table:
             unknown, parts = [*unknown, *parts], []
         if len(sure) + len(parts) > 1:
             alike = sure or parts
-            one_unit = len(alike) > 1 and len({column.meaning.unit for column in alike}) == 1
+            one_unit = len(alike) > 1 and len({(column.meaning.unit, column.meaning.times) for column in alike}) == 1
             sums = f", or add some: {'+'.join(column.name for column in alike)}" if one_unit else ""
             what = f"several columns may hold counts, choose one with `count_column`{sums}"
             raise BadInput(what, self._where, _names(sure + parts))
@@ -237,8 +245,9 @@ class _Table:
                 )
             return one
         elif unknown:
-            if len(unknown) == 1 and (self._series or self._alone(unknown[0].name)):
-                return unknown[0]
+            one = unknown[0]
+            if len(unknown) == 1 and (self._series or self._alone(one.name)) and self._may_count(one):
+                return one
             what = "which column holds counts? Name it by `count_column`, or none for one row a request"
             raise BadInput(what, self._where, _names(unknown))
         if kinds[Kind.STATISTIC] or (regular and not self._is_log()):
@@ -277,7 +286,7 @@ class _Table:
             return Meaning(Kind.MEASURE)
         if numbers.unit in RATES and meaning.kind not in (Kind.MEASURE, Kind.STATISTIC):
             kind = Kind.REQUESTS if meaning.kind in (Kind.UNKNOWN, Kind.COUNT, Kind.UNCLEAR) else meaning.kind
-            return Meaning(kind, RATES[numbers.unit])
+            return replace(meaning, kind=kind, unit=RATES[numbers.unit])
         if numbers.unit == "count" and meaning.kind is Kind.UNKNOWN:
             return Meaning(Kind.REQUESTS)
         return meaning
@@ -298,11 +307,21 @@ class _Table:
         first = numbers[names[0]]
         if len(names) == 1:
             return first
-        if len({numbers[name].meaning.unit for name in names}) > 1:
+        if len({(numbers[name].meaning.unit, numbers[name].meaning.times) for name in names}) > 1:
             raise BadInput(f"columns of different units cannot be added, in {self._where}", "count_column", asked)
         values = np.nansum([numbers[name].numbers.values for name in names], axis=0)
         bad = sorted({i for name in names for i in numbers[name].numbers.bad})
         return _Column(asked, replace(first.numbers, values=values, bad=tuple(bad)), first.meaning)
+
+    def _may_count(self, column: _Column) -> bool:
+        """May a column of an unknown name be read as requests?
+
+        Its name must say nothing at all, as `value` does, because a word may name anything. A counter and the one
+        series that was asked for need no name.
+        """
+        if not self._export.named or self._said.series is not None or _NEUTRAL.fullmatch(column.name.strip()):
+            return True
+        return any(rising(part) is Rising.SURELY for part in self._parts(column.numbers.values))
 
     def _alone(self, name: str) -> bool:
         """Are the other columns the same in every row?"""
@@ -438,7 +457,7 @@ class _Table:
             raise BadInput("bins narrower than 1 ms", self._where, f"{width_s:g} s")
         if not counts.any():
             raise BadInput("no requests: every count is 0", self._where)
-        if unit is ROW and self._said.unit is None and (place := _total(counts)) is not None:
+        if not (unit.per_s or unit.counter or self._said.unit) and (place := _total(counts)) is not None:
             what = f"the {place} row is the sum of the others: a total? Leave it out, or say `count_unit` count"
             raise BadInput(what, self._where, f"{counts[0 if place == 'first' else -1]:g}")
         trace = trace_of_counts(name, self._where, starts, counts, width_s, gaps)

@@ -111,6 +111,16 @@ READ: dict[str, tuple[str, float]] = {
         SUM,
     ),
     "B: req/s in the header": (values("Requests (req/s)", lambda i: f"{COUNTS[i] / 60:.5f}"), SUM),
+    "B: requests of five minutes, every minute": (values("requests per 5 min", lambda i: str(5 * COUNTS[i])), SUM),
+    "B: requests a day, every minute": (values("requests/day", lambda i: str(1440 * COUNTS[i])), SUM),
+    "B: thousands by the header": (values("requests (thousands)", lambda i: str(COUNTS[i])), 1000 * SUM),
+    "B: thousands a second": (values("kreq/s", lambda i: f"{COUNTS[i]}.0"), 60_000 * SUM),
+    "B: a query of Loki": (values('"sum(count_over_time({app=""x""}[1m]))"', lambda i: str(COUNTS[i])), SUM),
+    "B: a query of Loki over five minutes": (
+        values('"sum(count_over_time({app=""x""} |= ""POST"" [5m]))"', lambda i: str(5 * COUNTS[i])),
+        SUM,
+    ),
+    "B: a rate of Datadog": (values("sum:web.hits{env:x}.as_rate()", lambda i: f"{COUNTS[i]}.0"), 60 * SUM),
     "C: a counter in a table": (values("Value", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
     "C: a counter called requests": (values("requests", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
     "C: a counter that begins again": (
@@ -199,6 +209,11 @@ READ: dict[str, tuple[str, float]] = {
 REFUSED: dict[str, tuple[str, str]] = {
     "A: an average of CPU": (values("CPUUtilization", lambda i: f"{COUNTS[i] / 20}"), "summary.*count_column"),
     "A: seconds as a unit": (values("credit", lambda i: f"{COUNTS[i]} ms"), "summary.*count_column"),
+    "A: requests in flight": (values("requests_in_flight", lambda i: str(COUNTS[i])), "summary.*count_column"),
+    "A: requests of a target": (values("RequestCountPerTarget", lambda i: str(COUNTS[i])), "summary.*count_column"),
+    "A: the highest rate of a minute": (values("peak_rps", lambda i: str(COUNTS[i])), "summary.*count_column"),
+    "A: a latency in German": (table("Zeit;Antwortzeit", lambda i: f"{at(i)};{COUNTS[i]}"), "summary.*count_column"),
+    "A: a word that may name anything": (values("revenue", lambda i: str(COUNTS[i])), "which column.*: revenue"),
     "A: only times, a minute apart": (table("Time", lambda i: at(i)), "summary.*count_column` none"),
     "A: a latency at times that wander": (
         table("Time,p95 latency", lambda i: f"{T0 + 60 * i + 17 * i % 29},{COUNTS[i]}"),
@@ -228,6 +243,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "B: fractions under no name": (values("Value", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
     "B: a ratio of rates": (values("sum(rate(a[1m])) / sum(rate(b[1m]))", lambda i: f"{i}"), "or a rate.*count_unit"),
     "B: the highest rate": (values("max(rate(http_requests_total[5m]))", lambda i: f"{i}"), "summary.*count_column"),
+    "B: the number of series": (values("count(rate(http_requests_total[5m]))", lambda i: "3"), "summary.*count_column"),
+    "B: a rate of errors by its selector": (
+        values('"sum(rate(http_requests_total{code=~""5..""}[5m]))"', lambda i: f"{COUNTS[i]}"),
+        "only errors.*count_column",
+    ),
+    "B: a share called a rate": (values("success rate", lambda i: str(98 + i % 3)), "summary.*count_column"),
     "C: a rise from nothing": (values("Value", lambda i: str(RISING[i] - 900_000)), "or a counter.*count_unit"),
     "D: two times of no known order": (
         table("seen,noted,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"),
