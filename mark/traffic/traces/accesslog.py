@@ -144,9 +144,9 @@ def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
     except BadInput as error:
         raise BadInput(error.what, str(path), error.value) from None
     if found is None:
-        unwrap = messages_in(head)
-        inner = None if unwrap is None else _recognised(path, unwrap(head), reading)
-        return None if inner is None else LogFile(path, inner.lines, unwrap)
+        messages = messages_in(head)
+        inner = None if messages is None else _recognised(path, messages(head), reading)
+        return None if inner is None else LogFile(path, inner.lines, messages)
     lines, requests = found
     others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
     return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
