@@ -104,6 +104,8 @@ class _Pile:
     amount: Decimal = ZERO
     is_long: bool = False
     in_period: bool = False
+    begin_s: float = float("inf")
+    end_s: float = float("-inf")
     sums: dict[InvoiceLine, _Sums] = field(default_factory=dict)
     runs: dict[tuple[float, float], float] = field(default_factory=dict)
     outside_period: Decimal = ZERO
@@ -162,6 +164,7 @@ class _Reading:
         pile.amount += item.amount if used else ZERO
         pile.is_long = pile.is_long or item.end_s - item.start_s > DAY_S
         pile.in_period = pile.in_period or bool(share)
+        pile.begin_s, pile.end_s = min(pile.begin_s, item.start_s), max(pile.end_s, item.end_s)
         pile.outside_period += item.cost - inside
         if not share:
             return
@@ -217,8 +220,20 @@ class _Reading:
                 notes.append(f"{file.path} is a copy of {files[before].path} and counts once")
         piles = {key: pile for key, pile in self.piles.items() if copies[files[key[0]].digest] == key[0]}
         said = {
-            key: Said(reports[key[0]], *key[1:], pile.usd, pile.amount, pile.rows, pile.is_long, pile.in_period)
-            for key, pile in piles.items()
+            (n, account, line, day): Said(
+                reports[n],
+                account,
+                line,
+                day,
+                pile.usd,
+                pile.amount,
+                pile.rows,
+                pile.is_long,
+                pile.in_period,
+                pile.begin_s,
+                pile.end_s,
+            )
+            for (n, account, line, day), pile in piles.items()
         }
         named = [Report(str(file.path), KINDS.index(file.kind), file.kind) for file in files]
         dropped, pairs = left_out(said, named)

@@ -35,6 +35,8 @@ class Said:
     rows: int
     is_long: bool  # has it items of more than a day
     in_period: bool
+    begin_s: float  # of the first item
+    end_s: float  # of the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,12 @@ def _drop_all_but_one(
     whole = [said[key] for key in by_report[first]]
     for other in others:
         same = [said[key] for key in by_report[other]]
-        if not _agree(whole, same) and any(one.in_period for one in [*whole, *same]):
+        agree, alike = _agree(whole, same), _of_one_time(whole, same)
+        if not (agree and alike) and any(one.in_period for one in [*whole, *same]):
+            apart = f"differ (${_usd(whole):.2f}, ${_usd(same):.2f})" if not agree else "are of different hours"
             raise BadInput(
                 f"{reports[first].name} and {reports[other].name} both have {whole[0].line.label} of "
-                f"{_date(min(one.day for one in whole))} and differ (${_usd(whole):.2f}, ${_usd(same):.2f}): leave out "
+                f"{_date(min(one.day for one in whole))} and {apart}: leave out "
                 "the older or the lesser one; parts of one report are named alike but for -1, -2",
                 "bill",
             )
@@ -132,6 +136,15 @@ def _agree(one: Iterable[Said], other: Iterable[Said], *, amounts: bool = True) 
     if not _close(_usd(mine), _usd(theirs)):
         return False
     return not amounts or _close(sum((s.amount for s in mine), Decimal(0)), sum((s.amount for s in theirs), Decimal(0)))
+
+
+def _of_one_time(one: Iterable[Said], other: Iterable[Said]) -> bool:
+    """Is the time of one report within the time of the other? Two halves of a day may cost the same."""
+    (begin, end), (begins, ends) = (
+        (min(said.begin_s for said in report), max(said.end_s for said in report))
+        for report in (list(one), list(other))
+    )
+    return (begin <= begins and ends <= end) or (begins <= begin and end <= ends)
 
 
 def _close(one: Decimal, other: Decimal) -> bool:

@@ -21,7 +21,7 @@ from mark.domain.errors import BadInput
 from mark.traffic.traces.arrivals import trace_of
 from mark.traffic.traces.bad_lines import DEFAULT, BadLines
 from mark.traffic.traces.blocks import BOM, CUT_OFF, beginning, blocks, shown, watched
-from mark.traffic.traces.log_json import from_container, from_messages, has_messages, in_container, json_log
+from mark.traffic.traces.log_json import from_container, in_container, json_log, messages_in
 from mark.traffic.traces.log_text import (
     ADDRESSES,
     ALB,
@@ -36,6 +36,7 @@ from mark.traffic.traces.log_text import (
     text_format,
 )
 from mark.traffic.traces.ordered import Ordered
+from mark.traffic.traces.overlaps import Overlaps
 from mark.traffic.traces.stamps import Micros, Stamps, TimeFormat, ZoneClock, changed_clock, stamps_of
 from mark.traffic.traces.times import AS_WRITTEN, TimeForm
 from mark.traffic.traces.trace import Trace
@@ -76,6 +77,13 @@ class LogFile:
     lines: LogLines
     unwrap: Callable[[bytes], bytes] | None = None
 
+    def are_requests(self, block: bytes) -> list[bool]:
+        """Of each line."""
+        found: list[bool] = (
+            self.lines.stamps(block if self.unwrap is None else self.unwrap(block)).micros >= 0
+        ).tolist()
+        return found
+
 
 def log_file(path: Path, reading: LogReading) -> LogFile | None:
     """The file as an access log, by its first lines; None where it is none. Raises BadInput for an unreadable file."""
@@ -96,19 +104,26 @@ def log_fault(path: Path) -> str | None:
         return "its lines are connections, which hold any number of requests"
     lines = [line for line in head.split(b"\n") if not NOTICE.match(line)]
     if UNTIMED.search(head) or sum(map(bool, map(REQUEST_LIKE.search, lines))) > len(lines) / 2:
-        return "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
+        what = "its requests show no time that is known: say how they write it by `time_format`, or log the time too"
+        return f"{what}; in a table, name the columns by `time_column` and `count_column`"
     return None
 
 
 def read_logs(
-    name: str, files: Sequence[LogFile], reading: LogReading, left_out: Sequence[tuple[str, str]] = ()
+    name: str,
+    files: Sequence[LogFile],
+    reading: LogReading,
+    left_out: Sequence[tuple[str, str]] = (),
+    *,
+    may_overlap: bool = True,
 ) -> Trace:
     """The arrivals of the files of a log; second 0 is the first request.
 
     `left_out` are names of other files and why they were not read, for the notes. Raises BadInput for a log with more
-    bad lines than allowed, for a filter's field that the format does not have, and for a filter that leaves nothing.
+    bad lines than allowed, for a filter's field that the format does not have, and for a filter that leaves nothing;
+    unless `may_overlap`, for files that hold the same requests, too.
     """
-    log = _Log(name, files, reading, left_out)
+    log = _Log(name, files, reading, left_out, may_overlap)
     trace = trace_of(name, log.stream, notes=log.notes, most_kept=_MOST_KEPT)
     return replace(trace, read_as=log.read_as, began_s=float(log.origin) / 1e6)
 
@@ -124,12 +139,14 @@ def _recognised(path: Path, head: bytes, reading: LogReading) -> LogFile | None:
     time_format = TimeFormat(form) if form is not None and "%" in form else None
     parse = stamps_of if time_format is None else time_format.stamps
     try:
-        found = json_log(head, parse, reading.time_field) or text_format(head, time_format)
+        whole = reading.log_filter is None
+        found = json_log(head, parse, reading.time_field, whole=whole) or text_format(head, time_format)
     except BadInput as error:
         raise BadInput(error.what, str(path), error.value) from None
     if found is None:
-        inner = _recognised(path, from_messages(head), reading) if has_messages(head) else None
-        return None if inner is None else LogFile(path, inner.lines, from_messages)
+        messages = messages_in(head)
+        inner = None if messages is None else _recognised(path, messages(head), reading)
+        return None if inner is None else LogFile(path, inner.lines, messages)
     lines, requests = found
     others = sum(1 for line in head.split(b"\n")[_MOST_BEFORE:] if line.strip() and not NOTICE.match(line))
     return LogFile(path, lines) if requests >= _LEAST_SHARE * min(others, 2 * HEAD) else None
@@ -225,6 +242,8 @@ class _Log:
     files: Sequence[LogFile]
     reading: LogReading
     left_out: Sequence[tuple[str, str]]
+    may_overlap: bool
+    overlaps: Overlaps = field(default_factory=Overlaps)
     tally: _Tally = field(default_factory=_Tally)
     clock: ZoneClock | None = None
     ordered: Ordered | None = None
@@ -290,6 +309,8 @@ class _Log:
         self.clock = None if zone is None else ZoneClock(zone)
         keep = None if self.reading.log_filter is None else _Filter(*self.reading.log_filter)
         ordered = Ordered()
+        if len(self.files) > 1 and not self.may_overlap:
+            self.overlaps = Overlaps.of((file.path, file.are_requests) for file in self.files)
         sizes = [file.path.stat().st_size for file in self.files]
         teller = watched.get()
         before = 0
@@ -317,6 +338,7 @@ class _Log:
             self.clock.begin()
         begun = ends_bad = False
         for line, raw in blocks(file.path, nuls=tally.saw_nuls, cut=tally.cut_files.append, told=told):
+            self.overlaps.check(file.path, raw)
             # Files that were joined may each have begun with a byte-order mark.
             block = raw.replace(b"\n" + BOM, b"\n") if BOM in raw else raw
             block = block if file.unwrap is None else file.unwrap(block)

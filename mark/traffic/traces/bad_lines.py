@@ -60,4 +60,12 @@ class BadLines:
         return f"{self.share * 100.0:g}%" if self.most is None else str(self.most)
 
 
+def may_be_cut(last: float, before: float) -> bool:
+    """May the last number of a file have lost digits? Each lost digit makes it a tenth, fractions aside.
+
+    A file without a final line feed may end within a number. The row before tells how large numbers are.
+    """
+    return last < before / 4.0 and (last > 0.0 or before % 1.0 > 0.0)
+
+
 DEFAULT = BadLines()

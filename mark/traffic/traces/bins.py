@@ -21,8 +21,10 @@ Bins = tuple[FloatArray, FloatArray, float]  # starts, requests, the least width
 def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str, *, sure: bool) -> Bins:
     """Requests of each bin. With `sure` longer steps are gaps, as the user said."""
     order = np.argsort(seconds, kind="stable")
+    between = np.diff(seconds[order])
+    rows_s = float(between[between > 0.0].min()) if np.any(between > 0.0) else 60.0
     order = order[np.isfinite(values[order])]
-    starts, counts = seconds[order], values[order]
+    starts, counts = seconds[order], values[order] * unit.times
     steps = np.diff(starts)
     if np.any(steps <= 0.0):
         at = float(starts[int(np.argmax(steps <= 0.0))])
@@ -35,8 +37,17 @@ def rows_as_bins(seconds: FloatArray, values: FloatArray, unit: Unit, where: str
         raise BadInput("a count is negative", where, f"{counts.min():g}")
     if unit.counter and len(counts) < 2:
         raise BadInput("a counter needs two rows at least", where)
-    width = _widths(starts, None if unit.counter or unit.per_s else counts, where, sure=sure)
     least = float(steps.min()) if len(steps) else 60.0
+    if least > REACH * rows_s and not (unit.counter or unit.per_s):
+        if not sure:
+            what = f"rows every {rows_s:g} s, and only every {least:g} s one with a value: requests of {least:g} s"
+            raise BadInput(
+                f"{what}, or are values missing? Delete the empty rows, or say `gaps` zero, interpolate or fail where "
+                "values are missing",
+                where,
+            )
+        least = rows_s
+    width = _widths(starts, None if unit.counter or unit.per_s else counts, least, where, sure=sure)
     if unit.counter:
         increases = np.diff(counts)
         within = steps <= REACH * width[:-1]  # when what came in a gap came is not known
@@ -68,8 +79,8 @@ def added(bins: Sequence[Bins], where: str) -> Bins:
     return starts, counts, width_s
 
 
-def _widths(starts: FloatArray, counts: FloatArray | None, where: str, *, sure: bool) -> FloatArray:
-    """How long each row is: the least step, or the row's own where the rows have another step for a while.
+def _widths(starts: FloatArray, counts: FloatArray | None, least: float, where: str, *, sure: bool) -> FloatArray:
+    """How long each row is: the `least` step, or the row's own where the rows have another step for a while.
 
     `counts` (requests of each row) tell such rows from rows of the least step with gaps between them: rows that are
     longer hold more. Raises BadInput where they do not tell. With `sure` there are no rows of another step.
@@ -77,7 +88,6 @@ def _widths(starts: FloatArray, counts: FloatArray | None, where: str, *, sure: 
     steps = np.diff(starts)
     if not len(steps):
         return np.full(len(starts), 60.0)
-    least = float(steps.min())
     found = np.full(len(starts), least)
     ratio = steps / least
     long = ratio > REACH

@@ -26,6 +26,7 @@ _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
 _XZ = b"\xfd7zXZ\0"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_ZIP = b"PK\x03\x04"
 BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 CUT_OFF = "the compressed file is truncated"
@@ -93,7 +94,14 @@ def blocks(
         with path.open("rb") as raw:
             total = os.fstat(raw.fileno()).st_size
             stream = _unpacked(raw)
+            bare = False  # does a carriage return end each line?
             while data := stream.read(size):
+                if line == 1 and not rest and data.startswith(_ZIP):
+                    raise BadInput("a zip archive or an Excel workbook: unpack it, or save its sheet as CSV", str(path))
+                if line == 1 and not rest:
+                    bare = b"\n" not in data and b"\r" in data[:-1]
+                if bare:
+                    data = data.replace(b"\r", b"\n")
                 if told is not None:
                     told(raw.tell(), total)
                 text = rest + data
@@ -125,6 +133,18 @@ def blocks(
         raise BadInput("cannot be read", str(path), error.strerror or str(error)) from error
     if rest:
         yield line, _unix(rest + b"\n")
+
+
+def ends_within_line(path: Path) -> bool:
+    """Does a text end without a line feed? Of a compressed one False, because its own end tells whether it was cut."""
+    try:
+        with path.open("rb") as file:
+            if is_packed(file.read(6)):
+                return False
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2))
+            return not file.read().rstrip(b"\0").endswith((b"\n", b"\r"))
+    except OSError as error:
+        raise BadInput("cannot be read", str(path), error.strerror or str(error)) from error
 
 
 def _ignored(_: int) -> None:

@@ -33,6 +33,7 @@ _FORMS = {
 }
 _CELLS = {name: re.compile(rf"([+\-\u2212]?)({form})\s*(\D*)") for name, form in _FORMS.items()}
 _THREE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(?![\d.,])")  # one separator with three digits behind it
+_EXPONENTIAL = re.compile(r"[+-]?\d+([.,])\d+[eE][+-]?\d")
 _LEADING = re.compile(r"[+-]?(\d+)")
 _ENOUGH = 3  # short numbers that show that digits are grouped
 _PEEK = 200
@@ -205,6 +206,8 @@ def _decimal(texts: Sequence[str]) -> tuple[str | None, str | None]:
                 shorts += 0 < int(digits[1][:4]) < 1000 and len(digits[1]) <= 3
                 longs = longs or len(digits[1]) > 3
             continue
+        if (exponent := _EXPONENTIAL.match(text)) is not None:  # digits are not grouped there
+            return (POINT if exponent[1] == "." else COMMA), None
         three = _THREE.match(text)
         if three is not None:
             if _unit(text[three.end() :])[0] > 1.0:

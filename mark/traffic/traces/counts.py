@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.traffic.traces.blocks import blocks
+from mark.traffic.traces.bad_lines import may_be_cut
+from mark.traffic.traces.blocks import blocks, ends_within_line
 from mark.traffic.traces.columns import read_numbers
 from mark.traffic.traces.series import Series
 from mark.traffic.traces.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
@@ -62,11 +63,16 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
     Raises BadInput with file and line for what docs/semantics.md, 15 does not allow.
     """
     starts, counts = _rows(path)
+    cut: tuple[str, ...] = ()
+    if len(counts) > 2 and may_be_cut(counts[-1], counts[-2]) and ends_within_line(path):
+        cut = (f"the last line may be cut within its number and is left out: {counts[-1]:g}",)
+        starts, counts = starts[:-1], counts[:-1]
     width_s = float(np.diff(starts).min()) if len(starts) > 1 else _ONLY_BIN_S
     if width_s < _LEAST_BIN_S:
         where = f"{path} line {int(np.argmin(np.diff(starts))) + 3}"
         raise BadInput("bins narrower than 1 ms; is t_seconds in seconds?", where, f"{width_s:g} s")
-    return trace_of_counts(path.name, str(path), starts, counts, width_s, gaps)
+    trace = trace_of_counts(path.name, str(path), starts, counts, width_s, gaps)
+    return replace(trace, notes=(*cut, *trace.notes))
 
 
 def trace_of_counts(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
-from mark.traffic.traces.blocks import blocks, shown
+from mark.traffic.traces.blocks import blocks, ends_within_line, shown
 from mark.traffic.traces.cells import is_missing, plain_numbers
 from mark.traffic.traces.meanings import Kind, Meaning, meaning_of
 from mark.traffic.traces.times import as_times
@@ -31,7 +31,7 @@ _PEEK_LINES = 20
 _SEP = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 # The line below psql's header, the border of MySQL's tables, and the number of rows below them.
 _FRAME = re.compile(
-    r"[-+|=: ]*-[-+|=: ]*|\(\d[\d,. ]* \w+\)|\d[\d,. ]* rows?\b(?: in set| selected| returned)?[^,;\t|]*"
+    r"[-+|=: ]*-[-+|=: ]*|\((\d[\d,. ]*) \w+\)|(\d[\d,. ]*) rows?\b(?: in set| selected| returned)?[^,;\t|]*"
 )
 
 Columns = Mapping[str, Sequence[object]]
@@ -55,6 +55,7 @@ class Export:
     bad: Sequence[tuple[int, str]] = ()
     skipped: Sequence[str] = ()
     cut: bool = False  # is it compressed, and ends too early?
+    unended: bool = False  # does the last line end in a cell without quotes, and without a line feed?
 
 
 def read_export(path: Path) -> Export | None:
@@ -65,7 +66,10 @@ def read_export(path: Path) -> Export | None:
     text = _text(path, cut.append).strip("\n")
     if not text.strip():
         raise BadInput("the file is empty", str(path))
-    found = _json(text, path) if text.lstrip()[:1] in ("{", "[") else _delimited(text, path)
+    if text.lstrip()[:1] in ("{", "["):
+        found = _json(text, path)
+    elif (found := _delimited(text, path)) is not None and not text.endswith('"') and ends_within_line(path):
+        found = replace(found, unended=True)
     return replace(found, cut=True) if found is not None and cut else found
 
 
@@ -123,8 +127,15 @@ def _json(text: str, path: Path) -> Export | None:
         whole = json.loads(text)
     except RecursionError:
         raise BadInput("JSON that is nested too deeply", str(path)) from None
-    except ValueError:
-        return _json_lines(text, path)
+    except ValueError as error:
+        found = _json_lines(text, path)
+        if found is None and isinstance(error, json.JSONDecodeError) and _DOCUMENT.match(text):
+            early = error.pos >= len(text) or error.msg.startswith("Unterminated")
+            what = "the JSON document ends too early" if early else f"no JSON: {error.msg}"
+            raise BadInput(
+                what, f"{path} line {error.lineno}", shown(text[max(0, error.pos - 40) :].encode())
+            ) from None
+        return found
     if isinstance(whole, dict):
         _refuse_part(whole, path)
         for read in (_prometheus, _cloudwatch_statistics, _cloudwatch_data, _insights, _datadog, _histogram):
@@ -143,18 +154,30 @@ def _json(text: str, path: Path) -> Export | None:
     return None
 
 
+_DOCUMENT = re.compile(r"\s*[\[{]\s*[\[{\"]")  # the beginning of a list or an object; logs begin with brackets, too
 _NEXT = re.compile(
-    r"_?(next|has_?more|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated)", re.IGNORECASE
+    r"(?:@?odata\.|_)?(next|has_?(more|next)(_?page)?|next_?(page_?)?(token|cursor|url|link|marker)?|scroll_?id|is_?truncated"
+    r"|more_?(results|data|rows|items)?_?(available)?)",
+    re.IGNORECASE,
 )
 
 
-_TOTAL = re.compile(r"total(?:_?(?:count|results|items|hits|rows|size))?|num_?(?:results|items)", re.IGNORECASE)
+_TOTAL = re.compile(r"count|total(?:_?(?:count|results|items|hits|rows|size))?|num_?(?:results|items)", re.IGNORECASE)
+_PAGES = re.compile(r"(?:total|num|page)?_?(?:pages|count_?of_?pages)|page_?count|last_?page", re.IGNORECASE)
 
 
 def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, path: Path) -> None:
-    """An answer that says how many rows there are must have them all. The sum of a column may be called so, too."""
+    """An answer that says how many rows or pages there are must have them all.
+
+    The sum of a column may be called a total, too.
+    """
     sums = [plain_numbers(values) for values in found.columns.values()] if found is not None else []
-    for key, value in whole.items():
+    said = [item for value in whole.values() if isinstance(value, dict) for item in value.items()]
+    for key, value in [*whole.items(), *said]:
+        if _PAGES.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > 1:
+            raise BadInput(
+                "is one page of several: fetch the other pages, too, and join their rows", f"{path} {key}", value
+            )
         if not (_TOTAL.fullmatch(key) and isinstance(value, int) and not isinstance(value, bool) and value > rows):
             continue
         if not any(numbers is not None and abs(numbers.sum() - value) <= 1e-6 * value for numbers in sums):
@@ -163,7 +186,7 @@ def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, 
 
 
 _INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch
-_PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out", re.IGNORECASE)
+_PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
 
 
 def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
@@ -180,9 +203,11 @@ def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
     shards = whole.get("_shards")
     if isinstance(shards, dict) and shards.get("failed"):
         raise BadInput("not all shards of Elasticsearch answered", f"{path} _shards.failed", shards["failed"])
-    for warning in said if isinstance(said := whole.get("warnings"), list) else ():
-        if _PARTIAL.search(str(warning)):
-            raise BadInput("the answer is not complete", f"{path} warnings", shown(str(warning).encode()[:80]))
+    for key in ("warnings", "message", "Messages"):  # of Prometheus, Datadog, CloudWatch
+        said = whole.get(key) or ()
+        for warning in said if isinstance(said, list) else [said]:
+            if _PARTIAL.search(str(warning)):
+                raise BadInput("the answer is not complete", f"{path} {key}", shown(str(warning).encode()[:80]))
     if whole.get("status") in ("Scheduled", "Running") and "results" in whole:
         raise BadInput("the query of CloudWatch Logs Insights still ran", f"{path} status", whole["status"])
     results = whole.get("MetricDataResults")
@@ -194,6 +219,7 @@ def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
 
 def _json_lines(text: str, path: Path) -> Export | None:
     rows: list[dict[str, object]] = []
+    bad: list[tuple[int, str]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -204,11 +230,12 @@ def _json_lines(text: str, path: Path) -> Export | None:
         if not isinstance(row, dict):
             if not rows:
                 return None
-            raise BadInput("no JSON object", f"{path} line {number}", shown(line.encode()))
-        rows.append(row)
-    if all({"metric", "type", "data"} <= row.keys() for row in rows):
-        return _k6(rows, path)
-    return _rows(rows, path)
+            bad.append((number, f"no JSON object: {shown(line.encode())[:60]!r}"))
+        else:
+            rows.append(row)
+    k6 = all({"metric", "type", "data"} <= row.keys() for row in rows)
+    found = _k6(rows, path) if k6 else _rows(rows, path)
+    return None if found is None else replace(found, bad=bad)
 
 
 def _k6(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
@@ -392,6 +419,8 @@ def _delimited(text: str, path: Path) -> Export | None:
         raise BadInput(f"no table: {error}", str(path)) from None
     width = Counter(len(row) for _, row in rows[: _PEEK_LINES * 10]).most_common(1)[0][0]
     first = next(i for i, (_, row) in enumerate(rows) if len(row) == width)
+    titles = _titles([row for _, row in rows[first : first + _PEEK_LINES]])
+    first += titles
     skipped = [f"{first} lines above the header"] if first and first <= _PEEK_LINES else []
     head = [cell.strip() for cell in rows[first][1]]
     named = not any(map(_is_time, head)) and plain_numbers(head) is None
@@ -422,6 +451,7 @@ def _delimited(text: str, path: Path) -> Export | None:
         raise BadInput(bad[0][1], f"{path} line {bad[0][0]}")
     if not body:
         raise BadInput("no rows below the header", str(path))
+    _refuse_fewer_lines(numbered[-1], len(body) + len(bad), path)
     skipped += [f"{again} headers in between"] if again else []
     skipped += [f"{len(comments)} comments"] if comments else []
     said = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}.get(delimiter, f"{delimiter!r}")
@@ -429,7 +459,31 @@ def _delimited(text: str, path: Path) -> Export | None:
     columns = {name: [cell.strip() for cell in column] for name, column in zip(names, cells, strict=True)}
     columns = {name: cells for name, cells in columns.items() if not all(map(is_missing, cells))} or columns
     form = f"text with {said}" if width > 1 else "text of one column"
-    return Export(columns, form, named, lines=[number for number, _ in body], bad=bad, skipped=skipped)
+    above = [cell for _, row in rows[: max(first, 0)] for cell in row]
+    statistic = next((cell for cell in above if meaning_of(cell).kind is Kind.STATISTIC), None)
+    meanings = {} if statistic is None else dict.fromkeys(names, Meaning(Kind.STATISTIC))
+    lines_of_rows = [number for number, _ in body]
+    return Export(columns, form, named, meanings=meanings, lines=lines_of_rows, bad=bad, skipped=skipped)
+
+
+def _refuse_fewer_lines(last: tuple[int, str], rows: int, path: Path) -> None:
+    """The line below a table that says how many rows there are, as psql's `(60 rows)`, must not say more."""
+    found = _FRAME.fullmatch(last[1].strip())
+    said = re.sub(r"\D", "", found[1] or found[2] or "") if found else ""
+    if said and int(said) > rows:
+        what = f"says more rows than the {rows:,} above it: the table is not complete"
+        raise BadInput(what, f"{path} line {last[0]}", shown(last[1].encode()))
+
+
+def _titles(rows: Sequence[Sequence[str]]) -> int:
+    """How many rows of titles stand above the header, as CloudWatch's console writes `Label` and `Statistic`.
+
+    The header is the row of words above the first row with a time.
+    """
+    at = next((i for i, row in enumerate(rows) if any(map(_is_time, row))), 0)
+    if at < 2 or any(len(row) != len(rows[at]) for row in rows[:at]):
+        return 0
+    return 0 if any(plain_numbers([cell]) is not None for cell in rows[at - 1]) else at - 1
 
 
 def _is_time(cell: str) -> bool:

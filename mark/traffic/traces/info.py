@@ -14,16 +14,24 @@ def trace_info(trace: Trace) -> dict[str, Any]:
     """Rows, duration, requests, rates, gaps and burstiness of a trace; None where undefined.
 
     `cv`: standard deviation over mean, of the bin counts or (arrivals) of the times between requests. `idc`: variance
-    over mean of the counts per bin (60 s for arrivals); 1 for Poisson at a constant rate. The peak is over a bin, too.
+    over mean of the counts per bin (60 s for arrivals); 1 for Poisson at a constant rate. The peak is over a bin, too,
+    and over the last 60 s of arrivals.
     """
     if trace.kind == "counts":
         counts, widths_s = trace.series.counts, trace.series.ends_s - trace.series.starts_s
+        last_rps = 0.0
     else:
         bin_s = 60.0
         # Whole minutes only: the last one is cut where the trace ends.
         load = trace.series.load(0.0, max(bin_s, math.floor(trace.duration_s / bin_s) * bin_s), bin_s, 1.0)
         counts, widths_s = load.mean_rps * bin_s, np.full(len(load), bin_s)
-    mean, variance = float(np.mean(counts)), float(np.var(counts))
+        # The last whole minute may begin within one of them.
+        last_rps = trace.total_counts(max(0.0, trace.duration_s - bin_s), trace.duration_s) / bin_s
+    # Bins without a row count as empty where no row means no requests.
+    absent = round((trace.duration_s - float(widths_s.sum())) / trace.bin_s) if trace.series.silent else 0
+    bins = len(counts) + (absent if trace.kind == "counts" else 0)
+    mean = float(counts.sum()) / bins
+    variance = (float(((counts - mean) ** 2).sum()) + (bins - len(counts)) * mean**2) / bins
     seen_s = trace.duration_s - sum(end - begin for begin, end in trace.gaps)
     requests = trace.total_counts(0.0, trace.duration_s)
     return {
@@ -35,7 +43,7 @@ def trace_info(trace: Trace) -> dict[str, Any]:
         "duration_s": trace.duration_s,
         "requests": requests,
         "mean_rps": requests / seen_s,
-        "peak_rps": float(np.max(counts / widths_s)),
+        "peak_rps": max(float(np.max(counts / widths_s)), last_rps),
         "gaps": len(trace.gaps),
         "gap_s": trace.duration_s - seen_s,
         "cv": _number(math.sqrt(variance) / mean if trace.kind == "counts" else trace.gap_cv),

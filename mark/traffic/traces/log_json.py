@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -54,6 +55,10 @@ _COUNTS = frozenset(
     )
 )
 _OF_COUNTS = _COUNTS | {"request", "http", "num", "number", "n", "of", "doc", "docs", "per", "second", "minute", "all"}
+_EVENTS = frozenset(("event", "message", "msg", "name", "phase", "type", "action"))
+_BEGINS = re.compile(r"(?i:start|begin|began|receiv|incoming)")
+_ENDS = re.compile(r"(?i:finish|complet|end(?:ed)?\b|sent|respon|done|handled|served)")
+_MESSAGES = ("message", "MESSAGE", "@message", "log", "line", "msg", "textPayload")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SIGNS = re.compile(r"[^a-z0-9]")
 _SECOND_US = 1_000_000
@@ -62,11 +67,13 @@ _DAY = re.compile(rb"\d{4}-\d\d-\d\d")
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 
 
-def json_log(head: bytes, parse: Parse = stamps_of, time_field: str | None = None) -> tuple[JsonLog, int] | None:
+def json_log(
+    head: bytes, parse: Parse = stamps_of, time_field: str | None = None, *, whole: bool = True
+) -> tuple[JsonLog, int] | None:
     """The log that a file's first lines begin, and how many of them are its requests; None where they are no log.
 
     Objects that show nothing of a request and objects that count are none: see `tables`. Raises BadInput where several
-    fields hold different times.
+    fields hold different times and, if the log is read as a `whole`, where each request has two objects.
     """
     rows = [row for row in map(_parsed, head.split(b"\n")[: 5 * _PEEK_ROWS]) if row is not None][:_PEEK_ROWS]
     flat = [_flat(row) for row in rows]
@@ -77,6 +84,8 @@ def json_log(head: bytes, parse: Parse = stamps_of, time_field: str | None = Non
     if found is None:
         return None
     paths, stamps = found
+    if whole:
+        _refuse_pairs(requests)
     if len(stamps) >= 3 and np.all(stamps % 60_000_000 == 0):
         return None  # sums of minutes
     return JsonLog(paths, _marker(requests), parse), len(requests)
@@ -163,20 +172,16 @@ def in_container(head: bytes) -> bool:
     return isinstance(row.get("log"), str) and row.get("stream") in ("stdout", "stderr")
 
 
-def has_messages(head: bytes) -> bool:
-    """Does each object hold a message, as those of log shippers do?"""
+def messages_in(head: bytes) -> Callable[[bytes], bytes] | None:
+    """What makes lines of the messages in a log shipper's objects; None where the first object has no message."""
     row = next(filter(None, map(_parsed, head.split(b"\n")[:20])), {})
-    return isinstance(row.get("message"), str)
+    name = next((name for name in _MESSAGES if isinstance(row.get(name), str)), None)
+    return None if name is None else partial(_texts, name=name)
 
 
 def from_container(block: bytes) -> bytes:
     """The lines that the container wrote, as many as there are objects."""
     return _texts(block, "log")
-
-
-def from_messages(block: bytes) -> bytes:
-    """The messages, a line for each object."""
-    return _texts(block, "message")
 
 
 def _texts(block: bytes, name: str) -> bytes:
@@ -218,6 +223,18 @@ def _plain(name: str) -> str:
 
 def _is_request(row: Mapping[Path, object]) -> bool:
     return any(_plain(path[-1]) in _REQUEST for path in row)
+
+
+def _refuse_pairs(requests: Sequence[Mapping[Path, object]]) -> None:
+    """Raise BadInput where a request has an object when it begins, and another one when it ends."""
+    for path in [path for path in requests[0] if len(path) == 1 and path[0].lower() in _EVENTS]:
+        texts = [str(row.get(path, "")) for row in requests]
+        begins = sum(bool(_BEGINS.search(text)) for text in texts)
+        ends = [text for text in texts if _ENDS.search(text) and not _BEGINS.search(text)]
+        if min(begins, len(ends)) >= 0.25 * len(requests):
+            value = ends[0] if len(set(ends)) == 1 else f"*{_ENDS.findall(ends[0])[0]}*"
+            what = "each request has two lines, choose one of them with `log_filter`"
+            raise BadInput(what, "this JSON log", f"{path[0]}={value}")
 
 
 def _counts(path: Path, value: object) -> bool:

@@ -6,6 +6,7 @@ import filecmp
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from mark.domain.errors import BadInput
@@ -14,6 +15,7 @@ from mark.traffic.traces.bad_lines import BadLines
 from mark.traffic.traces.exports import Export, is_parquet, read_export
 from mark.traffic.traces.files import LeftOut
 from mark.traffic.traces.table_files import TableColumns, trace_of_table
+from mark.traffic.traces.time_columns import time_column, with_whole_times
 from mark.traffic.traces.times import as_times
 from mark.traffic.traces.trace import Trace
 
@@ -64,7 +66,7 @@ def read_many(
             _refuse_twins([log.path for log in logs])
         _refuse_namesake(logs, others)
         left_out += [(path.name, "no access log") for path in others]
-        return read_logs(name, logs, reading, left_out)
+        return read_logs(name, logs, reading, left_out, may_overlap=mixed)
     if reading.log_filter is not None:
         raise BadInput("only access logs have fields to filter by; none is here", "log_filter", name)
     return _tables(name, others, left_out, columns, gaps, reading.bad_lines)
@@ -148,10 +150,26 @@ def _tables(
     trace = trace_of_table(_joined([export for _, export in exports]), name, where, columns, gaps, bad_lines)
     if trace is None:
         raise BadInput("no column holds times that are known, name it by `time_column`", name)
+    if trace.kind == "counts" and columns.series is None:
+        _refuse_same_times(exports, columns)
     notes = [f"{len(exports)} files, one below the other"] if len(exports) > 1 else []
     if left_out:
         notes.append(f"{len(left_out)} other files not read: {', '.join(f'{n} ({why})' for n, why in left_out[:5])}")
     return replace(trace, notes=(*trace.notes, *notes))
+
+
+def _refuse_same_times(exports: Sequence[tuple[Path, Export]], columns: TableColumns) -> None:
+    """Refuse tables of counts whose times overlap: they count different things, or the same requests twice."""
+    spans = []
+    for path, export in exports:
+        found = time_column(with_whole_times(export.columns), str(path), columns.time, columns.times)
+        if found is not None:
+            spans.append((float(found[1].known.min()), float(found[1].known.max()), path.name))
+    spans.sort()
+    for (_, end, first), (begin, _, second) in pairwise(spans):
+        if begin < end:
+            what = f"{first} and {second} hold rows of the same time: read one of them, or join both into one table"
+            raise BadInput(f"{what} with a column that names the file, and say `series` sum", str(exports[0][0].parent))
 
 
 def _joined(exports: Sequence[Export]) -> Export:

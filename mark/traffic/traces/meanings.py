@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -20,11 +20,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a number stands for: requests of its row (`per_s` 0), requests in every `per_s` seconds, or a counter."""
+    """What a number stands for: requests of its row (`per_s` 0), requests in every `per_s` seconds, or a counter.
+
+    `times` is 1000 for a column of thousands.
+    """
 
     said: str
     per_s: float = 0.0
     counter: bool = False
+    times: float = 1.0
 
 
 ROW = Unit("requests of each row")
@@ -39,11 +43,15 @@ UNITS = {"count": ROW, **RATES, "counter": COUNTER}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`unit` is None where the name does not say it. `may_count` is a counter by its name, where its values rise."""
+    """`unit` is None where the name does not say it. `may_count` is a counter by its name, where its values rise.
+
+    `times` is 1000 where the name says that the numbers are thousands.
+    """
 
     kind: Kind
     unit: Unit | None = None
     may_count: bool = False
+    times: float = 1.0
 
     @property
     def counts(self) -> bool:
@@ -66,17 +74,16 @@ _SOME_RATE = frozenset({"rate", "throughput", "traffic"})
 _ERRORS = frozenset(
     [
         *("error", "errors", "fail", "failed", "fails", "failure", "failures", "rejected", "dropped", "timeout"),
-        *("timeouts", "exceptions"),
+        *("timeouts", "exceptions", "throttles", "throttled"),
     ]
 )
-_PARTS = frozenset(
-    ["success", "successes", "successful", "succeeded", "ok", "cached", "misses", "miss", "throttles", "throttled"]
-)
+_PARTS = frozenset(["success", "successes", "successful", "succeeded", "ok", "cached", "misses", "miss"])
 _CODES = re.compile(r"(?<![0-9a-z])(?:([12345])xx|[12345]\d\d)(?![0-9a-z])")
 _STATISTICS = frozenset(
     [
         *("average", "avg", "mean", "median", "min", "minimum", "max", "maximum", "stddev", "stdev", "percentile"),
-        *("quantile", "percent", "pct", "share", "ratio", "utilization", "utilisation"),
+        *("quantile", "percent", "pct", "share", "ratio", "utilization", "utilisation", "util", "availability"),
+        *("peak", "highest", "lowest", "per", "durchschnitt", "mittelwert", "moyenne", "promedio"),
     ]
 )
 _PERCENTILE = re.compile(r"(?<![a-z0-9])[pq]\d{1,2}(?:\.?\d+)?(?![0-9a-z])|\d%|%")
@@ -86,35 +93,68 @@ _MEASURES = frozenset(
         *("time", "times", "bytes", "byte", "kb", "mb", "gb", "bits", "size", "length", "status", "code", "port", "id"),
         *("pid", "line", "level", "connection", "connections", "cpu", "memory", "mem", "disk", "version", "user"),
         *("users", "host", "hosts", "instances", "replicas", "nodes", "pods", "age", "load", "threads"),
-        *("vus", "tokens"),
+        *("vus", "tokens", "latenz", "antwortzeit", "dauer", "latence", "latencia", "latenza"),
         *("price", "cost", "usd", "temperature", "queue", "depth", "lag", "uptime", "seq", "sequence", "year", "month"),
         *("week", "weekday", "day", "hour", "minute", "second", "index", "rank"),
+    ]
+)
+# Requests that are there at one moment.
+_GAUGES = frozenset(
+    [
+        *("concurrent", "concurrency", "flight", "inflight", "pending", "waiting", "queued", "backlog", "active"),
+        *("outstanding", "progress"),
     ]
 )
 _SPANS = frozenset(
     ["second", "minute", "hour", "day", "week", "month", "year", "load"]
 )  # `requests of the day` counts requests
 _OF_CODES = frozenset({"status", "code"})  # `status_2xx` counts the requests of a status
-_PER = re.compile(r"(?:/|per[ _-]?)\s*(?:(s|secs?|seconds?)|(m|min|minutes?)|(h|hr|hours?))\b", re.IGNORECASE)
+_PER = re.compile(
+    r"(?:/|per[ _-]?)\s*(?P<number>\d+)?\s*(?P<unit>ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)\b"
+)
+_SCALES = (
+    (r"\([kK]\)|\('?000s?\)|\b[kK](?=reqs?\b|[rqt]ps\b|[rq]pm\b)|(?i:(?<![a-z])(?:thousands?|tsd)(?![a-z]))", 1e3),
+    (r"\(M\)|\bM(?=reqs?\b|[rqt]ps\b|[rq]pm\b)|(?i:(?<![a-z])(?:millions?|mio)(?![a-z]))", 1e6),
+)
+# A label whose value is a status of an error, as in `code=~"5.."`.
+_OF_ERRORS = re.compile(r"\w=~?\s*['\"`(]*(?:[45](?:\d\d(?!\d)|xx|\.|\[)|err|fail|timeout)", re.IGNORECASE)
 _CALLS = re.compile(r"\b(rate|irate|increase|count_over_time)\s*\(", re.IGNORECASE)
 _OTHER_CALLS = re.compile(
     r"\b(avg|mean|max|min|median|quantile|stddev|stdvar|histogram_quantile|percentile|\w+_over_time|absent|time)\s*\(",
     re.IGNORECASE,
 )
 _WINDOWED = re.compile(r"\w+\s*\([^()]*\[\s*(?:\d+(?:ms|[smhdwy])|\$)")  # a query's function of a window of time
-_METRIC = re.compile(r"([a-zA-Z_:][\w:.]*)\s*(?:\{[^}]*\})?\s*\[\s*([^\]:]+)[^\]]*\]")
+_METRIC = re.compile(r"([a-zA-Z_:][\w:.]*)\s*(?:\{[^}]*\})?\s*\[")
+_OVER = re.compile(r"\[\s*([^\]:]+)(?::[^\]]*)?\]")
+_OF_SERIES = re.compile(r"\b(?:count|count_values|group)\s*\(")  # how many series there are
 _WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_RATE_OF = {"s": "per-second", "m": "per-minute", "h": "per-hour"}
 _TIMES_60 = re.compile(r"\*\s*60\s*$")
 _OPERATOR = re.compile(r"[-+*/]\s*\(|\)\s*[-+*/]|\s[-+*/]\s|[*/]\s*[\d$]|/\s*period\b")
 _BRACES = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\"[^\"]*\"|\$\w+")
+_SELECTOR = re.compile(r"\{[^}]*\}")
+_AS = re.compile(r"\.as_(rate|count)\(\)")  # Datadog's queries
 _IDENTIFIER = re.compile(r"[a-zA-Z_:][\w:]*(?:\{.*\})?")
 
 
 def meaning_of(name: str) -> Meaning:
     """What the name says of the column's numbers."""
+    times = 1.0
+    for scale, factor in _SCALES:
+        if re.search(scale, _BRACES.sub("", name)) is not None:
+            name, times = re.sub(scale, "", name), factor
+    found = _of_name(name)
+    if found.kind in (Kind.REQUESTS, Kind.COUNT, Kind.UNKNOWN) and any(map(_OF_ERRORS.search, _SELECTOR.findall(name))):
+        return replace(found, kind=Kind.ERRORS)
+    return replace(found, times=times)
+
+
+def _of_name(name: str) -> Meaning:
     if (call := _CALLS.search(name)) is not None:
         return _of_query(name, call[1].lower())
+    if (datadog := _AS.search(name)) is not None:
+        name = name[: datadog.start()] + (" per second" if datadog[1] == "rate" else " count")
     bare = _BRACES.sub("", name)
     low = bare.lower()
     if _WINDOWED.search(name) and not _OTHER_CALLS.search(low):
@@ -124,6 +164,8 @@ def meaning_of(name: str) -> Meaning:
     words = {word.lower() for word in _WORDS.findall(bare if per is None else bare[: per.start()] + bare[per.end() :])}
     if words & _STATISTICS or _PERCENTILE.search(low) or (_OTHER_CALLS.search(low) and "count" not in words):
         return Meaning(Kind.STATISTIC)
+    if words & _GAUGES:
+        return Meaning(Kind.MEASURE)
     ending = bare.strip().rpartition("_")[2] if "_" in bare and _IDENTIFIER.fullmatch(name.strip()) else ""
     if ending in ("count", "total", "bucket"):
         measures = words & _MEASURES
@@ -138,7 +180,8 @@ def meaning_of(name: str) -> Meaning:
     if _OPERATOR.search(low) and per is None:
         return Meaning(Kind.UNCLEAR)
     if (part := _part(words, low)) is not None:
-        return Meaning(part, unit)
+        # A rate of errors or successes is a share, if no unit says otherwise.
+        return Meaning(Kind.STATISTIC if unit is None and "rate" in words else part, unit)
     if unit is not None:
         return Meaning(Kind.REQUESTS, unit)
     if words & _SOME_RATE:
@@ -149,7 +192,12 @@ def meaning_of(name: str) -> Meaning:
 
 
 def _per(found: re.Match[str]) -> Unit:
-    return RATES["per-second" if found[1] else "per-minute" if found[2] else "per-hour"]
+    """Requests in a number of seconds, minutes, hours or days."""
+    number, word = int(found["number"] or 1), found["unit"]
+    unit = "ms" if word == "ms" else word[0]
+    if number == 1 and unit in _RATE_OF:
+        return RATES[_RATE_OF[unit]]
+    return Unit(f"requests/{number} {unit}" if number != 1 else f"requests/{unit}", max(number, 1) * _SECONDS[unit])
 
 
 def _part(words: set[str], low: str) -> Kind | None:
@@ -165,20 +213,22 @@ def _of_query(name: str, call: str) -> Meaning:
     """A query of Prometheus or Loki. `rate` is per second; `increase` counts in its window."""
     per_minute = _TIMES_60.search(name) is not None
     outside = _BRACES.sub("", _TIMES_60.sub("", name))
-    if _OTHER_CALLS.search(outside.replace("count_over_time", "")):
+    others = outside.replace("count_over_time", "")
+    if _OTHER_CALLS.search(others) or _OF_SERIES.search(others):
         return Meaning(Kind.STATISTIC)
     if _OPERATOR.search(outside.lower()) or len(_CALLS.findall(name)) > 1:
         return Meaning(Kind.UNCLEAR)
-    metric = _METRIC.search(name)
-    words = {word.lower() for word in _WORDS.findall(metric[1] if metric else outside)}
+    metric, over = _METRIC.search(name), _OVER.search(name)
+    words = {word.lower() for word in _WORDS.findall(metric[1])} if metric else set()
     if words & _MEASURES and not (metric and metric[1].endswith("_count")):
         return Meaning(Kind.MEASURE)
+    kind = Kind.ERRORS if words & _ERRORS else Kind.REQUESTS
     if call in ("rate", "irate"):
-        return Meaning(Kind.REQUESTS, RATES["per-minute" if per_minute else "per-second"])
-    window = _WINDOW.fullmatch(metric[2].strip()) if metric else None
-    if per_minute or (metric and window is None and metric[2].strip() != "$__interval"):
+        return Meaning(kind, RATES["per-minute" if per_minute else "per-second"])
+    window = _WINDOW.fullmatch(over[1].strip()) if over else None
+    if per_minute or (over and window is None and over[1].strip() != "$__interval"):
         return Meaning(Kind.UNCLEAR)
     if window is None:
-        return Meaning(Kind.REQUESTS, ROW)
+        return Meaning(kind, ROW)
     seconds = int(window[1]) * _SECONDS[window[2]]
-    return Meaning(Kind.REQUESTS, Unit(f"increases over {window[0]}", seconds))
+    return Meaning(kind, Unit(f"increases over {window[0]}", seconds))

@@ -101,7 +101,7 @@ def _read_file(path: Path, how: LogReading, columns: TableColumns, gaps: str) ->
     log = log_file(path, how)
     if log is not None:
         return read_logs(path.name, [log], how)
-    if (fault := log_fault(path)) is not None:
+    if columns.time is None and columns.count is None and (fault := log_fault(path)) is not None:
         raise BadInput(fault, str(path))
     return _table(path, columns, gaps, how)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 
 import numpy as np
@@ -10,9 +9,10 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.traffic.traces.times import goes_down, set_back_at, set_forward_at, shown
+from mark.traffic.traces.times import goes_down, set_back_at, set_forward_between, shown
 
 _HOUR_S = 3600.0
+_LONGEST_STEP_S = 13.0 * _HOUR_S
 _EXACT = 1e-3  # of a step
 _ALIKE = 0.2  # steps of a summary whose stamps wander differ by less
 _MOSTLY = 0.6  # pairs of steps that are alike; of requests at random times 0.11 are
@@ -53,11 +53,11 @@ def unfolded(seconds: FloatArray, where: str) -> tuple[FloatArray, str]:
     if len(steps) < 2 or np.sum(steps <= 0.0) > 1:
         return seconds, ""
     for i in np.flatnonzero(~_as_neighbours(steps, 0.0)).tolist():
-        if _as_neighbours(steps, _HOUR_S)[i] and (zone := _between(times, i, set_back_at, _HOUR_S)):
+        if _as_neighbours(steps, _HOUR_S)[i] and (zone := _set_back_between(times, i)):
             times = np.where(np.arange(len(times)) > i, times + _HOUR_S, times)
             note = f"clocks set back by an hour after {shown(float(times[i]))} as in {zone}"
             return (times[::-1] if falling else times), note
-        if _as_neighbours(steps, -_HOUR_S)[i] and (zone := _between(times, i, set_forward_at)):
+        if _as_neighbours(steps, -_HOUR_S)[i] and (zone := _set_forward_after(times, i)):
             raise _missing_hour(float(times[i]), zone, where)
     return seconds, ""
 
@@ -75,7 +75,7 @@ def check_clocks(seconds: FloatArray, where: str) -> None:
     if float(np.median(steps)) > 60.0:
         return
     for i in np.flatnonzero(steps >= _HOUR_S).tolist():
-        if (zone := _between(seconds, i, set_forward_at)) is not None:
+        if (zone := _set_forward_after(seconds, i)) is not None:
             raise _missing_hour(float(seconds[i]), zone, where)
 
 
@@ -87,15 +87,19 @@ def _as_neighbours(steps: FloatArray, more_s: float) -> NDArray[np.bool_]:
     return found
 
 
-def _between(times: FloatArray, i: int, change: Callable[[float], str | None], wider_s: float = 0.0) -> str | None:
-    """The zone whose clocks change between a row and the next one."""
+def _set_back_between(times: FloatArray, i: int) -> str | None:
+    """The zone whose clocks are set back between a row and the next one."""
     begin, end = sorted((float(times[i]) + 1.0, float(times[i + 1]) - 1.0))
-    if end - begin > 13.0 * _HOUR_S:
+    if end - begin > _LONGEST_STEP_S:
         return None
-    for at_s in np.arange(begin - wider_s, end + wider_s, 900.0):
-        if (zone := change(float(at_s))) is not None:
-            return zone
-    return None
+    clocks = np.arange(begin - _HOUR_S, end + _HOUR_S, 900.0).tolist()
+    return next((zone for at_s in clocks if (zone := set_back_at(at_s)) is not None), None)
+
+
+def _set_forward_after(times: FloatArray, i: int) -> str | None:
+    """The zone whose clocks are set forward between a row and the next one."""
+    begin, end = sorted((float(times[i]), float(times[i + 1])))
+    return set_forward_between(begin, end) if end - begin <= _LONGEST_STEP_S else None
 
 
 def _missing_hour(at_s: float, zone: str, where: str) -> BadInput:

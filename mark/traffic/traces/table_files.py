@@ -7,6 +7,7 @@ costs more than a question.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S
 from mark.traffic.traces.arrivals import trace_of
-from mark.traffic.traces.bad_lines import DEFAULT, BadLines
+from mark.traffic.traces.bad_lines import DEFAULT, BadLines, may_be_cut
 from mark.traffic.traces.bins import added, rows_as_bins
 from mark.traffic.traces.blocks import CUT_OFF
 from mark.traffic.traces.cells import COMMA, MEASURE, MIXED, POINT, NumberColumn, is_missing, read_numbers
@@ -48,8 +50,15 @@ _LEVELS = frozenset(
     ["level", "lvl", "levelname", "loglevel", "log.level", "log_level", "severity", "severitytext", "priority"]
 )
 _MESSAGES = frozenset(["message", "msg", "event", "text", "log", "body", "textpayload", "content"])
+_SPANS = frozenset(["span_id", "spanid", "span.id", "parentspanid", "parent_id"])  # a request has several
+_TAKEN = ("latency", "duration", "elapsed", "response", "took")  # how long a request took
 # Names of a number that may be anything.
 _VALUES = frozenset(["value", "values", "val", "_value", "metric_value", "y", "data"])
+# Names that say nothing: of columns without a name, of queries without an alias, of series by their labels alone.
+_NEUTRAL = re.compile(
+    rf"(?i:{'|'.join(sorted(_VALUES))}|[a-z]|cnt|wert|valor|valeur|_?col(?:umn)?[ _]?\d+|f\d+_|[a-z]-series|\d+|_)"
+    r"|\{[^}]*\}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +158,7 @@ class _Table:
         self._time_name = time_name
         self.rows = rows
         self._series: list[str] = []  # of each row, where there are several
+        self._aside: set[str] = set()  # columns that number the rows or hold other times
         self._take_series()
 
     def _take_series(self) -> None:
@@ -168,10 +178,13 @@ class _Table:
         self.rows = rows.at(kept)
 
     def trace(self, name: str, gaps: str, bad_lines: BadLines) -> Trace:
+        self._left_out(self.rows.bad, bad_lines)  # too many of them say more than what is made of the others
         column = self._count_column()
         if column is None:
             return self._of_requests(name, bad_lines)
         unit = self._unit(column)
+        if (times := column.meaning.times) != 1.0:
+            unit = replace(unit, times=times, said=f"{unit.said}, in {'thousands' if times == 1e3 else 'millions'}")
         return self._of_counts(name, column, unit, gaps, bad_lines)
 
     # -- the decision
@@ -194,8 +207,8 @@ class _Table:
         | any          | S                            | refuse: a summary without counts                  |
         | irregular    | U that may be anything       | ask                                               |
         | regular      | nothing, and no log          | refuse: a summary without counts                  |
-        | irregular    | words without a header, or   | ask: a program's own log may say anything         |
-        |              | a level and a message        |                                                   |
+        | irregular    | words, and nothing of a      | ask: a program's own log may say anything         |
+        |              | request; or level, message   |                                                   |
         | irregular, or a log of requests   | | a row is a request                                |
         """
         columns = self._numbers()
@@ -218,7 +231,7 @@ class _Table:
             unknown, parts = [*unknown, *parts], []
         if len(sure) + len(parts) > 1:
             alike = sure or parts
-            one_unit = len(alike) > 1 and len({column.meaning.unit for column in alike}) == 1
+            one_unit = len(alike) > 1 and len({(column.meaning.unit, column.meaning.times) for column in alike}) == 1
             sums = f", or add some: {'+'.join(column.name for column in alike)}" if one_unit else ""
             what = f"several columns may hold counts, choose one with `count_column`{sums}"
             raise BadInput(what, self._where, _names(sure + parts))
@@ -237,8 +250,9 @@ class _Table:
                 )
             return one
         elif unknown:
-            if len(unknown) == 1 and (self._series or self._alone(unknown[0].name)):
-                return unknown[0]
+            one = unknown[0]
+            if len(unknown) == 1 and (self._series or self._alone(one.name)) and self._may_count(one):
+                return one
             what = "which column holds counts? Name it by `count_column`, or none for one row a request"
             raise BadInput(what, self._where, _names(unknown))
         if kinds[Kind.STATISTIC] or (regular and not self._is_log()):
@@ -266,6 +280,9 @@ class _Table:
     def _meaning(self, name: str, numbers: NumberColumn) -> Meaning:
         """Of the format, the name, the name of the only series, and the units behind the numbers."""
         meaning = self._export.meanings.get(name) or (meaning_of(name) if self._export.named else Meaning(Kind.UNKNOWN))
+        if self._is_other_time(numbers) or _is_index(name, numbers):
+            self._aside.add(name)
+            return Meaning(Kind.MEASURE)
         series = set(self._series)
         if meaning.kind is Kind.UNKNOWN and series:
             kinds = {meaning_of(one) for one in series}
@@ -277,10 +294,18 @@ class _Table:
             return Meaning(Kind.MEASURE)
         if numbers.unit in RATES and meaning.kind not in (Kind.MEASURE, Kind.STATISTIC):
             kind = Kind.REQUESTS if meaning.kind in (Kind.UNKNOWN, Kind.COUNT, Kind.UNCLEAR) else meaning.kind
-            return Meaning(kind, RATES[numbers.unit])
+            return replace(meaning, kind=kind, unit=RATES[numbers.unit])
         if numbers.unit == "count" and meaning.kind is Kind.UNKNOWN:
             return Meaning(Kind.REQUESTS)
         return meaning
+
+    def _is_other_time(self, numbers: NumberColumn) -> bool:
+        """Are the numbers times near those of the rows, as when a request ended?"""
+        seconds = self.rows.times.seconds
+        if not self.rows.times.since_1970 or not np.any(known := np.isfinite(numbers.values)):
+            return False
+        apart = (np.abs(numbers.values[known] / per_s - seconds[known]) for per_s in (1.0, 1e3, 1e6, 1e9))
+        return any(float(np.median(each)) <= DAY_S for each in apart)
 
     def _asked(self, asked: str, columns: Sequence[_Column]) -> _Column | None:
         if asked == NONE:
@@ -298,25 +323,40 @@ class _Table:
         first = numbers[names[0]]
         if len(names) == 1:
             return first
-        if len({numbers[name].meaning.unit for name in names}) > 1:
+        if len({(numbers[name].meaning.unit, numbers[name].meaning.times) for name in names}) > 1:
             raise BadInput(f"columns of different units cannot be added, in {self._where}", "count_column", asked)
         values = np.nansum([numbers[name].numbers.values for name in names], axis=0)
         bad = sorted({i for name in names for i in numbers[name].numbers.bad})
         return _Column(asked, replace(first.numbers, values=values, bad=tuple(bad)), first.meaning)
 
+    def _may_count(self, column: _Column) -> bool:
+        """May a column of an unknown name be read as requests?
+
+        Its name must say nothing at all, as `value` does, because a word may name anything. A counter and the one
+        series that was asked for need no name.
+        """
+        if not self._export.named or self._said.series is not None or _NEUTRAL.fullmatch(column.name.strip()):
+            return True
+        return any(rising(part) is Rising.SURELY for part in self._parts(column.numbers.values))
+
     def _alone(self, name: str) -> bool:
         """Are the other columns the same in every row?"""
-        return all(len(set(map(str, values))) <= 1 for other, values in self.rows.columns.items() if other != name)
+        others = (values for other, values in self.rows.columns.items() if other not in self._aside | {name})
+        return all(len(set(map(str, values))) <= 1 for values in others)
 
     def _is_log(self) -> bool:
         return len({name.strip().lower() for name in self.rows.columns} & _LOG) >= 2
 
     def _is_program_log(self, numbers: set[str]) -> bool:
         names = {name.strip().lower() for name in self.rows.columns}
-        if self._export.named:
-            return bool(names & _LEVELS and names & _MESSAGES) and not self._is_log()
         words = [values for name, values in self.rows.columns.items() if name not in numbers]
-        return any(not is_missing(value) for values in words for value in values)
+        has_words = any(not is_missing(value) for values in words for value in values)
+        if not self._export.named:
+            return has_words
+        if names & _SPANS or (names & _LEVELS and names & _MESSAGES and not self._is_log()):
+            return True
+        of_requests = names & _LOG or any(part in name for name in names for part in _TAKEN)
+        return has_words and not of_requests
 
     def _no_counts(self, others: Sequence[_Column], regular: bool) -> BadInput:
         held = f" ({_names(others)})" if others else ""
@@ -371,6 +411,14 @@ class _Table:
         names = np.array(self._series)
         return [_in_order(seconds[names == name], values[names == name]) for name in dict.fromkeys(self._series)]
 
+    def _is_cut(self, column: _Column) -> bool:
+        """May the file end within the last number of a column? Its row is the last line then."""
+        values = column.numbers.values
+        names = [name for name in self._export.columns if name != self._time_name]
+        at_end = self._export.unended and names[-1:] == [column.name] and len(values) > 2
+        whole = not self._export.bad and list(self.rows.lines[-1:]) == list((self._export.lines or ())[-1:])
+        return at_end and whole and may_be_cut(float(values[-1]), float(values[-2]))
+
     # -- traces
 
     def _left_out(self, bad: Sequence[tuple[int, str]], bad_lines: BadLines) -> list[str]:
@@ -415,6 +463,10 @@ class _Table:
         if rows.times.local and not self._series:
             seconds, note = unfolded(seconds, self._where)
             notes += [note] if note else []
+        if self._is_cut(column):
+            last = len(numbers.values) - 1
+            notes.append(f"the last line may be cut within its number and is left out: {numbers.values[last]:g}")
+            numbers = replace(numbers, values=np.where(np.arange(last + 1) < last, numbers.values, np.nan))
         wrong = set(numbers.bad)
         cells = rows.columns.get(column.name, ())
         bad = [*rows.bad, *((rows.lines[i], f"no number in {column.name!r}: {cell_of(cells, i)}") for i in numbers.bad)]
@@ -438,7 +490,7 @@ class _Table:
             raise BadInput("bins narrower than 1 ms", self._where, f"{width_s:g} s")
         if not counts.any():
             raise BadInput("no requests: every count is 0", self._where)
-        if unit is ROW and self._said.unit is None and (place := _total(counts)) is not None:
+        if not (unit.per_s or unit.counter or self._said.unit) and (place := _total(counts)) is not None:
             what = f"the {place} row is the sum of the others: a total? Leave it out, or say `count_unit` count"
             raise BadInput(what, self._where, f"{counts[0 if place == 'first' else -1]:g}")
         trace = trace_of_counts(name, self._where, starts, counts, width_s, gaps)
@@ -463,6 +515,12 @@ def _names(columns: Sequence[_Column]) -> str:
 def _ones(column: _Column) -> bool:
     """Does each row count one request?"""
     return bool(np.all(column.numbers.values == 1.0))
+
+
+def _is_index(name: str, numbers: NumberColumn) -> bool:
+    """Does a column without a name number the rows, as the index of pandas does?"""
+    unnamed = re.fullmatch(r"column \d+|Unnamed: \d+", name) is not None
+    return unnamed and len(numbers.values) > 1 and bool(np.all(np.diff(numbers.values) == 1.0))
 
 
 def _in_order(seconds: FloatArray, values: FloatArray) -> FloatArray:

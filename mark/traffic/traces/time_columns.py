@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.traffic.traces.cells import read_numbers
 from mark.traffic.traces.exports import Columns
-from mark.traffic.traces.times import EXCEL, TimeForm, Times, are_clocks, are_days, as_times
+from mark.traffic.traces.times import EXCEL, TimeForm, Times, are_clocks, are_days, as_times, first_clock
 
 _TIME_NAMES = ("timestamp", "@timestamp", "time", "ts", "datetime", "date time", "t", "_time")
 _STARTS = frozenset(
@@ -28,7 +30,9 @@ _DATE_WORDS = frozenset([*_TIME_NAMES, "day", "datum", "zeit", "fecha", "data", 
 _DATE_WORDS |= frozenset({"date", "timestamp"})
 _DAY_S = 86_400.0
 _FEW = 3
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HOURS = frozenset({"hour", "hr", "hour of day"})
+_MOST_OF = {"year": 2106.0, "month": 12.0, "day": 31.0, "hour": 23.0, "minute": 59.0, "second": 60.0}
 _TOTALS = frozenset(
     [
         *("total", "totals", "sum", "grand", "total", "overall", "average", "avg", "mean", "min", "max", "count"),
@@ -59,28 +63,70 @@ class TableRows:
 
 
 def with_whole_times(columns: Columns) -> dict[str, tuple[Sequence[object], tuple[str, ...]]]:
-    """Candidates for the times, each with the columns it is made of. Dates and clocks in two columns are joined."""
+    """Candidates for the times, each with the columns it is made of.
+
+    A date and a clock in two columns are joined, and so are the numbers of years, months, days, hours and minutes.
+    """
     found: dict[str, tuple[Sequence[object], tuple[str, ...]]] = {
         name: (values, (name,)) for name, values in columns.items()
     }
     days = [name for name, values in columns.items() if are_days(values) and _dates(name, values)]
     clocks = [name for name, values in columns.items() if are_clocks(values)]
+    parts = _parts_of_times(columns)
     if len(days) == 1 and len(clocks) == 1:
-        both = [f"{day} {clock}" for day, clock in zip(columns[days[0]], columns[clocks[0]], strict=True)]
+        rows_of_both = zip(map(_dashed, columns[days[0]]), columns[clocks[0]], strict=True)
+        both = [f"{day} {first_clock(clock)}" for day, clock in rows_of_both]
         found[f"{days[0]} {clocks[0]}"] = (both, (days[0], clocks[0]))
         del found[days[0]]
-    elif len(days) == 1 and (hour := next((name for name in columns if name.strip().lower() in _HOURS), None)):
-        numbers = read_numbers(columns[hour])
-        if numbers is not None and np.all((numbers.values >= 0.0) & (numbers.values < 24.0)):
-            both = [f"{day} {int(h)}:00" for day, h in zip(columns[days[0]], numbers.values, strict=True)]
-            found[f"{days[0]} {hour}"] = (both, (days[0], hour))
-            del found[days[0]], found[hour]
+        return found
+    if len(days) == 1:
+        dates = [_dashed(day) for day in columns[days[0]]]
+        used = [days[0]]
+    elif not days and all(unit in parts for unit in ("year", "month", "day")):
+        numbers = (parts[unit][1].astype(np.int64).tolist() for unit in ("year", "month", "day"))
+        dates = [f"{year}-{month:02}-{day:02}" for year, month, day in zip(*numbers, strict=True)]
+        used = [parts[unit][0] for unit in ("year", "month", "day")]
+    else:
+        return found
+    if "hour" not in parts:
+        if len(used) > 1:
+            found[" ".join(used)] = (dates, tuple(used))
+        return found
+    clock = [parts["hour"]] + [parts[unit] for unit in ("minute", "second") if unit in parts]
+    used += [name for name, _ in clock]
+    hours, minutes, seconds = (
+        clock[i][1].astype(np.int64).tolist() if i < len(clock) else [0] * len(dates) for i in range(3)
+    )
+    rows = zip(dates, hours, minutes, seconds, strict=True)
+    for name in used:
+        del found[name]
+    found[" ".join(used)] = ([f"{day} {h:02}:{m:02}:{s:02}" for day, h, m, s in rows], tuple(used))
     return found
+
+
+def _parts_of_times(columns: Columns) -> dict[str, tuple[str, FloatArray]]:
+    """Columns of whole numbers that are named after a part of a time, such as `hour`."""
+    found = {}
+    for name, values in columns.items():
+        unit = "hour" if name.strip().lower() in _HOURS else name.strip().lower()
+        numbers = read_numbers(values) if unit in _MOST_OF else None
+        if numbers is None or not np.all((numbers.values >= 0.0) & (numbers.values <= _MOST_OF[unit])):
+            continue
+        if np.all(numbers.values == np.floor(numbers.values)):
+            found[unit] = (name, numbers.values)
+    return found
+
+
+def _dashed(day: object) -> str:
+    """20260501 as 2026-05-01; other dates as they are."""
+    text = str(day).strip()
+    return f"{text[:4]}-{text[4:6]}-{text[6:]}" if len(text) == 8 and text.isdigit() else text
 
 
 def _dates(name: str, values: Sequence[object]) -> bool:
     try:
-        return as_times(name, values) is not None and read_numbers(values) is None
+        digits = all(len(str(value).strip()) == 8 for value in values)  # 20260501
+        return as_times(name, values) is not None and (digits or read_numbers(values) is None)
     except BadInput:
         return True  # of which day and month are not clear
 
@@ -152,7 +198,7 @@ def _of_several(dates: Mapping[str, Times], where: str) -> str:
     first, *rest = dates.values()
     if all(np.nanmax(np.abs(times.seconds - first.seconds)) <= 1.0 for times in rest):
         return max(dates, key=lambda name: len(np.unique(dates[name].known)))
-    words = {name: set(name.replace("_", " ").replace(".", " ").replace("@", " ").lower().split()) for name in dates}
+    words = {name: {word.lower() for word in _WORD.findall(name)} for name in dates}
     for fits in (
         [name for name in dates if words[name] & _STARTS],
         [name for name in dates if not words[name] & _ENDS],

@@ -53,7 +53,9 @@ _FORMS = (
     ),
     ("ctime", re.compile(rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})\s{_CLOCK}{_ZONE}\s(?P<y>\d{{4}})")),
 )
-_CLOCK_ONLY = re.compile(_CLOCK)
+_CLOCK_ONLY = re.compile(
+    rf"(?P<clock>{_CLOCK})(?:\s*(?:-|\u2013|to|bis)\s*\d{{1,2}}:\d\d(?::\d\d)?)?"
+)  # `10:00-11:00`, too
 _NO_CLOCK = re.compile(r"(?!.*\d:\d\d).*\d.*")
 
 
@@ -123,6 +125,12 @@ def as_times(name: str, values: Sequence[object], said: TimeForm = AS_WRITTEN) -
 def are_clocks(values: Sequence[object]) -> bool:
     """Are these times of day without a date?"""
     return _mostly(values, _CLOCK_ONLY)
+
+
+def first_clock(text: object) -> str:
+    """The time of day, without the end of a span of hours."""
+    found = _CLOCK_ONLY.fullmatch(str(text).strip())
+    return found["clock"] if found else str(text)
 
 
 def are_days(values: Sequence[object]) -> bool:
@@ -265,19 +273,21 @@ def _parsed(texts: Sequence[str], written: str, parse: Callable[[Sequence[bytes]
 
 def set_back_at(local_s: float) -> str | None:
     """A zone whose clocks show this time twice; None where none does that we know of."""
-    return _zone_where(local_s, lambda first, second: first > second)
+    return next((name for name in CHANGING if _change(local_s, name) < 0.0), None)
 
 
-def set_forward_at(local_s: float) -> str | None:
-    """A zone whose clocks leave this time out."""
-    return _zone_where(local_s, lambda first, second: first < second)
-
-
-def _zone_where(local_s: float, holds: Callable[[float, float], bool]) -> str | None:
+def set_forward_between(begin_s: float, end_s: float) -> str | None:
+    """A zone whose clocks show both times and leave out some between them."""
     for name in CHANGING:
-        if holds(*_offsets(local_s, ZoneInfo(name))):
+        left_out = any(_change(at_s, name) > 0.0 for at_s in np.arange(begin_s, end_s, 900.0).tolist())
+        if left_out and _change(begin_s, name) <= 0.0 and _change(end_s, name) <= 0.0:
             return name
     return None
+
+
+def _change(local_s: float, zone_name: str) -> float:
+    before, after = _offsets(local_s, ZoneInfo(zone_name))
+    return after - before
 
 
 def _offsets(local_s: float, zone: ZoneInfo) -> tuple[float, float]:

@@ -243,6 +243,14 @@ def test_reports_that_differ_are_refused(tmp_path: Path) -> None:
     assert read_invoice([str(tmp_path)], MAY + 31 * DAY, MAY + 32 * DAY).usd == pytest.approx(0.17)
 
 
+def test_halves_of_a_day_that_cost_the_same_are_refused(tmp_path: Path) -> None:
+    """A constant fleet costs the same in the morning and in the afternoon, so that equal dollars prove nothing."""
+    legacy(tmp_path / "morning.csv", ITEMS[:12])
+    legacy(tmp_path / "afternoon.csv", ITEMS[12:24])
+    with pytest.raises(BadInput, match=r"both have c5.large on-demand of 2026-05-01 and are of different hours"):
+        read_invoice([str(tmp_path)], MAY, MAY + DAY)
+
+
 def test_parts_that_share_line_items_are_two_reports(tmp_path: Path) -> None:
     items = [replace(item, identity=f"id{n}") for n, item in enumerate(ITEMS)]
     legacy(tmp_path / "cur-1.csv", items)
@@ -304,7 +312,7 @@ def test_the_fewest_columns_will_do(tmp_path: Path) -> None:
         (HEADER + ROW[:30], "c.csv:2: 2 cells under a header of 7"),
         (HEADER + b'"unended\n', "is no CSV"),
         (HEADER + ROW.replace(b"EC2", b"\xff"), "is no UTF-8 text"),
-        (b"PK\3\4\0\0", "binary data"),
+        (b"PK\3\4\0\0", "zip archive"),
         (b"PAR1\0", "binary data"),
         (gzip.compress(HEADER + ROW * 99, mtime=0)[:-9], "truncated"),
     ],

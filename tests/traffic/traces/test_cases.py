@@ -111,6 +111,16 @@ READ: dict[str, tuple[str, float]] = {
         SUM,
     ),
     "B: req/s in the header": (values("Requests (req/s)", lambda i: f"{COUNTS[i] / 60:.5f}"), SUM),
+    "B: requests of five minutes, every minute": (values("requests per 5 min", lambda i: str(5 * COUNTS[i])), SUM),
+    "B: requests a day, every minute": (values("requests/day", lambda i: str(1440 * COUNTS[i])), SUM),
+    "B: thousands by the header": (values("requests (thousands)", lambda i: str(COUNTS[i])), 1000 * SUM),
+    "B: thousands a second": (values("kreq/s", lambda i: f"{COUNTS[i]}.0"), 60_000 * SUM),
+    "B: a query of Loki": (values('"sum(count_over_time({app=""x""}[1m]))"', lambda i: str(COUNTS[i])), SUM),
+    "B: a query of Loki over five minutes": (
+        values('"sum(count_over_time({app=""x""} |= ""POST"" [5m]))"', lambda i: str(5 * COUNTS[i])),
+        SUM,
+    ),
+    "B: a rate of Datadog": (values("sum:web.hits{env:x}.as_rate()", lambda i: f"{COUNTS[i]}.0"), 60 * SUM),
     "C: a counter in a table": (values("Value", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
     "C: a counter called requests": (values("requests", lambda i: str(RISING[i])), SUM - COUNTS[-1]),
     "C: a counter that begins again": (
@@ -126,6 +136,45 @@ READ: dict[str, tuple[str, float]] = {
         SUM,
     ),
     "D: date and hour": (table("date,hour,requests", lambda i: f"2026-05-{1 + i // 24:02},{i % 24},{COUNTS[i]}"), SUM),
+    "D: date, hour and minute": (
+        table("date,hour,minute,requests", lambda i: f"2026-05-01,{10 + i // 20},{3 * (i % 20)},{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: year, month, day and hour": (
+        table("year,month,day,hour,requests", lambda i: f"2026,5,{1 + i // 24},{i % 24},{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: date and span of hours": (
+        table("day,hour,requests", lambda i: f"2026-05-{1 + i // 24:02},{i % 24:02}:00-{i % 24:02}:59,{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: digits of a date, and a clock": (
+        table("date,time,requests", lambda i: f"{at(i, '%Y%m%d,%H:%M')},{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: seconds of begin and end in camel case": (
+        json.dumps(
+            [
+                {"beginTimeSeconds": T0 + 60 * i, "endTimeSeconds": T0 + 60 * i + 60, "count": n}
+                for i, n in enumerate(COUNTS)
+            ]
+        ),
+        SUM,
+    ),
+    "D: times of another column are no counts": (
+        table("ts,scraped,value", lambda i: f"{T0 + 60 * i},{1000 * (T0 + 60 * i) + 70},{COUNTS[i]}"),
+        SUM,
+    ),
+    "D: requests with the times of their ends": (
+        table("received_at,finished_at", lambda i: f"{1000 * (T0 + i * i % 997)},{1000 * (T0 + i * i % 997) + 37}"),
+        N,
+    ),
+    "E: an index of pandas": (table(",time,value", lambda i: f"{1000 + i},{at(i)},{COUNTS[i]}"), SUM),
+    "E: titles of CloudWatch's console": (
+        "Full label,app/shop RequestCount\nLabel,RequestCount\nPeriod,60\nStatistic,Sum\n"
+        + table("Timestamp (UTC),RequestCount", lambda i: f"{at(i, '%Y/%m/%d %H:%M:%S')},{COUNTS[i]}.0"),
+        SUM,
+    ),
     "D: German date and time": (
         table("Datum;Uhrzeit;requests", lambda i: f"{at(i, '%d.%m.%Y')};{at(i, '%H:%M')};{COUNTS[i]}"),
         SUM,
@@ -147,6 +196,16 @@ READ: dict[str, tuple[str, float]] = {
         SUM,
     ),
     "F: totals without a name": (values("requests", lambda i: str(COUNTS[i])) + f",{SUM}\n", SUM),
+    "F: a last number that lost digits": (
+        values("requests", lambda i: str(COUNTS[i])).removesuffix(f"{COUNTS[-1] % 100:02}\n"),
+        SUM - COUNTS[-1],
+    ),
+    "F: a last number without a line feed": (values("requests", lambda i: str(COUNTS[i])).rstrip("\n"), SUM),
+    "F: a quiet end behind a line feed": (values("requests", lambda i: str(COUNTS[i])) + f"{at(N)},10\n", SUM + 10),
+    "F: a last line of JSON that is cut": (
+        "".join(json.dumps({"time": at(i), "requests": COUNTS[i % N]}) + "\n" for i in range(100))[:-4],
+        sum(COUNTS[i % N] for i in range(99)),
+    ),
     "F: lines above the header": (f"Report\nAccount: 7\n\n{values('requests', lambda i: str(COUNTS[i]))}", SUM),
     "F: a bad line in 200": (
         table("Time,requests", lambda i: f"{at(i)},{7 + i % 5}" if i != 99 else "Connection reset", 200),
@@ -174,6 +233,7 @@ READ: dict[str, tuple[str, float]] = {
         SUM,
     ),
     "H: carriage returns": (values("requests", lambda i: str(COUNTS[i])).replace("\n", "\r\n"), SUM),
+    "H: carriage returns alone": (values("requests", lambda i: str(COUNTS[i])).replace("\n", "\r"), SUM),
     "J: numbers in headers": (
         table("ts,requests,2xx,50%,p99.9", lambda i: f"{T0 + 60 * i},{COUNTS[i]},{COUNTS[i] - 5},12,90"),
         SUM,
@@ -199,6 +259,11 @@ READ: dict[str, tuple[str, float]] = {
 REFUSED: dict[str, tuple[str, str]] = {
     "A: an average of CPU": (values("CPUUtilization", lambda i: f"{COUNTS[i] / 20}"), "summary.*count_column"),
     "A: seconds as a unit": (values("credit", lambda i: f"{COUNTS[i]} ms"), "summary.*count_column"),
+    "A: requests in flight": (values("requests_in_flight", lambda i: str(COUNTS[i])), "summary.*count_column"),
+    "A: requests of a target": (values("RequestCountPerTarget", lambda i: str(COUNTS[i])), "summary.*count_column"),
+    "A: the highest rate of a minute": (values("peak_rps", lambda i: str(COUNTS[i])), "summary.*count_column"),
+    "A: a latency in German": (table("Zeit;Antwortzeit", lambda i: f"{at(i)};{COUNTS[i]}"), "summary.*count_column"),
+    "A: a word that may name anything": (values("revenue", lambda i: str(COUNTS[i])), "which column.*: revenue"),
     "A: only times, a minute apart": (table("Time", lambda i: at(i)), "summary.*count_column` none"),
     "A: a latency at times that wander": (
         table("Time,p95 latency", lambda i: f"{T0 + 60 * i + 17 * i % 29},{COUNTS[i]}"),
@@ -209,6 +274,34 @@ REFUSED: dict[str, tuple[str, str]] = {
     "A: words between counts": (
         values("requests", lambda i: "down" if i in (3, 4) else str(COUNTS[i])),
         "line 5, no number.*skip_bad",
+    ),
+    "A: a value in each third row": (
+        values("requests", lambda i: "" if i % 3 else str(COUNTS[i])),
+        "rows every 60 s, and only every 180 s one with a value.*gaps",
+    ),
+    "E: an average in the titles of CloudWatch's console": (
+        "Label,RequestCount\nStatistic,Average\n" + values("RequestCount", lambda i: str(1 + i % 2)),
+        "summary.*RequestCount",
+    ),
+    "F: a list of JSON that is cut": (
+        json.dumps([{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)])[:-30],
+        "line 1: the JSON document ends too early",
+    ),
+    "H: messages of a program": (
+        table("timestamp,message", lambda i: f"{T0 + i * i % 997},{('loaded', 'cache hit')[i % 2]}"),
+        "program's own log.*count_column. none",
+    ),
+    "H: events": (
+        "".join(json.dumps({"ts": T0 + i * i % 997, "event": "deploy"}) + "\n" for i in range(N)),
+        "program's own log.*count_column. none",
+    ),
+    "H: spans of a tracer": (
+        "".join(
+            json.dumps({"trace_id": i // 3, "span_id": i, "name": "sql", "start": T0 + i * i % 997, "duration_ms": 3})
+            + "\n"
+            for i in range(N)
+        ),
+        "program's own log.*count_column. none",
     ),
     "A: an average in CloudWatch's data": (
         json.dumps({"MetricDataResults": [METRIC_DATA | {"Values": [1.0] * N}]}),
@@ -228,6 +321,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "B: fractions under no name": (values("Value", lambda i: f"{COUNTS[i] / 60:.4f}"), "or a rate.*count_unit"),
     "B: a ratio of rates": (values("sum(rate(a[1m])) / sum(rate(b[1m]))", lambda i: f"{i}"), "or a rate.*count_unit"),
     "B: the highest rate": (values("max(rate(http_requests_total[5m]))", lambda i: f"{i}"), "summary.*count_column"),
+    "B: the number of series": (values("count(rate(http_requests_total[5m]))", lambda i: "3"), "summary.*count_column"),
+    "B: a rate of errors by its selector": (
+        values('"sum(rate(http_requests_total{code=~""5..""}[5m]))"', lambda i: f"{COUNTS[i]}"),
+        "only errors.*count_column",
+    ),
+    "B: a share called a rate": (values("success rate", lambda i: str(98 + i % 3)), "summary.*count_column"),
     "C: a rise from nothing": (values("Value", lambda i: str(RISING[i] - 900_000)), "or a counter.*count_unit"),
     "D: two times of no known order": (
         table("seen,noted,requests", lambda i: f"{at(i)},{at(i + 1)},{COUNTS[i]}"),
@@ -290,6 +389,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         table("Time,requests", lambda i: f"{at(i if i < 20 else 20 + 5 * (i - 20))},{COUNTS[i]}"),
         "300 s apart.*gaps",
     ),
+    "K: clocks set forward in Berlin": (
+        table("Time,requests", lambda i: f"{at(60 * (i + (i > 1)), start=1_774_742_400)},{COUNTS[i]}", 12),
+        "set forward in Europe/Berlin: say .time_zone. Europe/Berlin",
+    ),
     "K: clocks set forward": (
         table(
             "Time,requests", lambda i: f"{at(i, start=1_774_746_000)},{COUNTS[i % N]}" if not 60 <= i < 120 else "", 180
@@ -303,6 +406,43 @@ REFUSED: dict[str, tuple[str, str]] = {
     "L: partial data": (
         json.dumps({"MetricDataResults": [METRIC_DATA | {"StatusCode": "PartialData"}]}),
         "more data points",
+    ),
+    "L: more results": (
+        json.dumps(
+            {"items": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "moreResultsAvailable": True}
+        ),
+        "one page of several",
+    ),
+    "L: a link to more": (
+        json.dumps({"@odata.nextLink": "x", "value": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)]}),
+        "one page of several",
+    ),
+    "L: the first of ten pages": (
+        json.dumps(
+            {"items": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "page": 1, "total_pages": 10}
+        ),
+        "one page of several",
+    ),
+    "L: a total beside the rows": (
+        json.dumps(
+            {"items": [{"time": at(i), "requests": n} for i, n in enumerate(COUNTS)], "pagination": {"total": 400}}
+        ),
+        "more than the 40 rows",
+    ),
+    "L: a message of Datadog": (
+        json.dumps(
+            {
+                "series": [{"metric": "web.hits", "pointlist": [[T0 + 60, 9], [T0 + 120, 9]]}],
+                "message": "partial results",
+            }
+        ),
+        "not complete",
+    ),
+    "L: psql's number of rows": (
+        " bucket | requests\n--------+------\n"
+        + "".join(f" {at(i)} | {n}\n" for i, n in enumerate(COUNTS))
+        + "(400 rows)\n",
+        "says more rows than the 40",
     ),
     "L: a next page": (
         json.dumps(

@@ -122,3 +122,12 @@ def test_a_chunk_is_never_large_however_dense_the_trace() -> None:
         assert until_s <= 0.2
     assert max(sizes) <= 4_000_000
     assert sum(sizes) == pytest.approx(1e7, rel=0.002)
+
+
+def test_a_last_count_that_lost_digits_is_left_out(tmp_path: Path) -> None:
+    text = "t_seconds,count\n0,1000\n60,1001\n120,1002\n180,10"
+    trace = open_trace(written(tmp_path, text))
+    assert (trace.duration_s, trace.total_counts(0.0, 180.0)) == (180.0, 3003.0)
+    assert trace.notes == ("the last line may be cut within its number and is left out: 10",)
+    assert open_trace(written(tmp_path, text + "\n")).total_counts(0.0, 240.0) == 3013.0
+    assert open_trace(written(tmp_path, text + "03")).total_counts(0.0, 240.0) == 4006.0

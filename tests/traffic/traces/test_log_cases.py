@@ -131,6 +131,9 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "a JSON list, an object a line": lambda k: ("[\n" if k == 0 else "") + plain_json(k)[:-1] + ",\n",
     "Caddy": caddy,
     "messages of a shipper": lambda k: json.dumps({"@timestamp": "x", "message": combined(k)}) + "\n",
+    "messages of Fluent Bit": lambda k: json.dumps({"date": T0 + k + 5, "log": combined(k)}) + "\n",
+    "messages of Loki": lambda k: json.dumps({"labels": {"app": "x"}, "line": combined(k), "timestamp": "x"}) + "\n",
+    "messages of journald": lambda k: json.dumps({"__REALTIME_TIMESTAMP": "1", "MESSAGE": combined(k)}) + "\n",
     "Traefik": traefik,
     "Kibana's export": exported,
     "Docker": docker,
@@ -385,6 +388,27 @@ def test_a_time_that_no_clock_showed_is_refused(tmp_path: Path) -> None:
         open_trace(path, columns=TableColumns(times=TimeForm(zone="Europe/Berlin")))
     with pytest.raises(BadInput, match="no such time zone"):
         open_trace(path, columns=TableColumns(times=TimeForm(zone="Europe/Berln")))
+
+
+def test_a_log_with_two_lines_for_each_request_asks_for_one(tmp_path: Path) -> None:
+    rows = [
+        {"timestamp": clock(T0 + k, "%Y-%m-%dT%H:%M:%S.5Z"), "event": event, "path": "/p"}
+        for k in range(100)
+        for event in ("request_started", "request_finished")
+    ]
+    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "app.log")
+    with pytest.raises(BadInput, match=r"each request has two lines.*log_filter.*event=request_finished"):
+        open_trace(path)
+    assert open_trace(path, log_filter=("event", "request_finished")).rows == 100
+
+
+def test_messages_with_requests_in_a_table_are_read_when_asked(tmp_path: Path) -> None:
+    """CloudWatch Logs Insights exports such a table."""
+    rows = "".join(f'{clock(T0 + k * k % 997, "%Y-%m-%d %H:%M:%S.000")},"GET /p HTTP/1.1"\n' for k in range(100))
+    path = written(tmp_path, "@timestamp,@message\n" + rows, "insights.csv")
+    with pytest.raises(BadInput, match="in a table, name the columns by `time_column` and `count_column`"):
+        open_trace(path)
+    assert open_trace(path, columns=TableColumns("@timestamp", "none")).rows == 100
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ REFUSED = {
     "small numbers": (rows("t,n", [f"{i},{n}" for i, n in enumerate(COUNTS)]), "time_column"),
     "a line cut short": (f"time,requests\n{T0},5\n{T0 + 60}\n", "line 3, expected 2 columns.*skip_bad_lines"),
     "a name twice": (counts(lambda at, n: f"{at},{n},{n}", "time,count,count"), "stands twice"),
-    "no object": ('{"ts": 1795300020}\n{"ts": 17953\n', "line 2: no JSON object"),
+    "no object": ('{"ts": 1795300020}\n{"ts": 17953\n', "row 2, no JSON object.*skip_bad_lines"),
     "nothing": (" \n \n", "empty"),
     "a quote that is not closed": ('time,requests\n1795300020,"' + 200_000 * "a", "no table"),
     "JSON too deep": (100_000 * "[", "nested|neither a trace"),
