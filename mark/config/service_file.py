@@ -78,7 +78,7 @@ def load_service(name_or_path: str) -> ServiceConfig:
 def is_pipeline(tables: Mapping[str, Any]) -> bool:
     """Is this file, as read, of a pipeline? `mark.config.pipeline_file` has its reader."""
     service = tables.get("service")
-    return "stage" in tables or (isinstance(service, dict) and "pipeline" in service)
+    return bool({"stage", "personal"} & set(tables)) or (isinstance(service, dict) and "pipeline" in service)
 
 
 def shipped_text(name: str) -> str:

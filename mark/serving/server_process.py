@@ -63,7 +63,7 @@ from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog
 from mark.serving.frontend.auth import Auth, admit_own_machine
-from mark.serving.frontend.feedback_door import FeedbackDoor
+from mark.serving.frontend.feedback_door import FeedbackDoor, TakesFeedback, check_shares
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.selection_page import selection_route
@@ -79,6 +79,7 @@ from mark.serving.learned.sink import LearningSink
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
+from mark.serving.personal.served import STAGE, PersonalServing
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.output import PrintedOutput
 from mark.serving.worker.workers import Workers
@@ -86,6 +87,7 @@ from mark.serving.worker.workers import Workers
 if TYPE_CHECKING:
     from mark.serving.frontend.grpc import GrpcListener
     from mark.serving.observe.tracing import Tracer
+    from mark.serving.personal.assembly import Personal
 
 log = logging.getLogger("mark.serving")
 
@@ -103,7 +105,8 @@ _UNKNOWN = PriceList()
 class PipelineServing:
     """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver` or a `selection`.
 
-    Without any of them each stage is a model of its own.
+    Without any of them each stage is a model of its own. A `graph` names the head of `personal`, which is no stage
+    of `stages`, because it runs in the process that takes queries through them.
 
     `stages` has each by its name as if it were served by itself, with `rt_max_s` its part of the pipeline's. For what
     takes queries through them it may be where a stage is served.
@@ -113,6 +116,7 @@ class PipelineServing:
     graph: Pipeline | None = None
     driver: PipelineDriver | None = None
     selection: SelectionServing | None = None
+    personal: PersonalServing | None = None
     keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.domain.rules.stage_horizon`)?
 
     @property
@@ -235,6 +239,9 @@ class ModelServer:
         if serving.pipeline is not None and serving.pipeline.selection is not None:
             self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
             learner = None if serving.feedback is None else of_selection  # without feedback nothing is learned
+        self._personal = _personal_of(serving, self._loop)
+        if self._personal is not None:
+            learner = None if serving.feedback is None else self._personal.heads
         self._learning, self._feedback, self._forwarding = _feedback_of(serving, learner, self._writer, self._loop)
         self.metrics.feedback = self._feedback
         self._kept: KeptAnswers | None = None
@@ -263,6 +270,8 @@ class ModelServer:
             self.server.hear = partial(_hear_peers, self._learning)
             if listener.auth is not None:
                 self._learning.may_teach = listener.auth.may_teach
+        if self._personal is not None:
+            self._personal.serve(self.server, listener.auth)
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)
@@ -284,10 +293,16 @@ class ModelServer:
         if len(versions) > 1:
             backend = Variants(serving.versions, {one.version: one.backend for one in versions})
         backend = layered(backend, serving.layers, site)
-        door = self._forwarding or self._feedback
-        routes = list(site.routes)
+        door: TakesFeedback | None = self._forwarding or self._feedback
+        routes, personal = list(site.routes), self._personal
+        check = check_shares if self._learning is not None else None
+        if personal is not None:
+            check = personal.check
+            if door is not None and self._learning is not None and self._feedback is not None:
+                door = personal.learn(self._learning, self._feedback, door)
+            routes += personal.routes(self.metrics)
         if door is not None:
-            routes.append(FeedbackDoor(door, shares=self._learning is not None).route())
+            routes.append((FeedbackDoor(door) if check is None else FeedbackDoor(door, check)).route())
         if self._learning is not None and self._forwarding is not None:
             routes += routes_of(self._learning, self._forwarding, self._loop)
         if self.selection is not None:
@@ -340,8 +355,9 @@ class ModelServer:
                     known[key] = of_stage[key]
             served.metadata = orjson.dumps(known)
 
-        stages = []
-        for number, (name, stage) in enumerate(pipeline.stages.items()):
+        stages: dict[str, ConductedStage] = {}
+        order = pipeline.stages if pipeline.graph is None else pipeline.graph.names
+        for name, stage in pipeline.stages.items():
             metrics = ModelMetrics(serving.name, version, name)
             backend: StageBackend
             if isinstance(stage, StageAddress):
@@ -351,11 +367,14 @@ class ModelServer:
                 backend = self._cached(remote, stage, stage.address.url)
             else:
                 ((own_version, reference),) = stage.versions.references.items()
-                replica = self._replica(stage, own_version, reference, metrics, partial(said, number))
+                replica = self._replica(stage, own_version, reference, metrics, partial(said, list(order).index(name)))
                 backend = self._cached(replica, stage, reference)
-            stages.append(ConductedStage(name, backend, stage.rt_max_s))
+            stages[name] = ConductedStage(name, backend, stage.rt_max_s)
+        if self._personal is not None:
+            self._personal.ask(stages, serving.rt_max_s)
+            stages[STAGE] = self._personal.stage(version, self.metrics)
         conductor = Conductor(
-            stages,
+            [stages[name] for name in (stages if pipeline.graph is None else order)],
             whole,
             self._loop,
             name=serving.name,
@@ -516,6 +535,7 @@ class ModelServer:
             workers.start()
         for remote in self._remote:
             remote.start()
+        self._see_ready()  # a service that has a head alone waits for nothing
         await self._until_stopped(self._first_ready.wait())
         if self._failure is not None:
             reason = self._failure
@@ -593,12 +613,16 @@ class ModelServer:
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)
+        if self._personal is not None:
+            await self._personal.close()
         if self._forwarding is not None:
             await self._forwarding.close()
         if self._feedback is not None:
             await self._feedback.close()
         if self._learning is not None:
             await self._learning.close()
+        if self._personal is not None:
+            self._personal.end()
         for _, functions in self._functions:
             await functions.close()
 
@@ -626,6 +650,16 @@ def _tracer(name: str) -> Tracer:
     from mark.serving.observe.tracing import from_environment  # here: 0.15 s, only where requests are traced
 
     return from_environment(name)
+
+
+def _personal_of(serving: Serving, loop: asyncio.AbstractEventLoop) -> Personal | None:
+    settings = None if serving.pipeline is None else serving.pipeline.personal
+    if settings is None:
+        return None
+    from mark.serving.personal.assembly import Personal  # here: it imports scipy, only where there are heads
+
+    horizon_s = FeedbackSettings("").horizon_s if serving.feedback is None else serving.feedback.horizon_s
+    return Personal(settings, serving.name, horizon_s, loop)
 
 
 def _feedback_of(

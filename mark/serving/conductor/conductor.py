@@ -59,11 +59,15 @@ _NOT_PLAIN = "an item is nested too deeply, or no plain value"
 
 @dataclass(frozen=True, slots=True)
 class ConductedStage:
-    """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max."""
+    """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max.
+
+    A stage with `has_workers` False runs in the conductor's own process.
+    """
 
     name: str
     backend: StageBackend
     rt_max_s: float
+    has_workers: bool = True
 
 
 # Called with what became of a call: the stage, and the result, or else the error that its query could end with.
@@ -74,7 +78,8 @@ class Run:
     """A request on its way. Its items are queries that go their ways at the same time."""
 
     __slots__ = (
-        "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected", "tasks", "timer"
+        "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected", "stage_notes",
+        "tasks", "timer",
     )  # fmt: skip
 
     def __init__(self, request: Request, opened: Opened, progress: QueryProgress) -> None:
@@ -87,6 +92,13 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
         self.notes: SelectedNotes | None = None  # of a selection
         self.selected: list[SelectedItem] = []
+        self.stage_notes: list[bytes] = []  # of stages that learn from feedback
+
+    def provenance(self) -> Provenance | None:
+        """How the answer came about; None: there is nothing to say."""
+        if self.notes is not None:
+            return self.notes.provenance()
+        return Provenance(note=b"[%b]" % b",".join(self.stage_notes)) if self.stage_notes else None
 
     def forget(self) -> None:
         """It is answered: calls that still run hold it, and what a stage failed with holds it in a cycle."""
@@ -282,6 +294,8 @@ class Conductor:
             else:
                 if answer.made_by == CACHE and run.notes is not None:
                     run.notes.from_cache(stage)
+                if answer.provenance is not None and not run.progress.over:
+                    run.stage_notes.append(answer.provenance.note)
                 settled = run.progress.settle(stage, now_s, _BY.get(answer.made_by, ANSWERED))
                 if settled or run.notes is not None:  # a selection learns from late replies, too
                     told(stage, result, None)
@@ -342,7 +356,7 @@ class Conductor:
         run.forget()
         if made_by == NOBODY:
             self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
-        provenance = run.notes.provenance() if run.notes is not None and reply.status == 200 else None
+        provenance = run.provenance() if reply.status == 200 else None
         self._answer(run.request, reply, made_by, run.progress.said(), provenance)
         if self._settled is not None and not self._runs and not self._settled.done():
             self._settled.set_result(None)
@@ -438,7 +452,8 @@ class Conductor:
 
     def _refresh(self) -> None:
         self.metrics.running = len(self._runs)
-        self.metrics.workers_ready = min(stage.backend.metrics.workers_ready for stage in self.stages)
+        ready = (stage.backend.metrics.workers_ready for stage in self.stages if stage.has_workers)
+        self.metrics.workers_ready = min(ready, default=0)
 
 
 class _GraphItem:

@@ -17,7 +17,8 @@ APPLIED = "applied"  # joined with its answer, and kept
 DUPLICATE = "duplicate"  # there was feedback for this answer already
 UNKNOWN = "unknown"  # no such answer is remembered here; kept, to be joined with the logs of other bouncers
 EXPIRED = "expired"  # its answer is older than the horizon; not kept
-RESULTS = (APPLIED, DUPLICATE, UNKNOWN, EXPIRED)
+UNLEARNED = "unlearned"  # it stands for itself, and was kept; nothing could be learned from it
+RESULTS = (APPLIED, DUPLICATE, UNKNOWN, EXPIRED, UNLEARNED)
 
 
 @dataclass(slots=True)

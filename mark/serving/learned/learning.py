@@ -83,7 +83,8 @@ class Learning:
         self.applied = self.unlearned = 0
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
-        self._join, self._folder, self._loop, self._now = join, folder, loop, now
+        self.folder = folder
+        self._join, self._loop, self._now = join, loop, now
         self._store_first = store_first
         self._storing: Storing | None = None
         if store is not None:
@@ -406,9 +407,9 @@ class Learning:
     # Disk
 
     async def _read_disk(self) -> None:
-        journals = Journals(self._folder.parent)
+        journals = Journals(self.folder.parent)
         for snapshot in await self._loop.run_in_executor(self._thread, journals.snapshots):
-            if self._adopt(snapshot, str(self._folder.parent)):
+            if self._adopt(snapshot, str(self.folder.parent)):
                 break
         self._snapshot_due = False
         lines = journals.facts()
