@@ -23,7 +23,7 @@ import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mark.serving.feedback.joining import FeedbackJoin
-from mark.serving.learned.facts import KEPT_S, Fact, Vector, facts_in, pages, vector_in
+from mark.serving.learned.facts import KEPT_S, Fact, Vector, fact_in, facts_in, line_of, pages, vector_in
 from mark.serving.learned.journal import Journal, Journals
 from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
 from mark.serving.learned.port import Learner
@@ -192,6 +192,27 @@ class Learning:
         self.shared.trim(self._vectors())
         if self._snapshot_due or self._journal.since_snapshot_bytes > _SNAPSHOT_EVERY_BYTES:
             await self._write_snapshot()
+
+    async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
+        """Change the content of facts wherever this process keeps them, as where a user is deleted. Raises OSError.
+
+        Facts in the object store stay as they are, until they expire there.
+        """
+
+        def changed(line: bytes) -> bytes:
+            try:
+                fact = fact_in(line)
+            except ValueError:
+                return b""
+            now = change(fact)
+            return line if now is fact else line_of(now)
+
+        self.shared.rewrite(change)
+        self._held = []
+        await self._write_snapshot()
+        await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
+        vector = self.shared.vector.copy()
+        await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
     # Questions of peers
 

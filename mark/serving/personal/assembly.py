@@ -18,6 +18,7 @@ from mark.serving.frontend.routes import ModelRoute
 from mark.serving.frontend.server import Server
 from mark.serving.learned.learning import Learning
 from mark.serving.personal.doors import PersonalDoors
+from mark.serving.personal.erasing import Erasing
 from mark.serving.personal.features import Features
 from mark.serving.personal.feedback import PersonalFeedback, check_personal
 from mark.serving.personal.heads import PersonalHeads
@@ -41,6 +42,7 @@ class Personal:
         self._doors: PersonalDoors | None = None
         self._rows: SqliteRows | None = None
         self._learning: Learning | None = None
+        self._erasing: Erasing | None = None
 
     def stage(self, version: str, metrics: Metrics) -> ConductedStage:
         """The head as a stage."""
@@ -63,7 +65,8 @@ class Personal:
         """Learn from feedback. Returns what takes it, before `behind`."""
         self._rows = SqliteRows(learning.folder / _ROWS)
         self.heads.keep_rows_in(self._rows)
-        self._learning = learning
+        self._learning, self._erasing = learning, Erasing(learning, collector)
+        self.heads.erase = self._erasing.erase
         self._feedback = PersonalFeedback(behind, collector, self.heads, self._features, self._loop, learning.writer)
         return self._feedback
 
@@ -75,7 +78,13 @@ class Personal:
         """The routes of the model."""
         metrics.more.append(partial(self.heads.metrics, self._name))
         self._doors = PersonalDoors(
-            self._name, self.heads, self._features, self._feedback, self._loop, lag=lambda: self._lag
+            self._name,
+            self.heads,
+            self._features,
+            self._feedback,
+            self._loop,
+            lag=lambda: self._lag,
+            erased=self.erased,
         )
         return self._doors.routes()
 
@@ -88,10 +97,16 @@ class Personal:
         if auth is not None:
             doors.may_manage = auth.may_manage
 
+    async def erased(self) -> None:
+        """Return when what was kept of deleted keys is erased."""
+        if self._erasing is not None:
+            await self._erasing.done()
+
     async def close(self) -> None:
-        """Wait for feedback that is on its way."""
+        """Wait for feedback that is on its way, and for deletions."""
         if self._feedback is not None:
             await self._feedback.close()
+        await self.erased()
 
     def end(self) -> None:
         """Nothing may follow."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -113,10 +113,11 @@ class PersonalDoors:
         loop: asyncio.AbstractEventLoop,
         *,
         lag: Callable[[], int] = lambda: 0,
+        erased: Callable[[], Coroutine[Any, Any, None]],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name, self._heads, self._features, self._feedback = name, heads, features, feedback
-        self._loop, self._lag, self._now = loop, lag, now
+        self._loop, self._lag, self._erased, self._now = loop, lag, erased, now
         self._tasks: set[asyncio.Task[None]] = set()
         self.may_manage: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.identity: Callable[[Mapping[bytes, bytes]], str] = lambda headers: ""
@@ -146,9 +147,7 @@ class PersonalDoors:
         if question.inputs is None:
             self._top(exchange, key, question, None)
             return
-        task = self._loop.create_task(self._top_of_inputs(exchange, key, question))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin(self._top_of_inputs(exchange, key, question))
 
     async def _top_of_inputs(self, exchange: Exchange, key: str, question: TopQuestion) -> None:
         assert self._features is not None, "without a table there is a stage"
@@ -193,19 +192,28 @@ class PersonalDoors:
             exchange.answer(200, orjson.dumps(found | {"key": key}), JSON)
 
     def delete(self, key: str, exchange: Exchange) -> None:
-        """Delete a key, and answer once the deletion will last."""
+        """Delete a key, and answer once the deletion will last and the files here have nothing of the key."""
         if self._feedback is None:
             _refuse(exchange, error_reply(400, "nothing is learned here: there is no section [feedback]"))
             return
 
         def told(kept: bool) -> None:
             if kept:
-                exchange.answer(200, orjson.dumps({"key": key, "result": "deleted"}), JSON)
+                self._begin(self._deleted(key, exchange))
             else:
                 _refuse(exchange, error_reply(503, "the deletion could not be kept"))
 
         if not self._feedback.forget(key_name(key), told):
             _refuse(exchange, error_reply(503, "too much feedback is on its way"))
+
+    async def _deleted(self, key: str, exchange: Exchange) -> None:
+        await self._erased()
+        exchange.answer(200, orjson.dumps({"key": key, "result": "deleted"}), JSON)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _for_admin(self, answer: Callable[[str, Exchange], None]) -> Callable[[str | None, Exchange], None]:
         def handle(version: str | None, exchange: Exchange) -> None:
