@@ -50,6 +50,7 @@ COMMANDS = {
     "selection": CliEntry(
         "mark.cli.selection", "several models for one query: replay policies, show a server", "serve"
     ),
+    "personal": CliEntry("mark.cli.personal", "a small model of each user: learning on logged rewards"),
     "completion": CliEntry("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
 }
 

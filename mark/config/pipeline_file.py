@@ -18,6 +18,7 @@ from mark.config.cache import CACHE_KEYS, cache_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.layers import layers_of
+from mark.config.personal import PERSONAL_KEYS, personal_of
 from mark.config.section import Section, tables_of
 from mark.config.selection import SELECTION_KEYS, check_alone, selection_of, usd_per_call_of
 from mark.config.service_file import is_pipeline
@@ -26,6 +27,7 @@ from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
 from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig
 from mark.domain.slo import Slo
+from mark.personal.settings import PersonalSettings
 from mark.selection.settings import CASCADE, SelectionSettings
 
 PACKS = ("auto", "separate")
@@ -48,6 +50,7 @@ _KEYS = {
     "feedback": FEEDBACK_KEYS,
     "selection": SELECTION_KEYS,
     "cache": CACHE_KEYS,
+    "personal": PERSONAL_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", "usd_per_call", *_GRAPH_KEYS)
@@ -88,6 +91,7 @@ class PipelineConfig:
     feedback: FeedbackSettings | None = None  # on answers of the whole
     selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
     cache: CacheSettings | None = None  # before each stage
+    personal: PersonalSettings | None = None  # heads behind one of the stages, or behind a table
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
@@ -348,6 +352,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         feedback=feedback,
         selection=selection,
         cache=cache_of(path, tables),
+        personal=personal_of(path, tables, order, feedback),
         layers=layers,
         conductors=_conductors(
             Section(path, "conductors", tables.get("conductors", {})), selects=selection is not None

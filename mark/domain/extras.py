@@ -28,11 +28,13 @@ _EXTRAS = {
     "prometheus_client": "serve",
     "pyarrow": "parquet",
     "ray": "ray",
+    "scipy": "personal",
     "sklearn": "sklearn",
     "starlette": "serve",
     "statsmodels": "arima",
     "torch": "torch",
     "urllib3": "serve",
+    "usearch": "ann",
     "uvicorn": "serve",
     "uvloop": "serve",
 }

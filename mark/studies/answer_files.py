@@ -26,7 +26,8 @@ from mark.selection.answer_log import (
     rows_of_observation,
 )
 from mark.serving.feedback.log_join import LogJoin, join_logs
-from mark.traffic.traces.blocks import beginning, blocks, is_folder
+from mark.studies.csv_rows import csv_rows, decoded, text_lines
+from mark.traffic.traces.blocks import beginning, is_folder
 
 CUT_OFF = "cut off at the end"
 _HEAD_BYTES = 1 << 16
@@ -72,7 +73,7 @@ class AnswerLog:
 
     def _json_rows(self) -> Iterator[AnswerRow]:
         cut: tuple[str, bytes] | None = None
-        for where, line in self._lines():
+        for where, line in text_lines(self.name):
             if not line.strip():
                 continue
             if cut is not None:
@@ -91,35 +92,13 @@ class AnswerLog:
         self.left_out[CUT_OFF] += cut is not None
 
     def _table_rows(self) -> Iterator[AnswerRow]:
-        reader = csv.reader((_text(where, line) for where, line in self._lines()), strict=True)
-        try:
-            header = [cell.strip() for cell in next(filter(None, reader), [])]
-            for cells in reader:
-                where = f"{self.name}:{reader.line_num}"
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise BadInput(f"{len(cells)} cells under a header of {len(header)}", where)
-                yield row_of(where, {name: cell_value(name, cell) for name, cell in zip(header, cells, strict=True)})
-        except csv.Error as error:
-            raise BadInput(f"is no CSV ({error})", f"{self.name}:{reader.line_num}") from None
-
-    def _lines(self) -> Iterator[tuple[str, bytes]]:
-        for first, block in blocks(self._path):
-            for number, line in enumerate(block.splitlines(keepends=True), first):
-                yield f"{self.name}:{number}", line
-
-
-def _text(where: str, line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise BadInput("is no UTF-8 text", where) from None
+        for where, cells in csv_rows(self.name):
+            yield row_of(where, {name: cell_value(name, cell) for name, cell in cells.items()})
 
 
 def _header(line: bytes, where: str) -> list[str]:
     try:
-        return [cell.strip() for cell in next(csv.reader([_text(where, line)], strict=True), [])]
+        return [cell.strip() for cell in next(csv.reader([decoded(where, line)], strict=True), [])]
     except csv.Error as error:
         raise BadInput(f"is no CSV ({error})", where) from None
 

@@ -1,0 +1,127 @@
+"""Mean rewards of items, learned online and shrunk toward the mean of all rewards.
+
+The state is a count and a sum for each item, so the order of observations does not matter, and the rows of a deleted
+key can be taken out again. Items are numbered ("slots") in the order in which they are first named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray, IntArray
+from mark.personal.settings import SQUARED
+
+NO_ITEM = -1  # the slot of an observation that names no item
+_SHRINK = 5.0  # observations with the mean of all rewards that every item begins with
+_UNSEEN = 3.0  # observations that the variance of a new item begins with
+_SLOT_BYTES = 150  # with the name
+
+
+class ItemMeans:
+    """Counts and sums of rewards by item and of all. With the logistic loss means are logits of shrunk rates."""
+
+    def __init__(self, loss: str = SQUARED, names: Iterable[str] = ()) -> None:
+        self._squared = loss == SQUARED
+        self.names = list(names)
+        self._slots = {name: at for at, name in enumerate(self.names)}
+        room = max(64, len(self.names))
+        self._counts, self._sums = np.zeros(room), np.zeros(room)
+        self.count, self._sum = 0.0, 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that it takes, roughly."""
+        return self._counts.nbytes + self._sums.nbytes + _SLOT_BYTES * len(self.names)
+
+    def find(self, name: str) -> int:
+        """The slot of an item, `NO_ITEM` for an unknown one."""
+        return self._slots.get(name, NO_ITEM)
+
+    def slot(self, name: str | None) -> int:
+        """The slot of an item, a new one for a new name."""
+        if name is None:
+            return NO_ITEM
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = len(self.names)
+            self.names.append(name)
+            if slot == len(self._counts):
+                self._counts = np.concatenate((self._counts, np.zeros(slot)))
+                self._sums = np.concatenate((self._sums, np.zeros(slot)))
+        return slot
+
+    def name(self, slot: int) -> str | None:
+        """The name of a slot."""
+        return None if slot == NO_ITEM else self.names[slot]
+
+    def add(self, slot: int, reward: float) -> None:
+        """Count a reward."""
+        self.count += 1.0
+        self._sum += reward
+        if slot != NO_ITEM:
+            self._counts[slot] += 1.0
+            self._sums[slot] += reward
+
+    def change(self, slots: IntArray, rewards: FloatArray, times: float = 1.0) -> None:
+        """Count rewards of these slots; with `times = -1` take them out again."""
+        self.change_total(float(len(rewards)), float(rewards.sum()), times)
+        named = slots != NO_ITEM
+        np.add.at(self._counts, slots[named], times)
+        np.add.at(self._sums, slots[named], times * rewards[named])
+        # Without this, the rounding of what was taken out would stay as the mean of an item without rewards.
+        self._sums[self._counts == 0.0] = 0.0
+
+    def change_total(self, count: float, total: float, times: float = 1.0) -> None:
+        """Count rewards that name no item, of which only the sum is known."""
+        self.count += times * count
+        self._sum = self._sum + times * total if self.count else 0.0
+
+    @property
+    def center(self) -> float:
+        """The mean of all rewards, as a logit with the logistic loss; 0 before the first reward."""
+        if self._squared:
+            return self._sum / self.count if self.count else 0.0
+        return _logit(self._rate)
+
+    @property
+    def _rate(self) -> float:
+        return min(1.0, max(0.0, self._sum + 0.5) / (self.count + 1.0))
+
+    def above_center(self, slots: IntArray) -> FloatArray:
+        """By how much the shrunk mean of each item is above `center`; 0 for `NO_ITEM`."""
+        counts, sums = self._counts[slots], self._sums[slots]
+        if self._squared:
+            found = (sums - counts * self.center) / (counts + _SHRINK)
+        else:
+            rate = self._rate
+            share = np.clip((sums + _SHRINK * rate) / (counts + _SHRINK), 1e-9, 1.0 - 1e-9)
+            found = np.log(share / (1.0 - share)) - _logit(rate)
+        return np.where(slots == NO_ITEM, 0.0, found)
+
+    def above_center_of(self, slot: int) -> float:
+        """`above_center` of one slot, in a tenth of the time."""
+        if slot == NO_ITEM:
+            return 0.0
+        if not self._squared:
+            return float(self.above_center(np.array([slot]))[0])
+        count = float(self._counts[slot])
+        return (float(self._sums[slot]) - count * self.center) / (count + _SHRINK)
+
+    def variances(self, slots: IntArray) -> FloatArray:
+        """The variance of each item's mean, 1 / (n + 3), for noise of variance 1; that of a new item for `NO_ITEM`."""
+        return 1.0 / (self.counts(slots) + _UNSEEN)
+
+    def counts(self, slots: IntArray) -> FloatArray:
+        """How many rewards each item has."""
+        return np.where(slots == NO_ITEM, 0.0, self._counts[slots])
+
+    def sums(self, slots: IntArray) -> FloatArray:
+        """The sum of each item's rewards."""
+        return np.where(slots == NO_ITEM, 0.0, self._sums[slots])
+
+
+def _logit(rate: float) -> float:
+    rate = min(1.0 - 1e-9, max(1e-9, rate))
+    return float(np.log(rate / (1.0 - rate)))

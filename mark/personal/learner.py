@@ -1,0 +1,531 @@
+"""The learned state of one process and one version of the item vectors: every key's head, items' means, their errors.
+
+The state is the sum of the observations, so processes that apply the same ones, in any order, have the same heads. A
+head in use is updated in place, and is built from its rows again now and then, since the means of items move.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray, IntArray
+from mark.personal.explore import CandidateScores, RankedPlaces, best, ranked, spread
+from mark.personal.features import HeadFeatures
+from mark.personal.head import Head, HeadPrior, sigmoid, sigmoids
+from mark.personal.item_means import NO_ITEM, ItemMeans
+from mark.personal.judge import ErrorJudge
+from mark.personal.key_book import KeyBook, RowStore
+from mark.personal.key_rows import KeyRows, PackedRows, RowArrays
+from mark.personal.settings import GREEDY, MEAN, MOST_DIMENSION, SQUARED, THOMPSON, PersonalSettings
+from mark.personal.table import MOST_VALUE, ItemTable, usable
+from mark.personal.top import INDEXED_FROM, NearItems, asked_of_index, best_by_bound
+
+SCHEMA = 1
+LONGEST_NAME = 256  # characters of a key and of an item
+TOMBSTONE_DAYS = 31.0  # a fact that is older is refused anyway
+_DAY_S = 86_400.0
+# A head is built again after so many updates, or an eighth of its rows, so that this costs as much as the updates.
+_REBUILT_AFTER, _REBUILT_SHARE = 64, 8
+# And after all observations have grown by this factor and number, because items' means have moved.
+_GROWTH, _GROWTH_LEAST = 1.2, 64.0
+_MOST_REWARD = 1e9
+_NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
+_SHORTLIST, _SHORTLIST_SIGMAS = 256, 3.0  # items of a table among which Thompson draws
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PersonalObservation:
+    """A reward at Unix time `at_s` of a key, for an item of the table or for a vector, of which the item may be known.
+
+    The vector is that of the version of the features stage that the learner belongs to.
+    """
+
+    key: str
+    item: str | None
+    vector: NDArray[np.floating] | None
+    reward: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Expected rewards, their standard deviations, and whether the key is new, so that the prior answers."""
+
+    values: FloatArray
+    uncertainty: FloatArray
+    prior: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopItems:
+    """The best items, the first place first. A propensity is the probability of the item for its place."""
+
+    items: list[str]
+    values: FloatArray
+    uncertainty: FloatArray
+    propensities: FloatArray
+    prior: bool
+
+
+class PersonalLearner:
+    """Scores items for a key, and learns from observations.
+
+    Item vectors come from `table`, or they have the `dimension` of the features stage. `near` is an index of the table
+    for the best of more than 10,000 items. Rows beyond the memory budget lie in `store`.
+    """
+
+    def __init__(
+        self,
+        settings: PersonalSettings,
+        *,
+        version: str = "",
+        table: ItemTable | None = None,
+        dimension: int = 0,
+        store: RowStore | None = None,
+    ) -> None:
+        if (table is None) == (dimension == 0):
+            raise ValueError("a learner has a table or a dimension")
+        if not 0 <= dimension <= MOST_DIMENSION:
+            raise ValueError(f"a vector has {MOST_DIMENSION:,} numbers at most, and not {dimension:,}")
+        self.settings, self.version, self.table = settings, version, table
+        self.dimension = dimension if table is None else table.dimension
+        self.near: NearItems | None = None
+        self.judge = ErrorJudge()
+        self._squared = settings.loss == SQUARED
+        self._row_dimension = dimension  # 0 where rows name items of the table
+        self._book = KeyBook(dimension, settings.memory_mb * 1_000_000, self._slot, self._name, store)
+        self._begin(self._no_means())
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory of the state, roughly; the table is beside the budget."""
+        table = self.table.memory_bytes if self.table is not None else 0
+        return self._book.used_bytes + self._means.memory_bytes + table
+
+    @property
+    def observations(self) -> int:
+        """The count of observations that are learned and not deleted."""
+        return round(self._means.count)
+
+    @property
+    def keys_in_memory(self) -> int:
+        """The count of keys whose rows are in memory."""
+        return self._book.in_memory
+
+    @property
+    def heads(self) -> int:
+        """The count of heads in memory."""
+        return self._book.heads
+
+    @property
+    def noise(self) -> float:
+        """The variance of a reward around its prediction. With the logistic loss it is 1, on the scale of logits."""
+        if not self._squared:
+            return 1.0
+        tally = self.judge.tally(self.version)
+        return (tally.total + _NOISE_OBSERVATIONS) / (tally.count + _NOISE_OBSERVATIONS)
+
+    def problem(self, observation: PersonalObservation) -> str | None:
+        """Why nothing can be learned from an observation, in words; None where it can be."""
+        found = self._bad_value(observation)
+        if found is None and self.table is not None and observation.item not in self.table.numbers:
+            return f"item {observation.item!r} is not in the table"
+        return found
+
+    def _bad_value(self, observation: PersonalObservation) -> str | None:
+        item, vector, reward = observation.item, observation.vector, observation.reward
+        if not 0 < len(observation.key) <= LONGEST_NAME:
+            return f"a key has 1 to {LONGEST_NAME} characters, and not {len(observation.key)}"
+        if item is not None and not 0 < len(item) <= LONGEST_NAME:
+            return f"an item has 1 to {LONGEST_NAME} characters, and not {len(item)}"
+        if not math.isfinite(observation.at_s):
+            return f"a time must be finite, and not {observation.at_s}"
+        if not self._squared and not 0.0 <= reward <= 1.0:
+            return f"a reward must lie between 0 and 1 with the logistic loss, and not be {reward}"
+        if not abs(reward) <= _MOST_REWARD:
+            return f"a reward must be finite, {_MOST_REWARD:g} at most, and not {reward}"
+        if self.table is not None:
+            return "an item of the table is needed" if item is None else None
+        if vector is None:
+            return "the vector of the item is needed"
+        if vector.shape != (self.dimension,):
+            return f"a vector has {self.dimension} numbers, and not the shape {vector.shape}"
+        return None if usable(vector) else f"a vector must be finite, each number {MOST_VALUE:g} at most"
+
+    def observe(self, observation: PersonalObservation, *, judged: bool = True) -> bool:
+        """Learn from an observation. False: it cannot be used, or it is older than the deletion of its key.
+
+        With `judged` the prediction before the reward is judged, for which a head is built. Processes that apply what
+        another one observed leave it out, so that each observation is judged once. A row of an item that the table
+        lacks is kept, because the next table may have the item; `problem` tells callers who want to refuse it.
+        """
+        if self._bad_value(observation) is not None:
+            return False
+        key, reward = observation.key, float(observation.reward)
+        if self._book.is_buried(key, observation.at_s):
+            return False
+        slot = self._slot(observation.item)
+        vector = None if self.table is not None else np.asarray(observation.vector, dtype=np.float32)
+        rows = self._book.new_rows(key)
+        before = rows.memory_bytes
+        if self.table is None or slot < len(self.table):
+            self._teach(key, rows, slot, vector, reward, judged=judged)
+        rows.add(slot, reward, observation.at_s, vector)
+        self._means.add(slot, reward)
+        if self._squared:
+            rows.pack()
+            if slot == NO_ITEM and vector is not None and self._fits_all:
+                self._unnamed.add(vector[None, :].astype(np.float64), np.array([reward]))
+        self._book.changed(key, rows.memory_bytes - before)
+        self._book.shrink()
+        return True
+
+    def forget(self, key: str, at_s: float) -> None:
+        """Delete all that was learned from a key until this time, also what arrives later."""
+        if self._book.is_buried(key, at_s):
+            return
+        self._unlearn(self._book.bury(key, at_s))
+        self._book.shrink()
+
+    def expire(self, now_s: float) -> list[str]:
+        """Delete the keys without an observation for `keep_days`, and tombstones that no fact can be older than.
+
+        Returns the deleted keys.
+        """
+        old_s = now_s - TOMBSTONE_DAYS * _DAY_S
+        for key in [key for key, at_s in self._book.tombstones.items() if at_s < old_s]:
+            del self._book.tombstones[key]
+        if self.settings.keep_days is None:
+            return []
+        gone = self._book.known(now_s - self.settings.keep_days * _DAY_S)
+        for key in gone:
+            self._unlearn(self._book.remove(key))
+        self._book.shrink()
+        return gone
+
+    def score(
+        self, key: str | None, vectors: NDArray[np.floating] | None, items: Sequence[str] | None = None
+    ) -> Scores:
+        """The expected reward of each item for a key. None is a client without a key: the prior answers.
+
+        With a table `items` are enough. Raises ValueError for vectors of another shape, or items that are not in the
+        table.
+        """
+        slots, found = self._given(vectors, items)
+        head, prior = self._head_or_prior(key)
+        features = self._features.matrix(slots, found)
+        self._book.shrink()
+        return self._scores(head, features, prior)
+
+    def top(
+        self,
+        key: str | None,
+        k: int,
+        items: Sequence[str] | None = None,
+        draw: np.random.Generator | None = None,
+        *,
+        vectors: NDArray[np.floating] | None = None,
+        exclude: Collection[str] = (),
+    ) -> TopItems:
+        """The best `k` of the given items, or of the whole table, without the excluded ones.
+
+        With `draw` the policy of `[personal] explore` ranks, else the answer is greedy. Raises ValueError as `score`,
+        and where there is neither a table nor items.
+        """
+        if items is not None and len(set(items)) < len(items):
+            raise ValueError("items names an item twice")
+        if items is None and self.table is None:
+            raise ValueError("items are needed, because there is no table")
+        head, prior = self._head_or_prior(key)
+        if items is None:
+            places = self._best_of_table(head, k, draw, exclude)
+            slots = places.numbers
+            rows: NDArray[np.floating] = self._table.vectors[slots]
+            names = [self._table.ids[at] for at in slots]
+        else:
+            all_slots, all_rows = self._given(vectors, items)
+            left = np.array([at for at, name in enumerate(items) if name not in exclude], dtype=np.int64)
+            candidates = self._candidates(head, all_slots[left], all_rows[left])
+            places = ranked(self.settings.explore, candidates, k, draw, left)
+            slots, rows = all_slots[places.numbers], all_rows[places.numbers]
+            names = [items[at] for at in places.numbers]
+        scores = self._scores(head, self._features.matrix(slots, rows), prior)
+        self._book.shrink()
+        return TopItems(names, scores.values, scores.uncertainty, places.propensities, prior)
+
+    def show(self, key: str) -> dict[str, Any] | None:
+        """What is known of a key, for its user; None where nothing is. The head is built anew from its rows."""
+        rows = self._book.rows(key)
+        if rows is None:
+            return None
+        head = self._features.head(self._prior(), rows.arrays())
+        return {
+            "key": key,
+            "observations": rows.count,
+            "newest_s": rows.newest_s,
+            "error": math.sqrt(rows.squares / rows.judged) if rows.judged else None,
+            "weights": head.weights.tolist(),
+            "biases": ["constant", "item mean"][: self._features.biases],
+        }
+
+    def holds(self, key: str) -> bool:
+        """Is there anything of this key but its tombstone, in memory or in the store?"""
+        return self._book.dump(key) is not None or self._book.head(key) is not None
+
+    def flush(self) -> None:
+        """Write all rows that changed to the store."""
+        self._book.flush()
+
+    def indexed(self) -> NDArray[np.float32]:
+        """The rows of an index for `near`: the vectors of the table, with the items' means before them."""
+        if not self._features.biases:
+            return self._table.vectors
+        above = self._means.above_center(np.arange(len(self._table))).astype(np.float32)
+        return np.concatenate((above[:, None], self._table.vectors), axis=1)
+
+    def snapshot(self) -> bytes:
+        """The whole state, rows of the store included."""
+        keys = {key: self._book.dump(key) for key in self._book.known(math.inf)}
+        said = {
+            "schema": SCHEMA,
+            "loss": self.settings.loss,
+            "version": self.version,
+            "dimension": self._row_dimension,
+            "tombstones": self._book.tombstones,
+            "errors": self.judge.to_json(),
+            "keys": {key: b64encode(rows).decode() for key, rows in keys.items() if rows is not None},
+        }
+        return orjson.dumps(said)
+
+    def load(self, data: bytes) -> None:
+        """Replace the state with that of a snapshot. Raises ValueError, and keeps the state, for other bytes.
+
+        With a table the snapshot may be of another version: its rows name items. Vectors are of one version.
+        """
+        try:
+            said = orjson.loads(data)
+            if said["schema"] != SCHEMA:
+                raise ValueError(f"schema {said['schema']} is not {SCHEMA}")
+            if said["loss"] != self.settings.loss:
+                raise ValueError(f"it was learned with the loss {said['loss']}, and not {self.settings.loss}")
+            if said["dimension"] != self._row_dimension:
+                raise ValueError(f"its vectors have {said['dimension']} numbers, and not {self._row_dimension}")
+            if self._row_dimension and said["version"] != self.version:
+                raise ValueError(f"its vectors are of version {said['version']!r}, and not {self.version!r}")
+            judge = ErrorJudge.of_json(said["errors"])
+            tombstones = {str(key): float(at_s) for key, at_s in said["tombstones"].items()}
+            means = self._no_means()
+            rows = {
+                str(key): KeyRows.of_bytes(b64decode(text, validate=True), self._row_dimension, means.slot)
+                for key, text in said["keys"].items()
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no snapshot of personal heads ({error})") from None
+        self._book.clear()
+        self._book.tombstones.update(tombstones)
+        self.judge = judge
+        self._begin(means)
+        for key, one in rows.items():
+            self._count(one.arrays())
+            self._book.take(key, one)
+            self._book.shrink()
+
+    def count_store(self) -> None:
+        """Count the rewards of all rows in the store, where a new process goes on with the store of an old one."""
+        for key in self._book.known():
+            data = self._book.dump(key)
+            if data is not None:
+                self._count(KeyRows.of_bytes(data, self._row_dimension, self._slot).arrays())
+
+    def _begin(self, means: ItemMeans) -> None:
+        self._means = means
+        self._features = HeadFeatures(self.settings, self.table, self.dimension, means)
+        self._fits_all = self.settings.prior == MEAN
+        self._unnamed = PackedRows.empty(self._row_dimension)  # all rows without an item, where `_fits_all`
+        self._prior_found, self._prior_until = self._features.by_item, -1.0 if self._fits_all else math.inf
+        self._new_key = self._prior_found.head()
+
+    def _no_means(self) -> ItemMeans:
+        return ItemMeans(self.settings.loss, self._table.ids if self.table is not None else ())
+
+    # The book is given these two, because `load` replaces the means.
+    def _slot(self, name: str | None) -> int:
+        return self._means.slot(name)
+
+    def _name(self, slot: int) -> str | None:
+        return self._means.name(slot)
+
+    @property
+    def _table(self) -> ItemTable:
+        assert self.table is not None
+        return self.table
+
+    def _prior(self) -> HeadPrior:
+        if self._means.count >= self._prior_until:
+            self._prior_found = self._features.fitting_all(self._unnamed)
+            self._prior_until = self._until()
+            self._new_key = self._prior_found.head()
+        return self._prior_found
+
+    def _until(self) -> float:
+        return _GROWTH * self._means.count + _GROWTH_LEAST
+
+    def _head(self, key: str, rows: KeyRows) -> Head:
+        head = self._book.head(key)
+        if head is None or self._means.count > head.until or self._is_old(head, rows):
+            head = self._features.head(self._prior(), rows.arrays())
+            head.until = self._until()
+            self._book.keep_head(key, head)
+        return head
+
+    def _is_old(self, head: Head, rows: KeyRows) -> bool:
+        return head.updates >= _REBUILT_AFTER and head.updates * _REBUILT_SHARE >= rows.count
+
+    def _head_or_prior(self, key: str | None) -> tuple[Head, bool]:
+        rows = None if key is None else self._book.rows(key)
+        if key is None or rows is None:
+            self._prior()
+            return self._new_key, True
+        return self._head(key, rows), False
+
+    def _teach(
+        self,
+        key: str,
+        rows: KeyRows,
+        slot: int,
+        vector: NDArray[np.float32] | None,
+        reward: float,
+        *,
+        judged: bool,
+    ) -> None:
+        """Judge the prediction and update the head. A head that is not in memory is built when it is needed."""
+        head = self._head(key, rows) if judged else self._book.head(key)
+        if head is None:
+            return
+        features, offset = self._features.row(slot, vector), self._features.offset
+        if judged:
+            predicted = float(features @ head.weights) + offset
+            error = (reward - (predicted if self._squared else sigmoid(predicted))) ** 2
+            self.judge.add(self.version, rows.count, error)
+            rows.judged += 1
+            rows.squares += error
+        if self._squared:
+            head.learn(features, reward - offset)
+        else:
+            head.learn_logistic(features, offset, reward)
+
+    def _count(self, rows: RowArrays, times: float = 1.0) -> None:
+        """Count the rewards of rows; with `times = -1` take them out."""
+        self._means.change(rows.slots, rows.rewards, times)
+        if rows.packed is not None:
+            self._means.change_total(rows.packed.rows, float(rows.packed.moment[0]), times)
+        if self._fits_all and self._squared and self._row_dimension:
+            unnamed = rows.slots == NO_ITEM
+            self._unnamed.add(rows.vectors[unnamed], rows.rewards[unnamed], times)
+            if rows.packed is not None:
+                self._unnamed.merge(rows.packed, times)
+
+    def _unlearn(self, rows: RowArrays | None) -> None:
+        if rows is not None:
+            self._count(rows, -1.0)
+
+    def _given(
+        self, vectors: NDArray[np.floating] | None, items: Sequence[str] | None
+    ) -> tuple[IntArray, NDArray[np.floating]]:
+        """Slots and vectors of items. Raises ValueError."""
+        if self.table is not None:
+            if items is None:
+                raise ValueError("items of the table are needed")
+            unknown = next((name for name in items if name not in self.table.numbers), None)
+            if unknown is not None:
+                raise ValueError(f"item {unknown!r} is not in the table")
+            slots = np.array([self.table.numbers[name] for name in items], dtype=np.int64)
+            return slots, self.table.vectors[slots]
+        if vectors is None:
+            raise ValueError("the vectors of the items are needed")
+        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
+            raise ValueError(f"a vector has {self.dimension} numbers, and not the shape {vectors.shape[1:]}")
+        if not usable(vectors).all():
+            raise ValueError(f"vectors must be finite, each number {MOST_VALUE:g} at most")
+        if items is None:
+            return np.full(len(vectors), NO_ITEM), vectors
+        if len(items) != len(vectors):
+            raise ValueError(f"{len(items)} items have {len(vectors)} vectors")
+        return np.array([self._means.find(name) for name in items], dtype=np.int64), vectors
+
+    def _scores(self, head: Head, matrix: FloatArray, prior: bool) -> Scores:
+        values = matrix @ head.weights + self._features.offset
+        deviations = np.sqrt(self.noise * head.variances(matrix))
+        if self._squared:
+            return Scores(values, deviations, prior)
+        shares = sigmoids(values)
+        return Scores(shares, shares * (1.0 - shares) * deviations, prior)
+
+    def _candidates(self, head: Head, slots: IntArray, vectors: NDArray[np.floating]) -> CandidateScores:
+        matrix = self._features.matrix(slots, vectors)
+        values = matrix @ head.weights + self._features.offset
+        return CandidateScores(values, self.noise * head.variances(matrix), self._by_item(slots))
+
+    def _by_item(self, slots: IntArray) -> FloatArray:
+        """The variances of items' means, with the logistic loss as logits."""
+        if self._squared:
+            return self.noise * self._means.variances(slots)
+        share = sigmoid(self._means.center)
+        return self._means.variances(slots) / (share * (1.0 - share))
+
+    def _best_of_table(
+        self, head: Head, k: int, draw: np.random.Generator | None, exclude: Collection[str]
+    ) -> RankedPlaces:
+        """The best of the whole table. Only the items that may be among them get exact scores and variances."""
+        table, explore, biases = self._table, self.settings.explore, self._features.biases
+        excluded = [table.numbers[name] for name in exclude if name in table.numbers]
+        k = min(k, len(table) - len(set(excluded)))
+        explores = draw is not None and (explore.policy != GREEDY or explore.share > 0.0)
+        if not explores and self.near is not None and len(table) > INDEXED_FROM:
+            asked = asked_of_index(k) + len(excluded)
+            query = head.weights[1:] if biases else head.weights
+            found = np.setdiff1d(self.near.near(query, asked), excluded)
+            if len(found) >= k:
+                return ranked(explore, self._candidates(head, found, table.vectors[found]), k, None, found)
+        slots = np.arange(len(table))
+        above = self._means.above_center(slots)
+        values = (table.vectors @ head.weights[biases:].astype(np.float32)).astype(np.float64) + self._features.offset
+        if biases:
+            values += head.weights[0] + head.weights[1] * above
+        values[excluded] = -np.inf
+        if not explores:
+            # float32 may swap items that are equal to seven digits, so a few more are scored exactly.
+            found = best(values, k + len(excluded) + 8)
+            found = found[values[found] > -np.inf]
+            return ranked(explore, self._candidates(head, found, table.vectors[found]), k, None, found)
+        found = self._may_be_best(head, k, values, above)
+        pool = np.flatnonzero(values > -np.inf)
+        return ranked(explore, self._candidates(head, found, table.vectors[found]), k, draw, found, pool)
+
+    def _may_be_best(self, head: Head, k: int, values: FloatArray, above: FloatArray) -> IntArray:
+        """The items of the table that the policy ranks first: `k`, and more where it draws."""
+        table, explore = self._table, self.settings.explore
+        draws = explore.policy == THOMPSON
+        alpha = explore.alpha * (_SHORTLIST_SIGMAS if draws else 1.0)
+        # Observations only lower the variance of the prior, so it is a bound.
+        precision = self._features.by_item.precision
+        by_key = table.squares / precision[-1]
+        if self._features.biases:
+            by_key = by_key + 1.0 / precision[0] + above**2 / precision[1]
+        by_item = self._by_item(np.arange(len(table)))
+        bounds = values + alpha * spread(explore.policy, CandidateScores(values, self.noise * by_key, by_item))
+
+        def exact(numbers: IntArray) -> FloatArray:
+            found = self._candidates(head, numbers, table.vectors[numbers])
+            return np.where(values[numbers] > -np.inf, found.values + alpha * spread(explore.policy, found), -np.inf)
+
+        numbers, scores = best_by_bound(bounds, exact, max(k, _SHORTLIST) if draws else k)
+        return numbers[scores > -np.inf]
