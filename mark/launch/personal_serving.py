@@ -9,7 +9,8 @@ from pathlib import Path
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline, PipelineStage
-from mark.serving.personal.served import STAGE, PersonalServing
+from mark.personal.settings import STAGE
+from mark.serving.personal.served import PersonalServing
 
 _MOST_TABLE_BYTES = 16 << 30
 

@@ -37,6 +37,7 @@ from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import open_objects
 from mark.models.versions import Versions
+from mark.personal.settings import STAGE
 from mark.selection.policies import policy_of
 from mark.selection.policy import SelectionPolicy
 from mark.selection.query import Selection
@@ -79,7 +80,7 @@ from mark.serving.learned.sink import LearningSink
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
-from mark.serving.personal.served import STAGE, PersonalServing
+from mark.serving.personal.served import PersonalServing
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.output import PrintedOutput
 from mark.serving.worker.workers import Workers

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from mark.personal.settings import STAGE
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
@@ -23,7 +24,7 @@ from mark.serving.personal.features import Features
 from mark.serving.personal.feedback import PersonalFeedback, check_personal
 from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.rows import SqliteRows
-from mark.serving.personal.served import STAGE, PersonalServing
+from mark.serving.personal.served import PersonalServing
 from mark.serving.personal.stage import PersonalStage
 
 _ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback log

@@ -11,8 +11,6 @@ from mark.personal.settings import PersonalSettings
 if TYPE_CHECKING:
     from mark.personal.table import ItemTable
 
-STAGE = "personal"  # the name of the head among the stages of its pipeline
-
 
 @dataclass(frozen=True, slots=True)
 class PersonalServing:
