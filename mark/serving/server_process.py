@@ -680,7 +680,8 @@ def _feedback_of(
         return None, FeedbackCollector(name, join, log, settings.body_bytes, loop), None
     store = LearnedStore(open_objects(settings.store, "[feedback] store"), name) if settings.store else None
     peers = Peers(serving.peers, name, writer, loop)
-    first = settings.durability == "store"
+    personal = None if serving.pipeline is None else serving.pipeline.personal
+    first = "store" in (settings.durability, "" if personal is None else personal.settings.durability)
     learning = Learning(name, writer, learner, join, log.folder, peers, loop, store=store, store_first=first)
     collector = FeedbackCollector(name, join, LearningSink(log, learning), settings.body_bytes, loop)
     return learning, collector, FeedbackForwarding(collector, peers, writer, loop)

@@ -27,6 +27,7 @@ from mark.serving.personal.rows import SqliteRows
 from mark.serving.personal.served import PersonalServing
 from mark.serving.personal.stage import PersonalStage
 
+_EXPIRE_EVERY_S = 600.0
 _ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback log
 
 
@@ -68,6 +69,7 @@ class Personal:
         self.heads.keep_rows_in(self._rows)
         self._learning, self._erasing = learning, Erasing(learning, collector)
         self.heads.erase = self._erasing.erase
+        self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
         self._feedback = PersonalFeedback(behind, collector, self.heads, self._features, self._loop, learning.writer)
         return self._feedback
 
@@ -97,6 +99,10 @@ class Personal:
         doors.version = server.versions[0]
         if auth is not None:
             doors.may_manage = auth.may_manage
+
+    def _expire(self) -> None:
+        self.heads.expire(time.time())
+        self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
 
     async def erased(self) -> None:
         """Return when what was kept of deleted keys is erased."""

@@ -95,6 +95,11 @@ class PersonalHeads:
                 self._shown[self.table.numbers[name]] = 1
         return found
 
+    def expire(self, now_s: float) -> None:
+        """Delete keys without an observation for `keep_days`, by Unix time."""
+        for key in [] if self._learner is None else self._learner.expire(now_s):
+            self.erase(key, now_s)
+
     def show(self, key: str) -> dict[str, Any] | None:
         """What is known of a key; None where nothing is."""
         return None if self._learner is None else self._learner.show(key)
@@ -133,9 +138,12 @@ class PersonalHeads:
         item = scored.item
         if item is None and isinstance(said.get("item"), str) and said["item"]:
             item = said["item"]
-        if self.table is not None and (item is None or item not in self.table.numbers):
+        if self.table is not None and (item is None or not self.has_item(item)):
             return None
         if self.table is None and scored.vector is None:
+            return None
+        seen = PersonalObservation(head.key, item, scored.vector, float(reward), at_s)
+        if self._learner is not None and self._learner.problem(seen) is not None:
             return None
         return HeadFact(head.key, at_s, self.version, float(reward), item, scored.vector, head.own_id)
 
