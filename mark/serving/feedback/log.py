@@ -175,7 +175,8 @@ class _Files:
 
     def rewrite(self, change: Change) -> None:
         """Change the lines of all files. Raises OSError."""
-        self._next()
+        if self._open is not None:
+            self._next()
         for path in list(self._old):
             self._old[path] = rewrite_lines(path, change)
 

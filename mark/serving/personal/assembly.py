@@ -104,10 +104,9 @@ class Personal:
         self.heads.expire(time.time())
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
 
-    async def erased(self) -> None:
-        """Return when what was kept of deleted keys is erased."""
-        if self._erasing is not None:
-            await self._erasing.done()
+    async def erased(self) -> bool:
+        """Erase what is kept of deleted keys. False: the disk refused."""
+        return self._erasing is None or await self._erasing.done()
 
     async def close(self) -> None:
         """Wait for feedback that is on its way, and for deletions."""

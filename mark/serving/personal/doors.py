@@ -113,7 +113,7 @@ class PersonalDoors:
         loop: asyncio.AbstractEventLoop,
         *,
         lag: Callable[[], int] = lambda: 0,
-        erased: Callable[[], Coroutine[Any, Any, None]],
+        erased: Callable[[], Coroutine[Any, Any, bool]],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name, self._heads, self._features, self._feedback = name, heads, features, feedback
@@ -207,8 +207,10 @@ class PersonalDoors:
             _refuse(exchange, error_reply(503, "too much feedback is on its way"))
 
     async def _deleted(self, key: str, exchange: Exchange) -> None:
-        await self._erased()
-        exchange.answer(200, orjson.dumps({"key": key, "result": "deleted"}), JSON)
+        if await self._erased():
+            exchange.answer(200, orjson.dumps({"key": key, "result": "deleted"}), JSON)
+        else:
+            _refuse(exchange, error_reply(503, "the key is forgotten, but the disk refused to erase it from files"))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -34,10 +34,11 @@ class Erasing:
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
 
-    async def done(self) -> None:
-        """Return when nothing is left to be erased."""
+    async def done(self) -> bool:
+        """Erase what waits. False: the disk refused; what is left comes with the next deletion."""
         if self._running is not None:
             await asyncio.wait([self._running])
+        return not self._keys
 
     async def _run(self) -> None:
         while keys := self._keys:
@@ -48,6 +49,8 @@ class Erasing:
                 await self._collector.rewrite(lambda line, keys=keys: _line_without(line, keys))  # type: ignore[misc]
             except OSError as error:
                 _LOG.error("%d deleted keys are not erased from the disk: %s", len(keys), error)
+                self._keys = keys | self._keys
+                break
         self._running = None
 
 

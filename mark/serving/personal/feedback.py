@@ -89,7 +89,7 @@ class PersonalFeedback:
     def forget(self, key: str, told: Callable[[bool], None]) -> bool:
         """Delete a key by its name in the state; `told` is called once, with True when that will last."""
         identity = f"{self._writer}-{secrets.token_hex(8)}"  # not to be guessed: feedback on it would take its place
-        self._remember(identity, HeadNote(key, self._heads.version, ()).to_json())
+        self._remember(identity, HeadNote("", self._heads.version, ()).to_json())
 
         def done(results: Sequence[str] | None) -> None:
             told(results is not None and results[0] == APPLIED)
