@@ -40,7 +40,9 @@ log = "feedback"
 [personal]
 features = "tower"
 """
-TABLE_FILE = FILE.replace('[stage.tower]\nmodel = "tower:Tower"\n', "").replace('features = "tower"', 'table = "songs.npz"')
+TABLE_FILE = FILE.replace('[stage.tower]\nmodel = "tower:Tower"\n', "").replace(
+    'features = "tower"', 'table = "songs.npz"'
+)
 ITEMS = 50
 
 

@@ -181,11 +181,19 @@ def test_snapshot_holds_the_heads_and_the_ids(table: bool) -> None:
     assert (copy.observations, copy.has_seen("c-1")) == (0, False)
 
 
-@pytest.mark.parametrize("state", [b"", b"7\n", b"{}\n", b'{"ids": [], "early": {}}\n{"schema": 0}'])
-def test_what_is_no_snapshot_raises_value_error(state: bytes) -> None:
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [
+        (b"", "unexpected end|empty"),
+        (b"7\n", "no snapshot of heads"),
+        (b"{}\n", "no snapshot of heads"),
+        (b'{"ids": [], "early": {}}\n{"schema": 0}', "schema 0"),
+    ],
+)
+def test_what_is_no_snapshot_raises_value_error(state: bytes, what: str) -> None:
     found = heads()
     learn(found, {"reward": 4.0})
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=what):
         found.restore(state)
     assert found.observations == 1
 

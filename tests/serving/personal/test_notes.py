@@ -34,9 +34,9 @@ def test_notes_of_several_items_are_a_list() -> None:
     assert [one.scored[0].item for one in notes_in(notes)] == ["a", "b"]
 
 
-@pytest.mark.parametrize("note", [b"7", b"{}", b"[3]", b'{"key":1}', b"", b"null"])
+@pytest.mark.parametrize("note", [b"7", b"{}", b"[3]", b'{"key":1}', b"null"])
 def test_what_is_no_note_raises_value_error(note: bytes) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no note of a head"):
         notes_in(note)
 
 
@@ -53,9 +53,18 @@ def test_erased_fact_is_none() -> None:
     assert fact_in(b"") is None
 
 
-@pytest.mark.parametrize("content", [b"7", b"{}", b'{"key": "k"}', b'{"key": "k", "at_s": "x"}', b"nonsense"])
-def test_what_is_no_fact_raises_value_error(content: bytes) -> None:
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"7", "no fact of a head"),
+        (b"{}", "no fact of a head"),
+        (b'{"key": "k"}', "no fact of a head"),
+        (b'{"key": "k", "at_s": "x"}', "could not convert"),
+        (b"nonsense", "invalid literal"),
+    ],
+)
+def test_what_is_no_fact_raises_value_error(content: bytes, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
         fact_in(content)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from mark.cli.main import main
@@ -225,7 +226,9 @@ def test_deleted_key_is_in_no_answer_and_no_file(tmp_path: Path) -> None:
         left = [path.read_bytes() for path in (folder / "feedback").rglob("*") if path.is_file()]
         assert not any(b"gone" in data for data in left)
         assert any(b"k-3" in data for data in left)
-        assert sum(data.count(key_name("gone").encode()) for data in left) == 2, "the deletion in the log and in the snapshot"
+        assert sum(data.count(key_name("gone").encode()) for data in left) == 2, (
+            "the deletion in the log and in the snapshot"
+        )
     with served(folder, service="songs.toml") as (_, url), Songs(url) as songs:
         assert songs.shown("gone") == 404
         assert songs.shown("kept")["observations"] == 3
@@ -282,8 +285,6 @@ def test_driver_calls_the_head(tmp_path: Path) -> None:
 def test_file_that_cannot_be_served_is_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, what: str
 ) -> None:
-    import numpy as np
-
     place(tmp_path, FILE.replace(old, new))
     np.savez(tmp_path / "bad.npz", ids=np.array(["a", "a"]), vectors=np.ones((2, 2)))
     assert main(["serve", str(tmp_path / "songs.toml"), "--port", "0"]) == 2
