@@ -38,7 +38,8 @@ _REBUILT_AFTER, _REBUILT_SHARE = 64, 8
 _GROWTH = 1.2
 _MOST_REWARD = 1e9
 _NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
-_SHORTLIST, _SHORTLIST_SIGMAS = 256, 3.0  # items of a table among which Thompson draws
+# Thompson draws among so many items of a table, the best of so many by score plus three standard deviations.
+_SHORTLIST, _SHORTLIST_OF, _SHORTLIST_SIGMAS = 256, 2048, 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,6 +267,7 @@ class PersonalLearner:
         rows = self._book.rows(key)
         if rows is None:
             return None
+        self._outdate_prior()
         head = self._features.head(self._prior(), rows.arrays())
         return {
             "key": key,
@@ -350,8 +352,9 @@ class PersonalLearner:
         self._features = HeadFeatures(self.settings, self.table, self.dimension, means)
         self._fits_all = self.settings.prior == MEAN
         self._unnamed = PackedRows.empty(self._row_dimension)  # all rows without an item, where `_fits_all`
-        self._prior_found, self._prior_until = self._features.by_item, -1.0 if self._fits_all else math.inf
+        self._prior_found, self._prior_until = self._features.by_item, math.inf
         self._new_key = self._prior_found.head()
+        self._outdate_prior()
 
     def _no_means(self) -> ItemMeans:
         return ItemMeans(self.settings.loss, self._table.ids if self.table is not None else ())
@@ -374,6 +377,11 @@ class PersonalLearner:
             self._prior_until = self._until()
             self._new_key = self._prior_found.head()
         return self._prior_found
+
+    def _outdate_prior(self) -> None:
+        """Let the next question fit the prior again, where it is fitted."""
+        if self._fits_all:
+            self._prior_until = -1.0
 
     def _until(self) -> float:
         return _GROWTH * self._means.count
@@ -436,6 +444,7 @@ class PersonalLearner:
     def _unlearn(self, rows: RowArrays | None) -> None:
         if rows is not None:
             self._count(rows, -1.0)
+            self._outdate_prior()
 
     def _given(
         self, vectors: NDArray[np.floating] | None, items: Sequence[str] | None
@@ -527,5 +536,7 @@ class PersonalLearner:
             found = self._candidates(head, numbers, table.vectors[numbers])
             return np.where(values[numbers] > -np.inf, found.values + alpha * spread(explore.policy, found), -np.inf)
 
-        numbers, scores = best_by_bound(bounds, exact, max(k, _SHORTLIST) if draws else k)
+        # Draws need no exact shortlist, and looking for one would compute the variances of most items.
+        first, most = (max(k, _SHORTLIST), max(k, _SHORTLIST_OF)) if draws else (k, None)
+        numbers, scores = best_by_bound(bounds, exact, first, most)
         return numbers[scores > -np.inf]

@@ -68,9 +68,10 @@ def usable(vectors: NDArray[np.floating]) -> BoolArray:
 def item_table(data: bytes, where: str) -> ItemTable:
     """The table in the content of a `.npz` file. Raises BadInput."""
     try:
-        with np.load(BytesIO(data), allow_pickle=False) as arrays:
-            if isinstance(arrays, np.ndarray):
-                raise BadInput(f"is one array: write numpy.savez({where!r}, {IDS}=..., {VECTORS}=...)", where)
+        found = np.load(BytesIO(data), allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise BadInput(f"is one array: write numpy.savez({where!r}, {IDS}=..., {VECTORS}=...)", where)
+        with found as arrays:
             for name in (IDS, VECTORS):
                 if name not in arrays:
                     raise BadInput(f"has no array {name!r}, only {', '.join(arrays) or 'nothing'}", where)

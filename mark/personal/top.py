@@ -50,15 +50,18 @@ def asked_of_index(k: int) -> int:
     return max(_LEAST_ASKED, _ASKED_TIMES * k)
 
 
-def best_by_bound(bounds: FloatArray, exact: Callable[[IntArray], FloatArray], k: int) -> tuple[IntArray, FloatArray]:
+def best_by_bound(
+    bounds: FloatArray, exact: Callable[[IntArray], FloatArray], k: int, most: int | None = None
+) -> tuple[IntArray, FloatArray]:
     """The `k` items with the highest exact scores, and these, where no score is above its bound.
 
-    Scores are computed in the order of the bounds, until none of the others can be among the best.
+    Scores are computed in the order of the bounds, until none of the others can be among the best, or until there are
+    `most` of them.
     """
     order = best(bounds, min(len(bounds), 8 * _STEP))
     found, scores = np.empty(0, dtype=np.int64), np.empty(0)
     begin = 0
-    while begin < len(bounds):
+    while begin < (len(bounds) if most is None else min(most, len(bounds))):
         if begin >= len(order):
             order = best(bounds, len(bounds))
         if len(found) >= k and bounds[order[begin]] <= np.partition(scores, len(scores) - k)[len(scores) - k]:
