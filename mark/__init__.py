@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from mark.models.driver import StageModels, pipeline
     from mark.models.model import Model, TensorSpec, model
     from mark.models.registry_place import open_registry
+    from mark.sdk.personal import PersonalClient
     from mark.sdk.registry import register
     from mark.sdk.report import report
     from mark.sdk.service import Service
 
 __all__ = [
-    "Model", "Service", "StageModels", "TensorSpec", "__version__", "model", "open_registry", "pipeline", "register",
-    "report",
+    "Model", "PersonalClient", "Service", "StageModels", "TensorSpec", "__version__", "model", "open_registry",
+    "pipeline", "register", "report",
 ]  # fmt: skip
 
 
@@ -32,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from mark.models import driver
 
         return getattr(driver, name)
+    if name == "PersonalClient":
+        from mark.sdk.personal import PersonalClient
+
+        return PersonalClient
     if name == "register":
         from mark.sdk.registry import register
 

@@ -37,6 +37,7 @@ MODULES = {
         "ScriptedPlanner",
     },
     "mark.models.driver": {"PipelineDriver", "StageFailed", "StageModels", "load_driver", "pipeline"},
+    "mark.sdk.personal": {"PersonalClient", "RankedItem"},
     "mark.sdk.registry": {"register"},
     "mark.sdk.report": {"report"},
     "mark.sdk.service": {"DeployOptions", "ProfileOptions", "RunOptions", "Service"},
@@ -44,7 +45,7 @@ MODULES = {
 
 
 def test_mark_exposes_service_models_and_registry() -> None:
-    classes = ["Model", "Service", "StageModels", "TensorSpec"]
+    classes = ["Model", "PersonalClient", "Service", "StageModels", "TensorSpec"]
     assert sorted(mark.__all__) == [*classes, "__version__", "model", "open_registry", "pipeline", "register", "report"]
     assert all(getattr(mark, name) is not None for name in mark.__all__)
     assert mark.__version__ == VERSION

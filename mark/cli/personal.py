@@ -1,16 +1,23 @@
-"""mark personal: learning per key, replayed on logged rewards."""
+"""mark personal: learning per key, replayed on logged rewards, shown, and searched for a key."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from mark.cli.arguments import Listed, add_json
 from mark.cli.numbers import seed, share
 from mark.cli.output import deliver, progress
+from mark.config.pipeline_file import load_pipeline
+from mark.domain.errors import BadInput
+from mark.launch.personal_scan import scan_key
+from mark.launch.running_personal import running_heads, running_key
 from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
 from mark.studies.report.personal_replay_report import learning_json, learning_table
+from mark.studies.report.personal_scan_report import scan_json, scan_table
+from mark.studies.report.personal_state_report import heads_table, key_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +59,42 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     replay.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     add_json(replay)
     replay.set_defaults(run=_replay)
+    _add_show(actions.add_parser("show", help="what a running server has learned, or of one key", allow_abbrev=False))
+    _add_scan(
+        actions.add_parser(
+            "scan",
+            help="look for a key in all that a service keeps: the proof of its deletion",
+            description="Look for a key in feedback logs, snapshots, rows, object stores and running servers. Exits 1 "
+            "where something of it is found.",
+            allow_abbrev=False,
+        )
+    )
+
+
+def _add_show(show: argparse.ArgumentParser) -> None:
+    show.add_argument("key", metavar="KEY", nargs="?", help="a user or other key (default: errors of all)")
+    show.add_argument(
+        "--address", metavar="URL", required=True, help="http://HOST:PORT of the server, or the URL of its model"
+    )
+    show.add_argument("--key-file", type=Path, metavar="FILE", help="a file with an API key of the server")
+    add_json(show)
+    show.set_defaults(run=_show)
+
+
+def _add_scan(scan: argparse.ArgumentParser) -> None:
+    scan.add_argument("key", metavar="KEY", help="the user or other key")
+    scan.add_argument("--service", metavar="FILE", help="pipeline file with [personal]: its log and its store")
+    scan.add_argument(
+        "--log", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of [feedback] log; repeatable"
+    )
+    scan.add_argument(
+        "--address", action="append", default=[], metavar="URL", help="a running server, or the URL of its model"
+    )
+    scan.add_argument(
+        "--key-file", type=Path, metavar="FILE", help="a file with an API key of these servers, scope admin"
+    )
+    add_json(scan)
+    scan.set_defaults(run=_scan)
 
 
 def _replay(args: argparse.Namespace) -> int:
@@ -66,3 +109,31 @@ def _replay(args: argparse.Namespace) -> int:
         found = replay_ratings(request, bar)
     deliver(learning_json(found), args.json, lambda: learning_table(args.ratings, found))
     return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    if args.key is None:
+        said = running_heads(args.address, args.key_file)
+        deliver(said, args.json, lambda: heads_table(said))
+        return 0
+    known = running_key(args.address, args.key, args.key_file)
+    if known is None:
+        raise BadInput("knows nothing of this key", args.address, args.key)
+    deliver(known, args.json, lambda: key_table(known))
+    return 0
+
+
+def _scan(args: argparse.Namespace) -> int:
+    logs, stores = list(args.log), []
+    if args.service is not None:
+        config = load_pipeline(args.service, heads_alone=True)
+        if config.personal is None or config.feedback is None:
+            raise BadInput("has no section [personal]", args.service)
+        logs.append(Path(config.feedback.log))
+        if config.feedback.store:
+            stores.append((config.feedback.store, config.name))
+    if not logs and not stores and not args.address:
+        raise BadInput("names no place to look at: give --service, --log or --address", "mark personal scan", args.key)
+    found = scan_key(args.key, logs, stores, args.address, args.key_file)
+    deliver(scan_json(found), args.json, lambda: scan_table(found))
+    return 1 if found.found else 0

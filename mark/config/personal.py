@@ -17,6 +17,7 @@ from mark.personal.settings import (
     LOGISTIC,
     MEAN,
     PRIORS,
+    STAGE,
     Exploration,
     PersonalSettings,
     Retraining,
@@ -28,7 +29,6 @@ PERSONAL_KEYS = frozenset(
         "retrain",
     )
 )
-STAGE = "personal"  # the name of the stage that the section adds
 _DURABILITY = ("peers", "store")
 _METRICS = {"rmse": "squared", "mae": "squared", "log_loss": "logistic"}
 

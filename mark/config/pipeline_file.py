@@ -337,10 +337,11 @@ def names_pipeline(file: str) -> bool:
         return False
 
 
-def load_pipeline(file: str) -> PipelineConfig:
+def load_pipeline(file: str, *, heads_alone: bool = False) -> PipelineConfig:
     """The pipeline in a TOML file.
 
-    Required are `name`, `slo_ms` and `slo_attainment`, and of each stage `model`; docs/settings.md has the rest. Raises
+    Required are `name`, `slo_ms` and `slo_attainment`, and of each stage `model`; docs/settings.md has the rest. With
+    `heads_alone` a file may have no stage but `[personal]` with a table, for which no instance can be planned. Raises
     BadInput.
     """
     path = Path(file)
@@ -365,7 +366,12 @@ def load_pipeline(file: str) -> PipelineConfig:
     insurance = insurance_of(path, tables, slo)
     sections = _sections(path, written)
     bought = fleet_of(fleet, overflow, others=any("function" in section.table for section in sections.values()))
-    if not 1 <= len(sections) <= MOST_STAGES:
+    if heads_alone and not sections and driver is None and "table" in tables.get("personal", {}):
+        pass
+    elif not sections and "personal" in tables:
+        what = "missing: without a stage nothing says how large an instance must be (`mark serve` takes such a file)"
+        raise BadInput(what, f"{path} [stage.NAME]")
+    elif not 1 <= len(sections) <= MOST_STAGES:
         raise BadInput(f"a pipeline has 1 to {MOST_STAGES} stages", f"{path} [stage.NAME]", len(sections))
     stages = {section.name: _stage(stage, section, bought, driver) for stage, section in sections.items()}
     feedback, selection = feedback_of(path, tables), None
@@ -382,7 +388,11 @@ def load_pipeline(file: str) -> PipelineConfig:
             driver=driver,
             feedback=feedback is not None,
         )
-    pipeline = None if driver else _graph(path, sections, chain=selection is not None and selection.policy == CASCADE)
+    pipeline = (
+        None
+        if driver or not sections
+        else _graph(path, sections, chain=selection is not None and selection.policy == CASCADE)
+    )
     order = pipeline.names if pipeline else tuple(sections)
     for section in sections.values():
         part_s = stages[section.name].rt_max_s
@@ -412,7 +422,8 @@ def load_pipeline(file: str) -> PipelineConfig:
         faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
         layers=layers,
         conductors=_conductors(
-            Section(path, "conductors", tables.get("conductors", {})), selects=selection is not None
+            Section(path, "conductors", tables.get("conductors", {})),
+            alone=selection is not None or "personal" in tables,
         ),
         insurance=insurance,
     )
@@ -435,7 +446,7 @@ def _insured(path: Path, tables: dict[str, dict[str, Any]]) -> PipelineConfig:
     if "late" in tables.get("overflow", {}) and one.late != "refuse":
         what = 'must be "refuse" beside parity models, which answer what would be late'
         raise BadInput(what, f"{path} [overflow] late", one.late)
-    conductors = _conductors(Section(path, "conductors", tables.get("conductors", {})), selects=False)
+    conductors = _conductors(Section(path, "conductors", tables.get("conductors", {})), alone=False)
     if conductors == NO_CONDUCTORS:
         what = "parity models protect against slow instances only on instances of their own"
         raise BadInput(what, f"{path} [conductors] count", conductors)
@@ -524,9 +535,9 @@ def _together(packs: Section, stages: Mapping[str, StageConfig]) -> tuple[tuple[
     return tuple(tuple(name for name in stages if name in group) for group in said)
 
 
-def _conductors(section: Section, *, selects: bool) -> int:
-    """Candidates of a selection usually fit one instance, and then conductors would only cost."""
-    count = section.whole("count", NO_CONDUCTORS if selects else LEAST_CONDUCTORS, least=NO_CONDUCTORS)
+def _conductors(section: Section, *, alone: bool) -> int:
+    """How many there are. `alone`: the stages usually fit one instance, and then conductors would only cost."""
+    count = section.whole("count", NO_CONDUCTORS if alone else LEAST_CONDUCTORS, least=NO_CONDUCTORS)
     if count != NO_CONDUCTORS and not LEAST_CONDUCTORS <= count <= MOST_CONDUCTORS:
         what = (
             f"must be {LEAST_CONDUCTORS} to {MOST_CONDUCTORS}, or {NO_CONDUCTORS}: every instance serves the whole file"

@@ -93,7 +93,9 @@ def is_pipeline(tables: Mapping[str, Any]) -> bool:
     A service with parity models is one: its model and its parity models have fleets of their own.
     """
     service = tables.get("service")
-    return "stage" in tables or has_parity(tables) or (isinstance(service, dict) and "pipeline" in service)
+    if isinstance(service, dict) and "pipeline" in service:
+        return True
+    return bool({"stage", "personal"} & set(tables)) or has_parity(tables)
 
 
 def shipped_text(name: str) -> str:

@@ -18,6 +18,7 @@ from mark.domain.profile import Profile
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 from mark.launch.listening import key_from, trusting
+from mark.launch.personal_serving import personal_serving, with_head
 from mark.launch.server import ServerOptions, feedback_of, listen, on_instances, own_profile, peers_of, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.policy_loading import load_policy
@@ -40,7 +41,7 @@ from mark.serving.server_process import InsuredServing, PipelineServing, Selecti
 
 def run_pipeline_server(options: ServerOptions) -> None:
     """Serve a pipeline file until SIGTERM or SIGINT, then drain. Raises as `mark.launch.server.run_server` does."""
-    config = load_pipeline(options.service)
+    config = load_pipeline(options.service, heads_alone=True)
     listen(options, lambda: pipeline_serving_of(options, config))
 
 
@@ -103,7 +104,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
             stages[stage.name] = serving_of(own, of_stage, learn=learns)
     if shared := _workers_together(options, config, stages):
         stages |= {name: replace(one, workers=shared[name]) for name, one in stages.items() if isinstance(one, Serving)}
-    keeps_parts = all(stage.rt_max_s is not None for stage in config.stages)
+    models = zip(config.names, services, strict=True)
+    keeps_parts = bool(config.stages) and all(stage.rt_max_s is not None for stage in config.stages)
     return Serving(
         name=config.name,
         versions=Versions({"1": (config.driver or config.source, 1.0)}),
@@ -113,10 +115,11 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         linger_s=options.linger_s,
         pipeline=PipelineServing(
             stages,
-            None if apart or insured or config.selection is not None else config.pipeline,
+            None if apart or insured or config.selection is not None else with_head(config),
             driver,
             None if apart else _selection(config, services, stages),
             None if apart else _insurance(config, services, stages),
+            None if apart else personal_serving(config, {name: one.model for name, one in models}),
             keeps_parts=keeps_parts,
         ),
         layers=() if apart else opened(config.layers),

@@ -34,8 +34,8 @@ TOMBSTONE_DAYS = 31.0  # a fact that is older is refused anyway
 _DAY_S = 86_400.0
 # A head is built again after so many updates, or an eighth of its rows, so that this costs as much as the updates.
 _REBUILT_AFTER, _REBUILT_SHARE = 64, 8
-# And after all observations have grown by this factor and number, because items' means have moved.
-_GROWTH, _GROWTH_LEAST = 1.2, 4.0
+# And after all observations have grown by this factor, because items' means have moved.
+_GROWTH = 1.2
 _MOST_REWARD = 1e9
 _NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
 # Thompson draws among so many items of a table, the best of so many by score plus three standard deviations.
@@ -384,7 +384,7 @@ class PersonalLearner:
             self._prior_until = -1.0
 
     def _until(self) -> float:
-        return _GROWTH * self._means.count + _GROWTH_LEAST
+        return _GROWTH * self._means.count
 
     def _head(self, key: str, rows: KeyRows) -> Head:
         head = self._book.head(key)

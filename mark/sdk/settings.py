@@ -70,7 +70,8 @@ class StageOptions(TypedDict, total=False):
 class PipelineOptions(TypedDict, total=False):
     """Keys of a pipeline file beside its stages; `packs` is `allow` of [packs], the others are as of a service.
 
-    `selection` and `feedback` are the sections of those names. `slo_ms` may be left out where the driver promises one.
+    `selection`, `personal` and `feedback` are the sections of those names. `slo_ms` may be left out where the driver
+    promises one.
     """
 
     name: str
@@ -90,6 +91,7 @@ class PipelineOptions(TypedDict, total=False):
     max_function_usd_per_hour: float
     packs: str
     selection: Mapping[str, Any]
+    personal: Mapping[str, Any]
     feedback: Mapping[str, Any]
 
 
@@ -139,7 +141,7 @@ def pipeline_text(stages: Mapping[str, Any], settings: Mapping[str, Any]) -> tup
             value, folders[""] = driver_reference(value)
         if key == "packs":
             tables["packs"]["allow"] = value
-        elif key in ("selection", "feedback"):
+        elif key in ("selection", "personal", "feedback"):
             tables[key] = _section(key, value)
         else:
             _say(tables, key, value)
@@ -183,12 +185,13 @@ def _say(tables: _Tables, key: str, value: Any) -> None:
 
 
 def _section(name: str, value: Any) -> dict[str, Any]:
-    """A section as it is said, the folder of a log absolute."""
+    """A section as it is said, the folder of a log and the file of a table absolute."""
     if not isinstance(value, Mapping):
         raise BadInput("must be the keys of the section, by name", f"mark.Service {name}", value)
     found = dict(value)
-    if name == "feedback" and isinstance(found.get("log"), str | Path):
-        found["log"] = str(Path(found["log"]).resolve())
+    for section, key in (("feedback", "log"), ("personal", "table")):
+        if name == section and isinstance(found.get(key), str | Path):
+            found[key] = str(Path(found[key]).resolve())
     return found
 
 

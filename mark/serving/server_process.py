@@ -38,6 +38,7 @@ from mark.models.answer import Answer
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import open_objects
 from mark.models.versions import Versions
+from mark.personal.settings import STAGE
 from mark.selection.policies import policy_of
 from mark.selection.policy import SelectionPolicy
 from mark.selection.query import Selection
@@ -65,7 +66,7 @@ from mark.serving.feedback.collector import FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.log import FeedbackLog
 from mark.serving.frontend.auth import Auth, admit_own_machine
-from mark.serving.frontend.feedback_door import FeedbackDoor
+from mark.serving.frontend.feedback_door import FeedbackDoor, TakesFeedback, check_shares
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.insurance_page import insurance_route
 from mark.serving.frontend.key_poll import KeyPoll
@@ -82,6 +83,7 @@ from mark.serving.learned.sink import LearningSink
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
+from mark.serving.personal.served import PersonalServing
 from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.output import PrintedOutput
 from mark.serving.worker.workers import Workers
@@ -89,6 +91,7 @@ from mark.serving.worker.workers import Workers
 if TYPE_CHECKING:
     from mark.serving.frontend.grpc import GrpcListener
     from mark.serving.observe.tracing import Tracer
+    from mark.serving.personal.assembly import Personal
 
 log = logging.getLogger("mark.serving")
 
@@ -107,7 +110,8 @@ class PipelineServing:
     """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver`, a `selection`, or
     an `insurance`, with which the first stage is a model, and the others are its parity models.
 
-    Without any of them each stage is a model of its own.
+    Without any of them each stage is a model of its own. A `graph` names the head of `personal`, which is no stage
+    of `stages`, because it runs in the process that takes queries through them.
 
     `stages` has each by its name as if it were served by itself, with `rt_max_s` its part of the pipeline's. For what
     takes queries through them it may be where a stage is served.
@@ -118,6 +122,7 @@ class PipelineServing:
     driver: PipelineDriver | None = None
     selection: SelectionServing | None = None
     insurance: InsuredServing | None = None
+    personal: PersonalServing | None = None
     keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.domain.rules.stage_horizon`)?
 
     @property
@@ -256,6 +261,9 @@ class ModelServer:
         if serving.pipeline is not None and serving.pipeline.selection is not None:
             self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
             learner = None if serving.feedback is None else of_selection  # without feedback nothing is learned
+        self._personal = _personal_of(serving, self._loop)
+        if self._personal is not None:
+            learner = None if serving.feedback is None else self._personal.heads
         self._learning, self._feedback, self._forwarding = _feedback_of(serving, learner, self._writer, self._loop)
         self.metrics.feedback = self._feedback
         self._kept: KeptAnswers | None = None
@@ -284,6 +292,8 @@ class ModelServer:
             self.server.hear = partial(_hear_peers, self._learning)
             if listener.auth is not None:
                 self._learning.may_teach = listener.auth.may_teach
+        if self._personal is not None:
+            self._personal.serve(self.server, listener.auth)
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
         self.metrics.listener = self.http
         self._functions = _functions_of(serving)
@@ -305,10 +315,16 @@ class ModelServer:
         if len(versions) > 1:
             backend = Variants(serving.versions, {one.version: one.backend for one in versions})
         backend = layered(backend, serving.layers, site)
-        door = self._forwarding or self._feedback
-        routes = list(site.routes)
+        door: TakesFeedback | None = self._forwarding or self._feedback
+        routes, personal = list(site.routes), self._personal
+        check = check_shares if self._learning is not None else None
+        if personal is not None:
+            check = personal.check
+            if door is not None and self._learning is not None and self._feedback is not None:
+                door = personal.learn(self._learning, self._feedback, door)
+            routes += personal.routes(self.metrics)
         if door is not None:
-            routes.append(FeedbackDoor(door, shares=self._learning is not None).route())
+            routes.append((FeedbackDoor(door) if check is None else FeedbackDoor(door, check)).route())
         if self._learning is not None and self._forwarding is not None:
             routes += routes_of(self._learning, self._forwarding, self._loop)
         if self.selection is not None:
@@ -366,27 +382,31 @@ class ModelServer:
                     known[key] = of_stage[key]
             served.metadata = orjson.dumps(known)
 
-        stages = []
-        for number, (name, stage) in enumerate(pipeline.stages.items()):
+        stages: dict[str, ConductedStage] = {}
+        order = pipeline.stages if pipeline.graph is None else pipeline.graph.names
+        for name, stage in pipeline.stages.items():
             metrics = ModelMetrics(serving.name, version, name)
+            needed = insurance is None or not stages  # the answers of parity models are never repeated
             backend: StageBackend
             if isinstance(stage, StageAddress):
                 self.metrics.models.append(metrics)
                 remote = RemoteStage(name, stage, metrics, self._loop, became_ready=self._see_ready)
                 self._remote.append(remote)
-                backend = remote
-                if insurance is None or number == 0:
-                    backend = self._cached(remote, stage, stage.address.url)
+                backend = self._cached(remote, stage, stage.address.url) if needed else remote
             else:
                 ((own_version, reference),) = stage.versions.references.items()
-                needed = insurance is None or number == 0
-                replica = self._replica(stage, own_version, reference, metrics, partial(said, number), needed=needed)
+                replica = self._replica(
+                    stage, own_version, reference, metrics, partial(said, list(order).index(name)), needed=needed
+                )
                 backend = self._cached(replica, stage, reference) if needed else replica
-            stages.append(ConductedStage(name, backend, stage.rt_max_s))
+            stages[name] = ConductedStage(name, backend, stage.rt_max_s)
         if insurance is not None:
-            self.insurance = self._insure(insurance, stages[1:])
+            self.insurance = self._insure(insurance, list(stages.values())[1:])
+        if self._personal is not None:
+            self._personal.ask(stages, serving.rt_max_s)
+            stages[STAGE] = self._personal.stage(version, self.metrics)
         conductor = Conductor(
-            stages,
+            [stages[name] for name in (stages if pipeline.graph is None else order)],
             whole,
             self._loop,
             name=serving.name,
@@ -584,6 +604,7 @@ class ModelServer:
             workers.start()
         for remote in self._remote:
             remote.start()
+        self._see_ready()  # a service that has a head alone waits for nothing
         await self._until_stopped(self._first_ready.wait())
         if self._failure is not None:
             reason = self._failure
@@ -661,12 +682,16 @@ class ModelServer:
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)
+        if self._personal is not None:
+            await self._personal.close()
         if self._forwarding is not None:
             await self._forwarding.close()
         if self._feedback is not None:
             await self._feedback.close()
         if self._learning is not None:
             await self._learning.close()
+        if self._personal is not None:
+            self._personal.end()
         for _, functions in self._functions:
             await functions.close()
 
@@ -712,6 +737,16 @@ def _tracer(name: str) -> Tracer:
     return from_environment(name)
 
 
+def _personal_of(serving: Serving, loop: asyncio.AbstractEventLoop) -> Personal | None:
+    settings = None if serving.pipeline is None else serving.pipeline.personal
+    if settings is None:
+        return None
+    from mark.serving.personal.assembly import Personal  # here: it imports scipy, only where there are heads
+
+    horizon_s = FeedbackSettings("").horizon_s if serving.feedback is None else serving.feedback.horizon_s
+    return Personal(settings, serving.name, horizon_s, loop)
+
+
 def _feedback_of(
     serving: Serving, learner: Learner | None, writer: str, loop: asyncio.AbstractEventLoop
 ) -> tuple[Learning | None, FeedbackCollector | None, FeedbackForwarding | None]:
@@ -729,7 +764,8 @@ def _feedback_of(
         return None, FeedbackCollector(name, join, log, settings.body_bytes, loop), None
     store = LearnedStore(open_objects(settings.store, "[feedback] store"), name) if settings.store else None
     peers = Peers(serving.peers, name, writer, loop)
-    first = settings.durability == "store"
+    personal = None if serving.pipeline is None else serving.pipeline.personal
+    first = "store" in (settings.durability, "" if personal is None else personal.settings.durability)
     learning = Learning(name, writer, learner, join, log.folder, peers, loop, store=store, store_first=first)
     collector = FeedbackCollector(name, join, LearningSink(log, learning), settings.body_bytes, loop)
     return learning, collector, FeedbackForwarding(collector, peers, writer, loop)

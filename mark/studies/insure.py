@@ -352,7 +352,7 @@ class InsuredFleets:
     ) -> InsuredFleet:
         latency_s = answer_s - self._arrivals_s
         in_time = latency_s <= self._slo.rt_max_s + TOLERANCE_S
-        attainment, half = mean_and_half_s(in_time.astype(np.float64))
+        attainment, half = mean_and_half_s(in_time.astype(np.float64).tolist())
         return InsuredFleet(
             option=option,
             settings=settings,

@@ -22,6 +22,7 @@ LONG = {
     "pipelines-reference",
     "pipelines-serve",
     "selection",
+    "personal",
     "registry",
     "bouncer-before-your-server",
 }

@@ -59,7 +59,7 @@ def test_key_file_without_a_key_that_may_is_refused(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f"scraper:{KEY}:metrics\n")
     keys.chmod(0o600)
-    with pytest.raises(BadInput, match="no key in it may infer"):
+    with pytest.raises(BadInput, match="no key in it has the scope infer"):
         running_selection("localhost:1", keys, transport=serving([]))
 
 
@@ -72,7 +72,7 @@ def test_key_file_without_a_key_that_may_is_refused(tmp_path: Path) -> None:
         (lambda: serving([], status=401), "needs another key (status 401): give --key-file"),
         (lambda: serving([], status=500, said="broken"), "answered 500 at /v2/models/digits/selection: broken"),
         (lambda: serving([], said="<html>"), "answered no JSON at /v2/models/digits/selection"),
-        (lambda: serving([], said=[1]), "answered JSON that describes no selection"),
+        (lambda: serving([], said=[1]), "answered JSON that is no object"),
         (lambda: serving([], said=" " * (5 << 20)), "answered more than 4 MB"),
     ],
 )

@@ -357,7 +357,7 @@ def test_learner_has_a_table_or_a_dimension() -> None:
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_top_of_a_table_is_that_of_all_its_items(policy: str, loss: str) -> None:
     items = table(items=900, dimension=8)
-    learner = by_table(items=items, loss=loss, explore=Exploration(policy, 0.7))
+    learner = by_table(items=items, loss=loss, explore=Exploration(policy, 2.0))
     draw = np.random.default_rng(2)
     for at in range(400):
         learner.observe(PersonalObservation("u0", f"i{draw.integers(900)}", None, float(draw.integers(2)), float(at)))

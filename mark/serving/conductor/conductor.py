@@ -60,11 +60,15 @@ _NOT_PLAIN = "an item is nested too deeply, or no plain value"
 
 @dataclass(frozen=True, slots=True)
 class ConductedStage:
-    """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max."""
+    """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max.
+
+    A stage with `has_workers` False runs in the conductor's own process.
+    """
 
     name: str
     backend: StageBackend
     rt_max_s: float
+    has_workers: bool = True
 
 
 # Called with what became of a call: the stage, and the result, or else the error that its query could end with.
@@ -76,7 +80,7 @@ class Run:
 
     __slots__ = (
         "coded", "degraded", "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected",
-        "tasks", "timer",
+        "stage_notes", "tasks", "timer",
     )  # fmt: skip
 
     def __init__(self, request: Request, opened: Opened, progress: QueryProgress) -> None:
@@ -91,6 +95,13 @@ class Run:
         self.selected: list[SelectedItem] = []
         self.coded: list[CodedItem] = []
         self.degraded = False  # an item has a reconstruction
+        self.stage_notes: list[bytes] = []  # of stages that learn from feedback
+
+    def provenance(self) -> Provenance | None:
+        """How the answer came about; None: there is nothing to say."""
+        if self.notes is not None:
+            return self.notes.provenance()
+        return Provenance(note=b"[%b]" % b",".join(self.stage_notes)) if self.stage_notes else None
 
     def forget(self) -> None:
         """It is answered: calls that still run hold it, and what a stage failed with holds it in a cycle."""
@@ -299,6 +310,8 @@ class Conductor:
             else:
                 if answer.made_by == CACHE and run.notes is not None:
                     run.notes.from_cache(stage)
+                if answer.provenance is not None and not run.progress.over:
+                    run.stage_notes.append(answer.provenance.note)
                 settled = run.progress.settle(stage, now_s, _BY.get(answer.made_by, ANSWERED))
                 # A selection learns from late replies, and they serve the others of a coding group.
                 if settled or run.notes is not None or self._coded is not None:
@@ -365,10 +378,8 @@ class Conductor:
         run.forget()
         if made_by == NOBODY:
             self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
-        provenance = None
-        if reply.status == 200 and run.notes is not None:
-            provenance = run.notes.provenance()
-        elif reply.status == 200 and run.degraded and self._coded is not None:
+        provenance = run.provenance() if reply.status == 200 else None
+        if reply.status == 200 and run.degraded and self._coded is not None:
             provenance = self._coded.degraded()
         self._answer(run.request, reply, made_by, run.progress.said(), provenance)
         if self._settled is not None and not self._runs and not self._settled.done():
@@ -467,7 +478,8 @@ class Conductor:
 
     def _refresh(self) -> None:
         self.metrics.running = len(self._runs)
-        self.metrics.workers_ready = min(stage.backend.metrics.workers_ready for stage in self.stages)
+        ready = (stage.backend.metrics.workers_ready for stage in self.stages if stage.has_workers)
+        self.metrics.workers_ready = min(ready, default=0)
 
 
 class _GraphItem:

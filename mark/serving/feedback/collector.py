@@ -26,6 +26,7 @@ from mark.serving.feedback.port import (
     RecordedBody,
     ServedAnswer,
 )
+from mark.serving.feedback.rewriting import Change
 from mark.serving.observe.observed import ObservedRequest
 
 FAILED = "failed"  # the sink could not keep it: its client is asked to repeat it
@@ -101,6 +102,19 @@ class FeedbackCollector:
         if self._writing is None:
             self._writing = self._loop.create_task(self._write())
         return True
+
+    async def rewrite(self, change: Change) -> None:
+        """Change the lines that the sink has kept, once it has all answers until now. Raises OSError."""
+        if self._flushing is not None:
+            await self._flushing
+        answers, self._answers = self._answers, []
+        self._answer_bytes = 0
+
+        def rewrite() -> None:
+            self._sink.answered(answers)
+            self._sink.rewrite(change)
+
+        await self._loop.run_in_executor(self._thread, rewrite)
 
     async def close(self) -> None:
         """Write what there is; nothing may follow."""

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mark.serving.feedback.port import APPLIED, DUPLICATE, EXPIRED, UNKNOWN, Feedback, ServedAnswer
 
@@ -97,6 +97,11 @@ class FeedbackJoin:
             ids.popitem(last=False)
         while answers and self.bytes > self._memory_bytes:
             self._drop(next(iter(answers)))
+
+    def erase(self, is_about: Callable[[ServedAnswer], bool]) -> None:
+        """Forget the answers of which this is true. Feedback on them is unknown from now on."""
+        for identity in [identity for identity, answer in self._answers.items() if is_about(answer)]:
+            self._drop(identity)
 
     def _drop(self, identity: str) -> None:
         answer = self._answers.pop(identity, None)

@@ -25,6 +25,7 @@ import orjson
 from mark.domain.errors import BadInput
 from mark.models.answer import Provenance
 from mark.serving.feedback.port import Feedback, FeedbackSink, Observation, RecordedBody, ServedAnswer
+from mark.serving.feedback.rewriting import Change, left_folders, rewrite_lines
 
 OBSERVATIONS, FEEDBACK, ANSWERS = "observations", "feedback", "answers"
 WHERE = "[feedback] log"
@@ -54,6 +55,14 @@ class FeedbackLog:
             if lines:
                 self._kinds[kind].write(lines)
                 self._kinds[kind].sync()
+
+    def rewrite(self, change: Change) -> None:
+        for files in self._kinds.values():
+            files.rewrite(change)
+        for folder in left_folders(self.folder.parent):
+            for kind in self._kinds:
+                for path in sorted(folder.glob(f"{kind}-*.jsonl")):
+                    rewrite_lines(path, change)
 
     def close(self) -> None:
         for files in self._kinds.values():
@@ -163,6 +172,13 @@ class _Files:
             except OSError:
                 self._next()  # what a failed fsync has lost, a second one does not find
                 raise
+
+    def rewrite(self, change: Change) -> None:
+        """Change the lines of all files. Raises OSError."""
+        if self._open is not None:
+            self._next()
+        for path in list(self._old):
+            self._old[path] = rewrite_lines(path, change)
 
     def close(self) -> None:
         if self._open is not None:

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mark.models.answer import Provenance
+from mark.serving.feedback.rewriting import Change
 
 # What became of one piece of feedback.
 APPLIED = "applied"  # joined with its answer, and kept
 DUPLICATE = "duplicate"  # there was feedback for this answer already
 UNKNOWN = "unknown"  # no such answer is remembered here; kept, to be joined with the logs of other bouncers
 EXPIRED = "expired"  # its answer is older than the horizon; not kept
-RESULTS = (APPLIED, DUPLICATE, UNKNOWN, EXPIRED)
+UNLEARNED = "unlearned"  # it stands for itself, and was kept; nothing could be learned from it
+RESULTS = (APPLIED, DUPLICATE, UNKNOWN, EXPIRED, UNLEARNED)
 
 
 @dataclass(slots=True)
@@ -86,6 +88,10 @@ class FeedbackSink(Protocol):
         counts, and all come again when their clients repeat them. TypeError or ValueError: nothing was kept, because
         one of them cannot be; the others may be tried apart from it.
         """
+        ...
+
+    def rewrite(self, change: Change) -> None:
+        """Change the lines that were kept, as where a user is deleted. Raises OSError; it may be repeated."""
         ...
 
     def close(self) -> None:

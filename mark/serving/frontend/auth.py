@@ -184,6 +184,11 @@ class Auth:
         grant = self.grant(headers)
         return grant is not None and (grant.name in (PEER, CONDUCTOR) or ADMIN in grant.scopes)
 
+    def may_manage(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Does this key have the scope `admin`? Others must not read or delete what was learned of a user."""
+        grant = self.grant(headers)
+        return grant is not None and ADMIN in grant.scopes
+
     def _digest(self, shown: bytes) -> bytes:
         return self._salted(hashlib.sha256(shown).digest())
 

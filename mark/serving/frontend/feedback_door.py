@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -34,11 +34,13 @@ class TakesFeedback(Protocol):
 class FeedbackDoor:
     """Takes feedback for a collector, and says what became of each piece once that is kept.
 
-    `shares`: a reward is 0 to 1, because something learns from it.
+    `check` raises Refused for feedback that cannot be meant here.
     """
 
-    def __init__(self, collector: TakesFeedback, *, shares: bool = False) -> None:
-        self.collector, self._shares = collector, shares
+    def __init__(
+        self, collector: TakesFeedback, check: Callable[[Sequence[Feedback]], None] = lambda feedback: None
+    ) -> None:
+        self.collector, self._check = collector, check
 
     def route(self) -> ModelRoute:
         """The route of the model that takes feedback."""
@@ -49,8 +51,7 @@ class FeedbackDoor:
         try:
             body = body_of(exchange, MOST_BYTES)
             feedback = feedback_in(body, exchange.headers.get(b"content-type", b""), version)
-            if self._shares:
-                check_shares(feedback)
+            self._check(feedback)
         except Refused as error:
             reply = error_reply(error.status, str(error))
             exchange.answer(reply.status, reply.body, JSON, error.headers)

@@ -172,6 +172,8 @@ FEEDBACK_SCHEMAS: dict[str, Any] = {
             "id": {"type": "string", "minLength": 1, "maxLength": 128, "description": "the answer's x-request-id"},
             "label": {"description": "the right answer"},
             "reward": {"type": "number", "description": "how good it was"},
+            "key": {"type": "string", "description": "whose reward it is, where it is on no given answer"},
+            "item": {"type": "string", "description": "the item that it is on"},
         },
         "required": ["id"],
         "anyOf": [{"required": ["label"]}, {"required": ["reward"]}],
@@ -279,6 +281,61 @@ def insurance_operation(suffix: str) -> dict[str, Any]:
     """`GET .../insurance`."""
     of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
     return _operation(f"insurance{suffix}", "Reconstructed answers, and what parity models cost", of)
+
+
+TOP_SCHEMAS: dict[str, Any] = {
+    "Top": _object(
+        {
+            "k": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 10},
+            "items": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 10_000,
+                "description": "names of the table; without a table, names with inputs of the features stage",
+                "items": {"anyOf": [_TEXT, _object({"item": _TEXT, "input": {}}, ["item", "input"])]},
+            },
+            "exclude": {"type": "array", "items": _TEXT, "description": "items that are left out"},
+        }
+    ),
+    "TopItems": _object(
+        {
+            "id": _TEXT,
+            "items": {
+                "type": "array",
+                "items": _object(
+                    {"item": _TEXT, "score": {"type": "number"}, "uncertainty": {"type": "number"}},
+                    ["item", "score", "uncertainty"],
+                ),
+            },
+            "prior": {**_BOOLEAN, "description": "the key is new, or there is none"},
+        },
+        ["id", "items", "prior"],
+    ),
+}
+_KEY_HEADER = _parameter("header", "mark-key", {"type": "string", "maxLength": 128})
+
+
+def top_operation(suffix: str) -> dict[str, Any]:
+    """`POST .../top`."""
+    made = _operation(f"top{suffix}", "The best items for a key", {200: {_JSON: _ref("TopItems")}}, _INFER)
+    made["responses"]["200"]["headers"] = _WHO
+    content = _content({_JSON: _ref("Top")})
+    content[_JSON]["example"] = {"k": 10}
+    return made | {"parameters": [_KEY_HEADER, _HEADERS[0]], "requestBody": {"required": True, "content": content}}
+
+
+def key_operation(action: str, suffix: str) -> dict[str, Any]:
+    """`GET` and `DELETE .../keys/KEY`."""
+    what = {"show": "What is known of a key; needs the scope admin", "delete": "Delete a key; needs the scope admin"}
+    made = _operation(f"{action}Key{suffix}", what[action], {200: {_JSON: {"type": "object"}}})
+    made["responses"] |= _errors({404: "nothing is known of this key"})
+    return made | {"parameters": [_parameter("path", "id", {"type": "string", "minLength": 1, "maxLength": 128})]}
+
+
+def personal_operation(suffix: str) -> dict[str, Any]:
+    """`GET .../personal`."""
+    of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
+    return _operation(f"personal{suffix}", "Errors, rates and memory of personal heads", of)
 
 
 def _invocations() -> dict[str, Any]:

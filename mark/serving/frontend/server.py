@@ -172,12 +172,7 @@ class Server:
 
         `gone` says whether the client has left by then; None: it is not known.
         """
-        request_id = headers.get(b"x-request-id")
-        if not request_id or len(request_id) > _LONGEST_ID:
-            self._ids += 1
-            identity = f"{self._id_prefix}-{self._ids:x}"
-        else:
-            identity = request_id.decode("latin-1")
+        identity = self.identity(headers)
         deadline_s = arrived_s + self.rt_max_s
         left_ms = headers.get(b"mark-deadline-ms")
         request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
@@ -210,6 +205,14 @@ class Server:
                 return
             request.accepts = _ACCEPTS[accepts]
         self.backend.offer(request)
+
+    def identity(self, headers: Mapping[bytes, bytes]) -> str:
+        """The id of a request: its client's, or a new one."""
+        request_id = headers.get(b"x-request-id")
+        if not request_id or len(request_id) > _LONGEST_ID:
+            self._ids += 1
+            return f"{self._id_prefix}-{self._ids:x}"
+        return request_id.decode("latin-1")
 
     # Routes
 

@@ -16,7 +16,8 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from mark.serving.learned.facts import Fact, fact_in, line_of
+from mark.serving.feedback.rewriting import Change, left_folders, rewrite_lines
+from mark.serving.learned.facts import Fact, Vector, fact_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
 _FILES, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
@@ -61,6 +62,13 @@ class Journal:
                 del self._old[path]
                 path.unlink(missing_ok=True)
             self._covered = []
+
+    def rewrite(self, change: Change) -> None:
+        """Change the lines of all files."""
+        with self._lock:
+            self._end()
+            for path in list(self._old):
+                self._old[path] = rewrite_lines(path, change)
 
     def close(self) -> None:
         with self._lock:
@@ -107,6 +115,19 @@ class Journals:
             with suppress(OSError, ValueError):
                 found.append(snapshot_in(path.read_bytes()))
         return sorted(found, key=lambda one: -sum(each.through for each in one.vector.writers.values()))
+
+    def rewrite(self, vector: Vector, change: Change) -> None:
+        """Change the lines in the folders of processes that have ended. Their snapshots go if the vector has them.
+
+        Raises OSError.
+        """
+        for folder in left_folders(self._folder):
+            for path in sorted(folder.glob(_FILES)):
+                rewrite_lines(path, change)
+            path = folder / _SNAPSHOT
+            with suppress(FileNotFoundError, ValueError):
+                if not vector.lacks(snapshot_in(path.read_bytes()).vector):
+                    path.unlink()
 
     def facts(self) -> Iterator[Fact]:
         """The facts in all files, each as often as it was written. Files that vanish meanwhile are passed over."""

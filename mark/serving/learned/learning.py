@@ -23,7 +23,7 @@ import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mark.serving.feedback.joining import FeedbackJoin
-from mark.serving.learned.facts import KEPT_S, Fact, Vector, facts_in, pages, vector_in
+from mark.serving.learned.facts import KEPT_S, Fact, Vector, fact_in, facts_in, line_of, pages, vector_in
 from mark.serving.learned.journal import Journal, Journals
 from mark.serving.learned.peers import PAGE_BYTES, Peer, PeerError, Peers, whole_number
 from mark.serving.learned.port import Learner
@@ -83,7 +83,8 @@ class Learning:
         self.applied = self.unlearned = 0
         self.may_teach: Callable[[Mapping[bytes, bytes]], bool] = lambda headers: True
         self.shared = Shared(learner, _TAIL_BYTES, _MOST_TAIL_BYTES)
-        self._join, self._folder, self._loop, self._now = join, folder, loop, now
+        self.folder = folder
+        self._join, self._loop, self._now = join, loop, now
         self._store_first = store_first
         self._storing: Storing | None = None
         if store is not None:
@@ -191,6 +192,27 @@ class Learning:
         self.shared.trim(self._vectors())
         if self._snapshot_due or self._journal.since_snapshot_bytes > _SNAPSHOT_EVERY_BYTES:
             await self._write_snapshot()
+
+    async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
+        """Change the content of facts wherever this process keeps them, as where a user is deleted. Raises OSError.
+
+        Facts in the object store stay as they are, until they expire there.
+        """
+
+        def changed(line: bytes) -> bytes:
+            try:
+                fact = fact_in(line)
+            except ValueError:
+                return b""
+            now = change(fact)
+            return line if now is fact else line_of(now)
+
+        self.shared.rewrite(change)
+        self._held = []
+        await self._write_snapshot()
+        await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
+        vector = self.shared.vector.copy()
+        await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
     # Questions of peers
 
@@ -406,9 +428,9 @@ class Learning:
     # Disk
 
     async def _read_disk(self) -> None:
-        journals = Journals(self._folder.parent)
+        journals = Journals(self.folder.parent)
         for snapshot in await self._loop.run_in_executor(self._thread, journals.snapshots):
-            if self._adopt(snapshot, str(self._folder.parent)):
+            if self._adopt(snapshot, str(self.folder.parent)):
                 break
         self._snapshot_due = False
         lines = journals.facts()

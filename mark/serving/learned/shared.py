@@ -10,7 +10,7 @@ import logging
 import math
 import zlib
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import orjson
@@ -135,6 +135,14 @@ class Shared:
     def unshared(self, others: Collection[Vector]) -> list[Fact]:
         """The kept facts that another process may lack."""
         return [fact for fact in self._tail.values() if _is_lacked(fact, others)]
+
+    def rewrite(self, change: Callable[[Fact], Fact]) -> None:
+        """Change the content of kept facts, as where a user is deleted."""
+        for at, fact in self._tail.items():
+            now = change(fact)
+            if now is not fact:
+                self._bytes += now.memory_bytes - fact.memory_bytes
+                self._tail[at] = now
 
     def forget(self, before_s: float, keep: Collection[str]) -> None:
         """Forget writers of long ago, as the vector does, with their facts in the tail."""

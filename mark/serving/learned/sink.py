@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from mark.serving.feedback.port import Feedback, FeedbackSink, Observation, ServedAnswer
+from mark.serving.feedback.rewriting import Change
 from mark.serving.learned.facts import MOST_CONTENT
 from mark.serving.learned.learning import Learning
 
@@ -37,6 +38,9 @@ class LearningSink:
                 learning.number(about, content, received_at_s)
         learning.commit()
         learning.unlearned += sum(content is None for _, content in contents)
+
+    def rewrite(self, change: Change) -> None:
+        self._log.rewrite(change)
 
     def close(self) -> None:
         self._log.close()

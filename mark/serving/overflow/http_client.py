@@ -158,8 +158,11 @@ class Upstream(Generic[T]):
             connection = idle.pop()
             transport = connection.transport
             if transport is not None and not transport.is_closing():
+                try:
+                    transport.write(data)
+                except RuntimeError:  # uvloop has closed it, and has not told yet; nothing was sent
+                    continue
                 connection.tag, connection.identity = tag, identity
-                transport.write(data)
                 return connection
         connection = ClientConnection(self)
         connection.tag, connection.identity = tag, identity

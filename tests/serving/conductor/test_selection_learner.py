@@ -19,7 +19,7 @@ OLD, NEW = ("a@00", "b@00"), ("b@11", "a@00")  # the new release has another mod
 
 def process(candidates: tuple[str, ...]) -> tuple[Shared, SelectionState]:
     state = SelectionState(candidates, SelectionSettings("exp4", champion="a"))
-    learner = SelectionLearner(state, SelectionCounts(Counter(), Counter(), Counter()), "a@00")
+    learner = SelectionLearner(state, SelectionCounts(Counter(), Counter(), Counter(), Counter()), "a@00")
     return Shared(learner, 1 << 20, 1 << 20), state
 
 

@@ -16,6 +16,7 @@ from mark.serving.backend.request import Request
 from mark.serving.feedback.collector import FAILED, FeedbackCollector
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.port import Feedback, FeedbackSink, Observation, ServedAnswer
+from mark.serving.feedback.rewriting import Change
 from tests.serving.feedback.made import feedback
 
 
@@ -45,6 +46,9 @@ class FakeSink:
             raise TypeError("cannot be written")
         self.observed += [one.answer.id for one in observed]
         self.unknown += [one.id for one in unknown]
+
+    def rewrite(self, change: Change) -> None:
+        self.answers = [one for one in self.answers if change(one.encode())]
 
     def close(self) -> None:
         self.closed = True

@@ -102,19 +102,25 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
 class Place:
     """A place for a server: its address, its folder, and the process if one runs."""
 
+    program: tuple[str, ...] = ("tests.serving.learned.tallying", "m.toml")
+
     def __init__(self, folder: Path, port: int, more: str = "") -> None:
         folder.mkdir()
-        (folder / "model.py").write_text(MODEL)
-        (folder / "m.toml").write_text(SERVICE.format(more=more))
+        self.write(folder, more)
         self.folder, self.port = folder, port
         self.url = f"http://127.0.0.1:{port}"
         self.peers: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
 
+    def write(self, folder: Path, more: str) -> None:
+        """Write the files that the server needs."""
+        (folder / "model.py").write_text(MODEL)
+        (folder / "m.toml").write_text(SERVICE.format(more=more))
+
     async def start(self) -> None:
         """Start the server, and wait until it is ready."""
         reading, writing = os.pipe()
-        command = [sys.executable, "-m", "tests.serving.learned.tallying", "m.toml", "--port", str(self.port)]
+        command = [sys.executable, "-m", *self.program, "--port", str(self.port)]
         command += ["--ready-fd", str(writing), *(f"--peer={peer}" for peer in self.peers)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
         with (self.folder / "said").open("ab") as said:
@@ -144,10 +150,10 @@ class Place:
                 self.process.kill()
 
 
-def places(folder: Path, count: int, more: str = "") -> list[Place]:
+def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) -> list[Place]:
     """Places on free ports, each with the others as peers."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [Place(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(sockets)]
+    found = [kind(folder / str(n), one.getsockname()[1], more) for n, one in enumerate(sockets)]
     for one in sockets:
         one.close()
     for place in found:

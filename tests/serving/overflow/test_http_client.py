@@ -216,6 +216,20 @@ def test_connections_are_reused_newest_first() -> None:
     assert bench.heard.answer("3").body == b"z"
 
 
+def test_connection_that_the_loop_has_closed_unsaid_is_passed_over() -> None:
+    """uvloop may close a socket whose peer was killed, and tell it later. Then a write raises, and has sent nothing."""
+
+    class Closed(Wire):
+        def write(self, data: Any) -> None:
+            raise RuntimeError("the handler is closed")
+
+    bench = Bench().hears(said(200, b"x"))
+    closed = ClientConnection(bench.upstream)
+    closed.connection_made(Closed())
+    assert bench.upstream.ask("2", b"second") is bench.connection
+    assert bench.wire.out.endswith(b"second")
+
+
 def test_an_unsolicited_answer_ends_the_connection() -> None:
     bench = Bench().hears(said(200, b"x"), b"HTTP/1.1 408 Too late\r\n\r\n")
     assert not bench.upstream.idle

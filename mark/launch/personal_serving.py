@@ -1,0 +1,73 @@
+"""The head of a pipeline from its file: where it stands in the graph, and whose vectors it gets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from mark.config.pipeline_file import PipelineConfig
+from mark.domain.errors import BadInput
+from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.personal.settings import STAGE
+from mark.serving.personal.served import PersonalServing
+
+_MOST_TABLE_BYTES = 16 << 30
+
+
+def personal_serving(config: PipelineConfig, models: Mapping[str, str]) -> PersonalServing | None:
+    """What is served of `[personal]`, with the `models` of the stages by name; None: there is no such section.
+
+    Raises BadInput for a table that cannot be used.
+    """
+    settings = config.personal
+    if settings is None:
+        return None
+    if settings.table:
+        from mark.personal.table import item_table  # here: it imports numpy's files, only where there is a table
+
+        data = _content(Path(settings.table), f"{config.source} [personal] table")
+        return PersonalServing(settings, f"table@{_digest(data)}", item_table(data, settings.table))
+    graph = _up_to(config, settings.features)
+    models_there = "\n".join(f"{name} {models[name]}" for name in graph.names)
+    return PersonalServing(settings, f"{settings.features}@{_digest(models_there.encode())}", features=graph)
+
+
+def with_head(config: PipelineConfig) -> Pipeline | None:
+    """The graph with the head in it, which comes after the features stage; None: a driver calls it, or there is none.
+
+    With a table the head comes after the last stage, whose answer is an item's name, or is all of the graph.
+    """
+    if config.personal is None or config.driver is not None:
+        return config.pipeline
+    stages = () if config.pipeline is None else config.pipeline.stages
+    last = () if config.pipeline is None else tuple(stages[at].name for at in config.pipeline.last)
+    after = (config.personal.features,) if config.personal.features else last
+    if len(after) > 1:
+        what = "needs one last stage, whose answer is the name of an item"
+        raise BadInput(what, f"{config.source} [personal] table", ", ".join(after))
+    return Pipeline.ordered([*stages, PipelineStage(STAGE, STAGE, after)])
+
+
+def _up_to(config: PipelineConfig, features: str) -> Pipeline:
+    """The features stage and the stages before it."""
+    if config.pipeline is None:
+        return Pipeline((PipelineStage(features, features),))
+    needed = {features}
+    for stage in reversed(config.pipeline.stages):
+        if stage.name in needed:
+            needed |= set(stage.after)
+    return Pipeline(tuple(stage for stage in config.pipeline.stages if stage.name in needed))
+
+
+def _content(path: Path, where: str) -> bytes:
+    try:
+        if path.stat().st_size > _MOST_TABLE_BYTES:
+            raise BadInput(f"has more than {_MOST_TABLE_BYTES >> 30} GiB", where, str(path))
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", where, str(path)) from None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=4).hexdigest()

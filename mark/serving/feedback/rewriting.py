@@ -1,0 +1,48 @@
+"""Change lines of files that were written, so that nothing of the old lines stays in them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+Change = Callable[[bytes], bytes]  # of a whole line; b"" removes it
+
+
+def rewrite_lines(path: Path, change: Change) -> int:
+    """Change the lines of a file that no process appends to, and return its size.
+
+    The new file is on the disk when this returns. After a crash the file is the old or the new one. Raises OSError.
+    """
+    beside = path.with_suffix(".new")
+    changed = False
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as new, path.open("rb") as old:
+        for line in old:
+            now = change(line) if line.endswith(b"\n") else b""  # what a crash has cut off may hold it, too
+            changed = changed or now != line
+            new.write(now)
+        new.flush()
+        size = new.tell()
+        if changed:
+            os.fsync(descriptor)
+    if not changed:
+        beside.unlink()
+        return size
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return size
+
+
+def left_folders(log: Path) -> Iterator[Path]:
+    """The folders of a feedback log whose processes have ended. No process takes one of them while it is looked at."""
+    for lock in sorted(log.glob("*/lock")):
+        with suppress(OSError), lock.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock.parent

@@ -1,0 +1,124 @@
+"""Puts the parts of personal heads together for a server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from mark.personal.settings import STAGE
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.conductor.conductor import ConductedStage, Conductor
+from mark.serving.conductor.graph import StageGraph
+from mark.serving.feedback.collector import FeedbackCollector
+from mark.serving.feedback.port import Feedback
+from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.feedback_door import TakesFeedback
+from mark.serving.frontend.routes import ModelRoute
+from mark.serving.frontend.server import Server
+from mark.serving.learned.learning import Learning
+from mark.serving.personal.doors import PersonalDoors
+from mark.serving.personal.erasing import Erasing
+from mark.serving.personal.features import Features
+from mark.serving.personal.feedback import PersonalFeedback, check_personal
+from mark.serving.personal.heads import PersonalHeads
+from mark.serving.personal.rows import SqliteRows
+from mark.serving.personal.served import PersonalServing
+from mark.serving.personal.stage import PersonalStage
+
+_EXPIRE_EVERY_S = 600.0
+_ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback log
+
+
+class Personal:
+    """The heads of a server, and what they need of it. `horizon_s` is that of feedback."""
+
+    def __init__(self, serving: PersonalServing, name: str, horizon_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.heads = PersonalHeads(
+            serving.settings, serving.version, now=time.monotonic, table=serving.table, horizon_s=horizon_s
+        )
+        self._serving, self._name, self._loop = serving, name, loop
+        self._features: Features | None = None
+        self._feedback: PersonalFeedback | None = None
+        self._doors: PersonalDoors | None = None
+        self._rows: SqliteRows | None = None
+        self._learning: Learning | None = None
+        self._erasing: Erasing | None = None
+
+    def stage(self, version: str, metrics: Metrics) -> ConductedStage:
+        """The head as a stage."""
+        own = ModelMetrics(self._name, version, STAGE)
+        metrics.models.append(own)
+        return ConductedStage(STAGE, PersonalStage(self.heads, own, time.monotonic), 0.0, has_workers=False)
+
+    def ask(self, stages: Mapping[str, ConductedStage], rt_max_s: float) -> None:
+        """Let items that come with feedback or `/top` go through the features stage, one of these."""
+        graph = self._serving.features
+        if graph is None:
+            return
+        whole = ModelMetrics(self._name, "", STAGE)  # shown nowhere: these are no queries
+        conductor = Conductor(
+            [stages[name] for name in graph.names], whole, self._loop, name=self._name, graph=StageGraph(graph)
+        )
+        self._features = Features(conductor, rt_max_s, self._loop)
+
+    def learn(self, learning: Learning, collector: FeedbackCollector, behind: TakesFeedback) -> TakesFeedback:
+        """Learn from feedback. Returns what takes it, before `behind`."""
+        self._rows = SqliteRows(learning.folder / _ROWS)
+        self.heads.keep_rows_in(self._rows)
+        self._learning, self._erasing = learning, Erasing(learning, collector)
+        self.heads.erase = self._erasing.erase
+        self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
+        self._feedback = PersonalFeedback(behind, collector, self.heads, self._features, self._loop, learning.writer)
+        return self._feedback
+
+    def check(self, feedback: Sequence[Feedback]) -> None:
+        """Raises Refused for feedback that cannot be meant."""
+        check_personal(feedback, self._serving.settings.loss)
+
+    def routes(self, metrics: Metrics) -> list[ModelRoute]:
+        """The routes of the model."""
+        metrics.more.append(partial(self.heads.metrics, self._name))
+        self._doors = PersonalDoors(
+            self._name,
+            self.heads,
+            self._features,
+            self._feedback,
+            self._loop,
+            lag=lambda: self._lag,
+            erased=self.erased,
+        )
+        return self._doors.routes()
+
+    def serve(self, server: Server, auth: Auth | None) -> None:
+        """Answer as this server does."""
+        assert self._doors is not None, "the server has its routes"
+        doors = self._doors
+        doors.identity, doors.answered, doors.rt_max_s = server.identity, server.answered, server.rt_max_s
+        doors.version = server.versions[0]
+        if auth is not None:
+            doors.may_manage = auth.may_manage
+
+    def _expire(self) -> None:
+        self.heads.expire(time.time())
+        self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
+
+    async def erased(self) -> bool:
+        """Erase what is kept of deleted keys. False: the disk refused."""
+        return self._erasing is None or await self._erasing.done()
+
+    async def close(self) -> None:
+        """Wait for feedback that is on its way, and for deletions."""
+        if self._feedback is not None:
+            await self._feedback.close()
+        await self.erased()
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._rows is not None:
+            self._rows.close()
+
+    @property
+    def _lag(self) -> int:
+        return 0 if self._learning is None else self._learning.missing

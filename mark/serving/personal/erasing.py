@@ -1,0 +1,100 @@
+"""Erase what a process keeps of deleted keys: facts and snapshots, lines of the feedback log, remembered answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from mark.serving.feedback.collector import FeedbackCollector
+from mark.serving.feedback.port import ServedAnswer
+from mark.serving.learned.facts import Fact
+from mark.serving.learned.learning import Learning
+from mark.serving.personal.notes import fact_in, key_name, notes_in
+
+_LOG = logging.getLogger("mark.serving")
+
+
+class Erasing:
+    """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write."""
+
+    def __init__(self, learning: Learning, collector: FeedbackCollector) -> None:
+        self._learning, self._collector = learning, collector
+        self._keys: dict[str, float] = {}  # until when each is erased, in Unix time
+        self._running: asyncio.Task[None] | None = None
+
+    def erase(self, key: str, until_s: float) -> None:
+        """Erase a key soon, by its name in the state."""
+        self._keys[key] = max(until_s, self._keys.get(key, until_s))
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def done(self) -> bool:
+        """Erase what waits. False: the disk refused; what is left comes with the next deletion."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        return not self._keys
+
+    async def _run(self) -> None:
+        while keys := self._keys:
+            self._keys = {}
+            try:
+                self._collector.join.erase(lambda answer, keys=keys: _answer_is_about(answer, keys))  # type: ignore[misc]
+                await self._learning.rewrite(lambda fact, keys=keys: _without(fact, keys))  # type: ignore[misc]
+                await self._collector.rewrite(lambda line, keys=keys: _line_without(line, keys))  # type: ignore[misc]
+            except OSError as error:
+                _LOG.error("%d deleted keys are not erased from the disk: %s", len(keys), error)
+                self._keys = keys | self._keys
+                break
+        self._running = None
+
+
+def _without(fact: Fact, keys: Mapping[str, float]) -> Fact:
+    """The fact without content if it is about one of the keys. It keeps its number, so that no process misses it."""
+    try:
+        found = fact_in(fact.content)
+    except ValueError:
+        return fact
+    if found is None or found.reward is None or found.at_s > keys.get(found.key, -1.0):
+        return fact
+    return replace(fact, content=b"")
+
+
+def _line_without(line: bytes, keys: Mapping[str, float]) -> bytes:
+    """The line of a feedback log; b"" if it is about one of the keys."""
+    try:
+        said = orjson.loads(line)
+    except ValueError:
+        return b""  # was cut off by a crash, and nobody can read it
+    at_s = said.get("received_at_s", said.get("served_at_s", 0.0))
+    return b"" if any(at_s <= keys[name] for name in keys_of_line(said) if name in keys) else line
+
+
+def keys_of_line(said: Any) -> set[str]:
+    """The names of the keys that a line of a feedback log is about."""
+    if not isinstance(said, dict):
+        return set()
+    found = set()
+    feedback, how = said.get("feedback"), said.get("provenance")
+    if isinstance(feedback, dict) and isinstance(feedback.get("key"), str):
+        found.add(key_name(feedback["key"]))
+    if isinstance(how, dict) and "note" in how:
+        with suppress(ValueError):
+            # A deletion is in the log, too. Without a scored item its note is about nobody.
+            found |= {note.key for note in notes_in(orjson.dumps(how["note"])) if note.scored}
+    return found
+
+
+def _answer_is_about(answer: ServedAnswer, keys: Mapping[str, float]) -> bool:
+    if answer.provenance is None or not answer.provenance.note:
+        return False
+    try:
+        notes = notes_in(answer.provenance.note)
+    except ValueError:
+        return False
+    return any(answer.served_at_s <= keys.get(note.key, -1.0) for note in notes if note.scored)

@@ -1,0 +1,84 @@
+"""Asks the features stage, with the stages before it, for the vector of an item that comes with feedback or `/top`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from mark.models.answer import Answer
+from mark.models.call import Reply
+from mark.models.results import call_with, results_of
+from mark.serving.backend.port import Backend
+from mark.serving.backend.refusals import error_reply
+from mark.serving.backend.request import Request
+from mark.serving.personal.notes import Vector
+from mark.serving.personal.stage import vector_in
+
+
+class NoVector(Exception):
+    """The features stage gave no vector of an item; `reply` is its error."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+    @property
+    def is_of_item(self) -> bool:
+        """Would the same item fail again? Else the stage was late, overloaded or away."""
+        return self.reply.status < 500 and self.reply.status not in (413, 429)
+
+    def said(self) -> str:
+        """The error in words."""
+        try:
+            return str(orjson.loads(self.reply.body)["error"])
+        except (ValueError, KeyError, TypeError):
+            return f"status {self.reply.status}"
+
+
+class Features:
+    """Vectors from `backend`, a pipeline that ends with the features stage. `now` is the clock of requests."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        rt_max_s: float,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backend, self._rt_max_s, self._loop, self._now = backend, rt_max_s, loop, now
+
+    async def vectors(self, items: Sequence[Any], identity: str) -> list[Vector | NoVector]:
+        """The vector of each item, or why there is none."""
+        found = await asyncio.gather(*(self._vector(item, identity) for item in items), return_exceptions=True)
+        vectors: list[Vector | NoVector] = []
+        for one in found:
+            if isinstance(one, BaseException) and not isinstance(one, NoVector):
+                raise one
+            vectors.append(one)
+        return vectors
+
+    async def _vector(self, item: Any, identity: str) -> Vector:
+        try:
+            call = call_with(item)
+        except (RecursionError, TypeError):
+            raise NoVector(error_reply(400, "an item is nested too deeply, or no plain value")) from None
+        answered: asyncio.Future[Reply] = self._loop.create_future()
+
+        def answer(request: Request, answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer.reply)
+
+        now_s = self._now()
+        self._backend.offer(Request(call, 1, now_s, now_s + self._rt_max_s, answer, identity))
+        reply = await answered
+        if reply.status != 200:
+            raise NoVector(reply)
+        try:
+            (result,) = results_of(reply)
+            return vector_in(result)
+        except (ValueError, TypeError) as error:
+            raise NoVector(error_reply(500, str(error))) from None
