@@ -21,7 +21,7 @@ from mark.launch.listening import key_from, trusting
 from mark.launch.server import ServerOptions, listen, on_instances, own_profile, peers_of, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.policy_loading import load_policy
-from mark.models.registry_place import model_sha256, pinned
+from mark.models.registry_place import model_hashes, pinned
 from mark.models.versions import Versions
 from mark.planning.graphs.lineage_file import calls_per_query
 from mark.planning.graphs.packing import placement_of
@@ -136,12 +136,11 @@ def _insurance(
     known = [one.candidate.capacity_rps for one in parities if isinstance(one, Serving) and one.candidate is not None]
     elsewhere = any(isinstance(one, StageAddress) for one in parities)
     model = services[0].versions[0].model if services[0].versions else services[0].model
-    served = model_sha256(model, Path(config.source).resolve().parent)
+    served = model_hashes(model, Path(config.source).resolve().parent)
     off = ""
-    if parity.model_sha256 and served is not None and served != parity.model_sha256:
-        off = (
-            f"its parity models belong to another version of the model ({parity.model_sha256[:12]}, not {served[:12]})"
-        )
+    if parity.model_sha256 and served and parity.model_sha256 not in served:
+        said, own = parity.model_sha256[:12], min(served)[:12]
+        off = f"its parity models belong to another version of the model ({said}, not {own})"
     return InsuredServing(
         config.insurance,
         capacity_rps=min(known) if known else None,
