@@ -56,11 +56,11 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
     if options.faults is not None:
         raise BadInput("are of a model by itself: a pipeline's stages do not take them", "faults", options.faults)
-    if config.insured is not None:
-        config.check_visits()
     addresses = _addresses(options, config)
     apart = _apart(options, config)
     functions = _functions(options, config)
+    if config.insured is not None:
+        config.check_visits()
     driver = None if apart else _driver(config)
     services = [
         pinned(replace(config.service(stage), profile_file=options.profile or config.profile_file))
