@@ -8,6 +8,7 @@ are used.
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -156,6 +157,13 @@ class PipelineConfig:
         if self.insured is not None:
             where = f"{self.source} [insurance] parity"
             raise BadInput(f"{what} is not made of a service with parity models: leave the section out", where)
+
+    def check_unhedged(self) -> None:
+        """Raises BadInput where conductors send second calls, which no simulation of a pipeline has."""
+        if self.insurance is not None and self.insurance.hedge_after_s < math.inf:
+            what = "second calls of a pipeline's stages are not simulated: leave it out for a simulation"
+            where = f"{self.source} [insurance] hedge_after_ms"
+            raise BadInput(what, where, f"{self.insurance.hedge_after_s * 1e3:g}")
 
     def stage_services(self) -> list[ServiceConfig]:
         """Each stage as a service by itself. Raises BadInput for one that does not say its part of RT_max."""

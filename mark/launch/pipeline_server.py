@@ -22,7 +22,7 @@ from mark.launch.personal_serving import personal_serving, with_head
 from mark.launch.server import ServerOptions, feedback_of, listen, on_instances, own_profile, peers_of, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.policy_loading import load_policy
-from mark.models.registry_place import model_sha256, pinned
+from mark.models.registry_place import model_hashes, pinned
 from mark.models.versions import Versions
 from mark.planning.graphs.lineage_file import calls_per_query
 from mark.planning.graphs.packing import placement_of
@@ -55,13 +55,13 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     """
     if options.to_measure:
         raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
-    if config.insured is not None:
-        config.check_visits()
     addresses = _addresses(options, config)
     if options.faults is not None and len(addresses) == len(config.stages):
         raise BadInput("are played by the servers of the stages, and none is served here", "faults", options.faults)
     apart = _apart(options, config)
     functions = _functions(options, config)
+    if config.insured is not None:
+        config.check_visits()
     driver = None if apart else _driver(config)
     services = [
         pinned(replace(config.service(stage), profile_file=options.profile or config.profile_file))
@@ -139,12 +139,11 @@ def _insurance(
     known = [one.candidate.capacity_rps for one in parities if isinstance(one, Serving) and one.candidate is not None]
     elsewhere = any(isinstance(one, StageAddress) for one in parities)
     model = services[0].versions[0].model if services[0].versions else services[0].model
-    served = model_sha256(model, Path(config.source).resolve().parent)
+    served = model_hashes(model, Path(config.source).resolve().parent)
     off = ""
-    if parity.model_sha256 and served is not None and served != parity.model_sha256:
-        off = (
-            f"its parity models belong to another version of the model ({parity.model_sha256[:12]}, not {served[:12]})"
-        )
+    if parity.model_sha256 and served and parity.model_sha256 not in served:
+        said, own = parity.model_sha256[:12], min(served)[:12]
+        off = f"its parity models belong to another version of the model ({said}, not {own})"
     return InsuredServing(
         config.insurance,
         capacity_rps=min(known) if known else None,

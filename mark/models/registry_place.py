@@ -13,13 +13,12 @@ from mark.domain.errors import BadInput
 from mark.domain.service import ServiceConfig, Version
 from mark.models.registry import ObjectStore, Registry
 from mark.models.registry_folder import FolderObjects
+from mark.models.registry_unpacked import FILES, cache_folder, check, unpack
 from mark.models.registry_unpacked import PREFIX as UNPACKED
-from mark.models.registry_unpacked import cache_folder, unpack
 
 PREFIX = "registry:"
 DEFAULT = ".mark-registry"
 FILE_KINDS = ("torch", "sklearn", "onnx")  # of references to a file
-_SHA256 = "sha256:"
 
 
 def open_registry(place: str | None = None, beside: Path | None = None) -> Registry:
@@ -75,19 +74,20 @@ def located(reference: str, registry: Callable[[], Registry] | None = None, *, b
     return f"{UNPACKED}{folder}"
 
 
-def model_sha256(reference: str, search: Path) -> str | None:
-    """The SHA-256 of a model's file, or the id of its registry version; None: its bytes cannot be told, as of code."""
+def model_hashes(reference: str, search: Path) -> frozenset[str]:
+    """By which SHA-256 a model may be known: of its file, and the id of its version in a registry. None for code.
+
+    A reference to a registry is that of an unpacked version (`pinned`). Raises BadInput where that is damaged.
+    """
     kind, _, rest = reference.partition(":")
     if f"{kind}:" == UNPACKED:
-        return Path(rest).name
-    if reference.startswith(PREFIX):
-        which = parse_reference(rest, "model")[1]
-        return which.removeprefix(_SHA256) if which.startswith(_SHA256) else None
+        folder = search / rest
+        return model_hashes(check(folder).content.model, folder / FILES) | {folder.name}
     file = search / rest.partition("?")[0]
     if kind not in FILE_KINDS or not file.is_file():
-        return None
+        return frozenset()
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        return frozenset((hashlib.file_digest(opened, "sha256").hexdigest(),))
 
 
 def parse_reference(text: str, where: str) -> tuple[str, str]:

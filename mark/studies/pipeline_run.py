@@ -183,6 +183,7 @@ def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
         else _with_functions(config, stage, request)
         for stage in config.stages
     }
+    config.check_unhedged()
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
     if part.requests > MOST_QUERIES:

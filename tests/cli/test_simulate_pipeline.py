@@ -200,6 +200,12 @@ def test_what_cannot_be_simulated_is_one_line(place: Path, capsys: Captured, arg
     refused(argv, said, capsys)
 
 
+def test_second_calls_of_stages_are_not_simulated(place: Path, capsys: Captured) -> None:
+    (place / "two.toml").write_text(FILE + "[insurance]\nhedge_after_ms = 50\n")
+    said = "two.toml [insurance] hedge_after_ms: second calls of a pipeline's stages are not simulated"
+    refused(SIMULATE, said, capsys)
+
+
 def test_controllers_meet_a_market_without_spot_instances(place: Path, capsys: Captured) -> None:
     """Those that run go two minutes after the notice; and with a cold start nothing is there for the first queries."""
     (place / "gone.csv").write_text("t_seconds,nodes\n0,1\n60,0\n86400,0\n")

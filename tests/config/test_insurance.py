@@ -121,6 +121,8 @@ def test_second_calls_of_a_pipeline_go_behind_any_balancer(tmp_path: Path) -> No
     assert found.insurance is not None
     assert found.insurance.hedge_after_s == 0.05
     assert found.names == ("one",)
+    with pytest.raises(BadInput, match=r"\[insurance\] hedge_after_ms: second calls .* are not simulated.*: 50$"):
+        found.check_unhedged()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.service import ServiceConfig, Version
 from mark.models.registry import Registry
-from mark.models.registry_place import located, model_sha256, open_registry, pinned
+from mark.models.registry_place import located, model_hashes, open_registry, pinned
 from mark.models.registry_unpacked import profile_in
 from mark.testing.fakes import FakeObjects
 
@@ -82,15 +82,17 @@ def test_versions_of_a_registry_keep_names_and_weights(service: ServiceConfig, r
     assert found[2].model.rpartition("/")[2] == registry.find("m", "old").id
 
 
-def test_bytes_of_a_model_are_told_by_their_hash(folder: Path) -> None:
-    (folder / "net.pt2").write_bytes(b"weights")
+def test_model_is_known_by_the_hashes_of_its_file_and_its_version(
+    service: ServiceConfig, registry: Registry, folder: Path
+) -> None:
+    (folder / "net.onnx").write_bytes(b"weights")
     sha = hashlib.sha256(b"weights").hexdigest()
-    assert model_sha256("torch:net.pt2?device=cpu", folder) == sha
-    assert model_sha256(f"version:/cache/{sha}", folder) == sha
-    assert model_sha256(f"registry:m@sha256:{sha}", folder) == sha
-    assert model_sha256("registry:m@production", folder) is None
-    assert model_sha256("torch:other.pt2", folder) is None
-    assert model_sha256("mine:Own", folder) is None
+    assert model_hashes("onnx:net.onnx?threads=1", folder) == {sha}
+    assert model_hashes("onnx:other.onnx", folder) == model_hashes("mine:Own", folder) == set()
+    version = registry.register("net", "onnx:net.onnx", {"net.onnx": folder / "net.onnx"})
+    registry.promote("net", version.short, "production")
+    (found,) = pinned(replace(service, model="registry:net@production"), lambda: registry).versions
+    assert model_hashes(found.model, folder) == {sha, version.id}
 
 
 def test_what_names_no_registry_opens_none(service: ServiceConfig, registry: Registry) -> None:

@@ -42,6 +42,20 @@ async def two(query, models):
     half = await models.first(query["x"])
     return half if half < 100 else await models.second(half)
 """
+STALLS = """
+import pathlib
+
+class Stalls(mark.Model):
+    def predict(self, batch):
+        try:
+            pathlib.Path("stall").rename("stalls")  # one of two attempts
+        except FileNotFoundError:
+            pass
+        else:
+            while pathlib.Path("stalls").exists():
+                time.sleep(0.01)
+        return [item + 1 for item in batch]
+"""
 KEY = "a-key-of-the-stages"
 FILE = """
 [service]
@@ -247,6 +261,37 @@ def gateway(folder: Path, *replicas: str, function: Sequence[str] = ()) -> Itera
     finally:
         process.kill()
         process.communicate()
+
+
+HEDGED = """
+[service]
+name = "p"
+slo_ms = 20000
+slo_attainment = 0.99
+[stage.first]
+model = "steps:Stalls"
+[insurance]
+hedge_after_ms = 100
+"""
+
+
+def test_call_that_stalls_is_answered_by_its_second_attempt(folder: Path) -> None:
+    (folder / "steps.py").write_text(MODELS + STALLS)
+    (folder / "p.toml").write_text(HEDGED)
+    with (
+        served(folder, "--stage", "first", "--workers", "2", service="p.toml") as (stage, at),
+        served(folder, "--stage-at", f"first={at}", service="p.toml") as (conductor, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=60.0) as client,
+    ):
+        (folder / "stall").touch()
+        answer = client.post("/invocations", json=41)
+        assert (answer.status_code, answer.json()) == (200, 42)
+        assert (folder / "stalls").exists(), "the first attempt still runs"
+        assert 'mark_hedges_total{model="p",stage="first",version="1"} 1.0' in client.get("/metrics").text
+        (folder / "stalls").unlink()
+        for process in (conductor, stage):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
 
 
 @pytest.mark.slow
