@@ -134,6 +134,8 @@ def _pipeline(config: PipelineConfig) -> str:
         parts.append(f"{stage.name} can run on {offers}")
     if unknown:
         parts.append(f"no profile yet of {', '.join(unknown)}")
+    if faults := _faults(config.faults):
+        parts.append(f"simulator and testbed play {faults}")
     return "; ".join(parts)
 
 

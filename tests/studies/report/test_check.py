@@ -33,6 +33,15 @@ def test_a_service_says_which_faults_are_played(tmp_path: Path) -> None:
     ) in check_file(str(file))
 
 
+def test_a_pipeline_says_which_faults_are_played(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    stage = '[stage.a]\nmodel = "inception-v3"\n'
+    head = '[service]\nname = "p"\nslo_ms = 600\nslo_attainment = 0.98\n'
+    file.write_text(f"{head}{stage}[faults]\nslow_share = 0.2\nslow_answer_ms = 50\n")
+    said = "simulator and testbed play slow periods (20.0 % of the time, x1, answers 50 ms later)"
+    assert said in check_file(str(file))
+
+
 TAIL = """model,instance,batch,latency_ms,p99_ms
 ranker,c7i.large,1,24,75
 ranker,c7i.xlarge,1,14,40
