@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 import warnings
 import zipfile
@@ -284,10 +283,7 @@ def _epochs(
     rng: np.random.Generator,
     epochs: int,
 ) -> Iterator[Callable[[], None]]:
-    """Steps that train for an epoch each: as many groups as there are items, or more, drawn anew for each epoch.
-
-    The rate of learning falls to 0 along half a cosine, so that the last steps settle.
-    """
+    """Steps that train for an epoch each: as many groups as there are items, or more, drawn anew for each epoch."""
     rounds = -(-max(len(items), _LEAST_GROUPS) // (len(items) // code.k))
     adam = torch.optim.Adam(network.parameters(), lr=_RATE, weight_decay=_DECAY)
     loss_of = torch.nn.MSELoss()
@@ -303,9 +299,7 @@ def _epochs(
                 loss.backward()
                 adam.step()
 
-    for number in range(epochs):
-        for group in adam.param_groups:
-            group["lr"] = _RATE * 0.5 * (1.0 + math.cos(math.pi * number / epochs))
+    for _ in range(epochs):
         yield epoch
 
 
