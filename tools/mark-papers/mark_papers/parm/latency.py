@@ -151,7 +151,7 @@ def _usual(cluster: Cluster) -> Faults:
 
 
 def _beside(cluster: Cluster, k: int, rps: float, faults: Faults, queries: int) -> dict[str, str | float]:
-    """Equal-Resources and parity: by how much p99.9 differs, and its distance from the median as a share of the other."""
+    """Equal-Resources and parity: how p99.9 differs, and its distance from the median as a share of the other one."""
     equal = fleets.equal_resources(cluster, k, rps, faults, queries)
     coded = fleets.parity(cluster, k, rps, faults, queries)
     return {
