@@ -109,7 +109,7 @@ def add_no_bound(parser: argparse.ArgumentParser) -> None:
 
 def refuse_service_options(args: argparse.Namespace) -> None:
     """For a run of a pipeline. Raises BadInput where one of these options is given."""
-    for option in ("tail", "faults", "hedge_after_ms", "attribute", "report"):
+    for option in ("tail", "hedge_after_ms", "attribute", "report"):
         if getattr(args, option, None):
             raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
 

@@ -34,6 +34,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = load_pipeline(args.service)
+    config.check_uninsured("a trace of a pipeline")
     # What the driver and its models print is none of the result.
     with progress("tracing") as bar, redirect_stdout(sys.stderr):
         found = trace_file(config, args.queries, bar)

@@ -14,7 +14,7 @@ from mark.cli.arguments import Listed
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress, write_file
-from mark.config.pipeline_file import names_pipeline
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.domain.catalog.commitment import DISCOUNTS, SOURCE
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
@@ -23,10 +23,12 @@ from mark.planning.policies.names import split_policy
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
 from mark.studies.decision import plan_service_once, slo_prices
+from mark.studies.insured_plan import plan_insured_once
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
 from mark.studies.report.commitment_report import commitment_json, commitment_table
 from mark.studies.report.explain import explain, plan_table
+from mark.studies.report.insured_plan import insured_plan_json, insured_plan_table
 from mark.studies.report.pipeline_page import pipeline_plan_page
 from mark.studies.report.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 
@@ -92,6 +94,8 @@ def _pipeline(args: argparse.Namespace) -> int:
         if getattr(args, option):
             flag = f"--{option.replace('_', '-')}"
             raise BadInput("a pipeline is planned for a fixed load, without this option", flag)
+    if load_pipeline(args.service).insured is not None:
+        return _insured(args)
     # What a driver and its models print is none of the result.
     with progress("planning") as bar, redirect_stdout(sys.stderr):
         planned = plan_pipeline_once(
@@ -105,6 +109,16 @@ def _pipeline(args: argparse.Namespace) -> int:
     deliver(pipeline_plan_json(planned), args.json, lambda: pipeline_plan_table(planned))
     if args.report:
         write_file(args.report, pipeline_plan_page(planned), "--report")
+    return 0
+
+
+def _insured(args: argparse.Namespace) -> int:
+    if args.report:
+        raise BadInput("a plan with parity models has no page", "--report")
+    found = plan_insured_once(
+        request_from(args), args.at, lineage=args.lineage, queries=args.queries, answers=args.answers
+    )
+    deliver(insured_plan_json(found), args.json, lambda: insured_plan_table(found))
     return 0
 
 

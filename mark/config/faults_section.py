@@ -10,7 +10,8 @@ from mark.domain.errors import BadInput
 from mark.domain.faults import LONGEST_HANG_S, Faults
 
 FAULT_KEYS = {
-    "slow_share", "slow_s", "slow_factor", "slow_add_ms", "host_group", "hangs_per_hour", "hang_s", "crashes_per_hour",
+    "slow_share", "slow_s", "slow_factor", "slow_add_ms", "slow_answer_ms", "host_group", "hangs_per_hour", "hang_s",
+    "crashes_per_hour",
 }  # fmt: skip
 
 
@@ -32,6 +33,7 @@ def faults_of(section: Section) -> Faults:
         slow_s=section.number("slow_s", own.slow_s, above_zero=True),
         slow_factor=section.number("slow_factor", own.slow_factor),
         slow_add_s=section.number("slow_add_ms", own.slow_add_s * 1e3) / 1e3,
+        slow_answer_s=section.number("slow_answer_ms", own.slow_answer_s * 1e3) / 1e3,
         host_group=section.whole("host_group", own.host_group),
         hangs_per_hour=section.number("hangs_per_hour", own.hangs_per_hour),
         hang_s=section.number("hang_s", own.hang_s, above_zero=True),

@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.cache import CACHE_KEYS, cache_of
+from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
+from mark.config.insurance import INSURANCE_KEYS, has_parity, insurance_of
 from mark.config.layers import layers_of
 from mark.config.section import Section, tables_of
 from mark.config.selection import SELECTION_KEYS, check_alone, selection_of, usd_per_call_of
-from mark.config.service_file import is_pipeline
+from mark.config.service_file import is_pipeline, service_of
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
+from mark.domain.faults import NO_FAULTS, Faults
+from mark.domain.offer import Market
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
-from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig
+from mark.domain.service import CacheSettings, FeedbackSettings, LayerSection, ServiceConfig, Version
 from mark.domain.slo import Slo
+from mark.insurance.settings import PARITY_ATTAINMENT, InsuranceSettings
 from mark.selection.settings import CASCADE, SelectionSettings
 
 PACKS = ("auto", "separate")
@@ -48,7 +53,11 @@ _KEYS = {
     "feedback": FEEDBACK_KEYS,
     "selection": SELECTION_KEYS,
     "cache": CACHE_KEYS,
+    "faults": FAULT_KEYS,
+    "insurance": INSURANCE_KEYS,
 }
+# Stages of a service with parity models: the service's own model, then one parity model or several.
+MODEL, PARITY = "model", "parity"
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", "usd_per_call", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -68,6 +77,14 @@ class StageConfig:
     workers: int | None = None  # processes that serve it on one machine; None: as many as its profile says
     rt_max_s: float | None = None  # its part of the pipeline's RT_max; None: where it is needed, that is split
     usd_per_call: float = 0.0  # beside the instances, as of an API that is paid by the call
+    code: str = ""  # the reference that is served with the profile of `model`, as of a parity model; "": `model`
+    markets: tuple[Market, ...] = ()  # of its instances; empty: the pipeline's
+    attainment: float | None = None  # of its calls; None: an equal part of what the pipeline may miss
+
+    @property
+    def reference(self) -> str:
+        """The model that is loaded."""
+        return self.code or self.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +105,13 @@ class PipelineConfig:
     feedback: FeedbackSettings | None = None  # on answers of the whole
     selection: SelectionSettings | None = None  # the stages are candidates; their graph is a chain for a cascade
     cache: CacheSettings | None = None  # before each stage
+    faults: Faults = NO_FAULTS  # of the instances of each stage, that simulator and testbed play
     layers: tuple[LayerSection, ...] = ()  # before the whole
     chooses_together: bool = False  # a simulation finds out what to buy together; until then `together` is empty
     files: tuple[str, ...] = ()  # patterns of the files that are sent with it; none: those that are opened
     conductors: int = LEAST_CONDUCTORS  # instances that take queries through the stages; 0: each serves the whole file
+    insurance: InsuranceSettings | None = None  # parity models of `insured`, or second calls of all stages
+    insured: ServiceConfig | None = None  # the service that parity models protect, as it is without them
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,11 +130,23 @@ class PipelineConfig:
         return self.conductors == NO_CONDUCTORS
 
     def check_visits(self) -> None:
-        """Raises BadInput where nothing says which queries visit a stage, so that none can be served."""
+        """Raises BadInput where nothing says which queries visit a stage, so that none can be served.
+
+        Parity models without code can be simulated only.
+        """
+        if self.insurance is not None and (parity := self.insurance.parity) is not None and not parity.models:
+            what = "has no parity models, so it can only be simulated: train them with `mark insure train`"
+            raise BadInput(what, f"{self.source} [insurance] parity", f"{parity.code}, k = {parity.k}")
         for stage in self.stages:
             if self.driver is None and stage.share < 1.0:
                 what = "nothing says which queries visit it: serving that takes a driver, [service] pipeline"
                 raise BadInput(what, f"{self.source} [stage.{stage.name}] share", stage.share)
+
+    def check_uninsured(self, what: str) -> None:
+        """Raises BadInput for a service with parity models, of which there is no `what`."""
+        if self.insured is not None:
+            where = f"{self.source} [insurance] parity"
+            raise BadInput(f"{what} is not made of a service with parity models: leave the section out", where)
 
     def stage_services(self) -> list[ServiceConfig]:
         """Each stage as a service by itself. Raises BadInput for one that does not say its part of RT_max."""
@@ -162,7 +194,7 @@ class PipelineConfig:
         most = max(1, fleet.max_instances // count)
         return replace(
             self.service(stage),
-            slo=Slo(rt_max_s, self.stage_attainment),
+            slo=Slo(rt_max_s, self.stage_attainment if stage.attainment is None else stage.attainment),
             late="refuse",
             stage=stage.name,
             min_instances=min(fleet.min_instances, most),
@@ -216,6 +248,7 @@ class PipelineConfig:
             committed=fleet.committed,
             profile_file=self.profile_file,
             feedback=self.feedback,
+            faults=self.faults,
             layers=self.layers,
             files=self.files,
             source=self.source,
@@ -254,12 +287,13 @@ class PipelineConfig:
     def service(self, stage: StageConfig) -> ServiceConfig:
         """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
         fleet = self.fleet
-        return ServiceConfig(
+        found = ServiceConfig(
             name=self._service_name((stage.name,)),
             model=stage.model,
+            versions=(Version("1", stage.code, 1.0),) if stage.code else (),
             slo=self.slo,
             catalog=fleet.catalog,
-            markets=fleet.markets,
+            markets=stage.markets or fleet.markets,
             instances=stage.instances,
             min_instances=fleet.min_instances,
             max_instances=fleet.max_instances,
@@ -267,7 +301,21 @@ class PipelineConfig:
             functions=stage.functions,
             max_function_usd_per_hour=fleet.max_function_usd_per_hour,
             profile_file=self.profile_file,
+            faults=self.faults,
             source=self.source,
+        )
+        if (one := self.insured) is None:
+            return found
+        return replace(
+            found,
+            batching=one.batching,
+            routing=one.routing,
+            tail=one.tail,
+            request_kb=one.request_kb,
+            response_kb=one.response_kb,
+            control=one.control,
+            slo_monitor=one.slo_monitor,
+            rollout=one.rollout,
         )
 
 
@@ -292,6 +340,8 @@ def load_pipeline(file: str) -> PipelineConfig:
     tables = tables_of(path)
     if not is_pipeline(tables):
         raise BadInput("is no pipeline: it has neither a section [stage.NAME] nor [service] pipeline", file)
+    if has_parity(tables):
+        return _insured(path, tables)
     written = tables.pop("stage", {})
     said = tables.get("service")
     if isinstance(said, dict) and "model" in said:
@@ -303,6 +353,7 @@ def load_pipeline(file: str) -> PipelineConfig:
     name, profile, lineage = service.text("name"), service.text("profile", ""), service.text("lineage", "")
     check_name(name, service.where("name"))
     slo, driver = slo_of(service), _driver(service)
+    insurance = insurance_of(path, tables, slo)
     sections = _sections(path, written)
     bought = fleet_of(fleet, overflow, others=any("function" in section.table for section in sections.values()))
     if not 1 <= len(sections) <= MOST_STAGES:
@@ -348,10 +399,80 @@ def load_pipeline(file: str) -> PipelineConfig:
         feedback=feedback,
         selection=selection,
         cache=cache_of(path, tables),
+        faults=faults_of(Section(path, "faults", tables.get("faults", {}))),
         layers=layers,
         conductors=_conductors(
             Section(path, "conductors", tables.get("conductors", {})), selects=selection is not None
         ),
+        insurance=insurance,
+    )
+
+
+def _insured(path: Path, tables: dict[str, dict[str, Any]]) -> PipelineConfig:
+    """A service with parity models: its stages have no edges, and each is called by itself. Raises BadInput."""
+    service = tables.get("service")
+    for key, there in (
+        ("[stage.NAME]", "stage" in tables),
+        ("[service] pipeline", isinstance(service, dict) and "pipeline" in service),
+    ):
+        if there:
+            what = f"protects a service of one model, [service] model, and this file has {key}"
+            raise BadInput(what, f"{path} [insurance] parity")
+    one = service_of(path, tables, {"conductors": _KEYS["conductors"]})
+    if one.versions:
+        what = "parity models belong to one model, so its service has no versions"
+        raise BadInput(what, f"{path} [service.versions]", ", ".join(version.name for version in one.versions))
+    if "late" in tables.get("overflow", {}) and one.late != "refuse":
+        what = 'must be "refuse" beside parity models, which answer what would be late'
+        raise BadInput(what, f"{path} [overflow] late", one.late)
+    conductors = _conductors(Section(path, "conductors", tables.get("conductors", {})), selects=False)
+    if conductors == NO_CONDUCTORS:
+        what = "parity models protect against slow instances only on instances of their own"
+        raise BadInput(what, f"{path} [conductors] count", conductors)
+    insurance = insurance_of(path, tables, one.slo)
+    assert insurance is not None
+    assert insurance.parity is not None
+    parity = insurance.parity
+    names = [PARITY] if parity.r == 1 else [f"{PARITY}_{number}" for number in range(1, parity.r + 1)]
+    rt_max_s = one.slo.rt_max_s
+    model = StageConfig(
+        MODEL, one.model, one.instances, one.functions, rt_max_s=rt_max_s, attainment=one.slo.attainment
+    )
+    stages = [
+        StageConfig(
+            name,
+            one.model,
+            one.instances,
+            (),
+            rt_max_s=rt_max_s,
+            code=parity.models[number] if parity.models else "",
+            markets=insurance.markets,
+            attainment=PARITY_ATTAINMENT,
+        )
+        for number, name in enumerate(names)
+    ]
+    return PipelineConfig(
+        name=one.name,
+        slo=one.slo,
+        stages=(model, *stages),
+        driver=None,
+        pipeline=Pipeline.ordered([PipelineStage(stage.name, stage.reference) for stage in (model, *stages)]),
+        fleet=fleet_of(
+            Section(path, "fleet", tables.get("fleet", {})), Section(path, "overflow", tables.get("overflow", {}))
+        ),
+        packs="separate",
+        together=(),
+        profile_file=one.profile_file,
+        lineage_file=None,
+        source=str(path),
+        feedback=one.feedback,
+        cache=one.cache,
+        layers=one.layers,
+        files=one.files,
+        conductors=conductors,
+        insurance=insurance,
+        insured=one,
+        faults=one.faults,
     )
 
 

@@ -8,7 +8,7 @@ whether the model, the catalogue or the function exist shows when the service is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from mark.config.cache import CACHE_KEYS, cache_of
 from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, check_name, fleet_of, slo_of
+from mark.config.insurance import INSURANCE_KEYS, has_parity, insurance_of
 from mark.config.layers import layers_of
 from mark.config.section import Section, tables_of
 from mark.domain.cells import is_file, read_text
@@ -29,7 +30,6 @@ from mark.domain.service import (
     SloMonitorSettings,
     Version,
     checked_tail,
-    hedge_after_s,
 )
 
 _DATA = Path(__file__).parent / "services"
@@ -39,7 +39,7 @@ SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 _KEYS = {
     "service": {
         "name", "model", "slo_ms", "slo_attainment", "slo_confidence", "slo_window", "batching", "routing",
-        "hedge_after_ms", "request_kb", "response_kb", "profile", "tail", "versions", "files",
+        "request_kb", "response_kb", "profile", "tail", "versions", "files",
     },
     "fleet": FLEET_KEYS,
     "overflow": {"function", "late", "max_usd_per_hour"},
@@ -48,6 +48,7 @@ _KEYS = {
     "feedback": FEEDBACK_KEYS,
     "cache": CACHE_KEYS,
     "faults": FAULT_KEYS,
+    "insurance": INSURANCE_KEYS,
     "slo_monitor": {"window", "count", "instance", "pause_s"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
 }  # fmt: skip
@@ -71,14 +72,28 @@ def load_service(name_or_path: str) -> ServiceConfig:
         takers = "`mark check`, `pipeline trace`, `profile`, `plan`, `bound`, `simulate`, `compare`, `serve`, `testbed`"
         takers += ", `controller` and `deploy` do"
         raise BadInput(f"is a pipeline, which this command does not take yet: {takers}", str(path))
-    layers = layers_of(path, tables, _KEYS)
+    return service_of(path, tables)
+
+
+def service_of(
+    path: Path, tables: dict[str, dict[str, Any]], more: Mapping[str, Collection[str]] | None = None
+) -> ServiceConfig:
+    """The service in a file, as read. `more` are sections, with their keys, that its caller reads. Raises BadInput."""
+    said = tables.get("service")
+    if isinstance(said, dict) and "hedge_after_ms" in said:
+        what = "has moved: write [insurance] hedge_after_ms"
+        raise BadInput(what, f"{path} [service] hedge_after_ms", said["hedge_after_ms"])
+    layers = layers_of(path, tables, _KEYS | (more or {}))
     return replace(_service(path, tables), layers=layers) if layers else _service(path, tables)
 
 
 def is_pipeline(tables: Mapping[str, Any]) -> bool:
-    """Is this file, as read, of a pipeline? `mark.config.pipeline_file` has its reader."""
+    """Is this file, as read, of a pipeline? `mark.config.pipeline_file` has its reader.
+
+    A service with parity models is one: its model and its parity models have fleets of their own.
+    """
     service = tables.get("service")
-    return "stage" in tables or (isinstance(service, dict) and "pipeline" in service)
+    return "stage" in tables or has_parity(tables) or (isinstance(service, dict) and "pipeline" in service)
 
 
 def shipped_text(name: str) -> str:
@@ -93,10 +108,12 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
     fleet = fleet_of(Section(path, "fleet", tables.get("fleet", {})), overflow)
     profile = service.text("profile", "")
     routing = service.one_of("routing", ("alb", "least-completion", "power-of-two-choices", "fewest-in-flight"))
+    slo = slo_of(service)
+    insurance = insurance_of(path, tables, slo, routing)
     return ServiceConfig(
         name=name,
         model=service.text("model"),
-        slo=slo_of(service),
+        slo=slo,
         catalog=fleet.catalog,
         markets=fleet.markets,
         instances=fleet.instances,
@@ -109,7 +126,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         late=overflow.one_of("late", ("function", "refuse")),
         batching=service.one_of("batching", ("work-conserving", "paper")),
         routing=routing,
-        hedge_after_s=_hedge_after_s(service, routing),
+        hedge_after_s=math.inf if insurance is None else insurance.hedge_after_s,
         request_kb=service.number("request_kb", 0.0),
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
@@ -127,12 +144,6 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         source=str(path),
         limits_unsaid=fleet.limits_unsaid,
     )
-
-
-def _hedge_after_s(service: Section, routing: str) -> float:
-    if "hedge_after_ms" not in service.table:
-        return math.inf
-    return hedge_after_s(service.number("hedge_after_ms", above_zero=True), routing, service.where("hedge_after_ms"))
 
 
 def _versions(versions: Section) -> tuple[Version, ...]:

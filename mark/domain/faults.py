@@ -23,11 +23,13 @@ class Faults:
     hangs_per_hour: float = 0.0  # of an instance while it does not hang
     hang_s: float = 5.0  # how long it works at nothing
     crashes_per_hour: float = 0.0  # of an instance that serves, without a notice
+    # How much later the answers of a batch come that begins in a slow period; its worker is free meanwhile.
+    slow_answer_s: float = 0.0
 
     @property
     def slows(self) -> bool:
-        """Is any batch slower than its profile says?"""
-        return self.slow_share > 0.0 and (self.slow_factor > 1.0 or self.slow_add_s > 0.0)
+        """Is any batch slower, or answered later, than its profile says?"""
+        return self.slow_share > 0.0 and (self.slow_factor > 1.0 or self.slow_add_s > 0.0 or self.slow_answer_s > 0.0)
 
     @property
     def hangs(self) -> bool:
@@ -44,7 +46,7 @@ class Faults:
     def compressed(self, time_scale: float) -> Faults:
         """By a clock that is `time_scale` times as fast: all of it is so much shorter and more frequent.
 
-        What a slow batch takes is not: its service time does not pass by that clock.
+        What a slow batch takes is not, nor what its answers do: these times do not pass by that clock.
         """
         return replace(
             self,

@@ -173,7 +173,8 @@ def hedge_after_s(hedge_after_ms: float, routing: str, where: str) -> float:
     if not hedge_after_ms > 0.0:
         raise BadInput("must be above zero", where, hedge_after_ms)
     if routing == "alb":
-        raise BadInput("an ALB sends no second copies: another `routing` does", where, hedge_after_ms)
+        what = "an ALB sends no second copies: another `routing` does, and parity models work behind it"
+        raise BadInput(f"{what} ([insurance] parity)", where, hedge_after_ms)
     return hedge_after_ms / 1e3
 
 

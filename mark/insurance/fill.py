@@ -36,6 +36,13 @@ def least_fill_s(k: int, queries_rps: float, capacity_rps: float) -> float:
     return high_s
 
 
+def mean_group(k: int, queries_rps: float, fill_s: float | None) -> float:
+    """The mean number of queries in a group; with a fill that is chosen by the load (None), where all are full."""
+    if fill_s is None or math.isinf(fill_s) or queries_rps <= 0.0:
+        return float(k)
+    return 1.0 + queries_rps * _mean_open_s(k, queries_rps, fill_s)
+
+
 def _mean_open_s(k: int, queries_rps: float, fill_s: float) -> float:
     """E[min(fill, time of k - 1 further Poisson arrivals)], the latter by Erlang's law."""
     queries = queries_rps * fill_s  # in the mean

@@ -17,6 +17,8 @@ ACCEPTS = (EXACT, DEGRADED)
 
 # A reconstruction is answered so long before the deadline, if the exact answer has not come until then.
 BEFORE_DEADLINE_S = 0.005
+# Parity calls may miss their limits more often than the promise says, because most of them are not needed.
+PARITY_ATTAINMENT = 0.9
 # The automatic fill keeps the parity fleet's load below this share of its ready capacity.
 MOST_PARITY_LOAD = 0.7
 
@@ -39,6 +41,7 @@ class ParitySettings:
     decode_s: float = 0.0
     available_accuracy: float | None = None  # A_a, of exact answers
     degraded_accuracy: float | None = None  # A_d, of reconstructions
+    model_sha256: str = ""  # of the model's file, or of its registry version, that it was trained for; "": not said
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ class Classes(NamedTuple):
 class FaultState(NamedTuple):
     """What replicas do now and then, see mark.kernel.replica_faults; all empty where they do nothing."""
 
-    value: Floats  # [7]
-    key: Ints  # [2] of what is drawn: the seed, and how many replicas a host group has
+    value: Floats  # [8]
+    key: Ints  # [3] of what is drawn: the seed, how many replicas a host group has, and the seed of faults
     slow: Ints  # [S] 1 in a slow period,
     slow_until_s: Floats  # [S] and when the period ends in which the last batch began
     slow_drawn: Ints  # [S]

@@ -293,18 +293,38 @@ def _start(st: Stage, cp: Copies, slot: int) -> None:
         known.begin(st, slot, given, cp.free_s[slot, worker])
     cp.answer_s[batch] = cp.free_s[slot, worker] + of_kind(st, cp.kind[batch]).overhead_s
     if loop.may_fail(st):
+        cp.answer_s[batch] += replica_faults.answers_later_s(cp.faults, slot)
         cp.took_s[batch] = replica_faults.works_s(st.faults, slot, cp.start_s[batch], cp.took_s[batch])
     of_slot(st, slot).busy_s += cp.took_s[batch]
     for at in range(cp.size[batch]):
         place, copy = _place_of(cp, cp.member[batch, at])
         cp.state[place, copy] = RUNNING
-    if cp.first_running[slot, worker] < 0:
-        cp.first_running[slot, worker] = batch
+    _run(cp, slot, worker, batch)
+    if cp.first_running[slot, worker] == batch:
         _plan_answer(st, cp, slot)
-    else:
-        cp.behind[cp.last_running[slot, worker]] = batch
-    cp.last_running[slot, worker] = batch
     _plan_start(st, cp, slot)
+
+
+@compiled
+def _run(cp: Copies, slot: int, worker: int, batch: int) -> None:
+    """Put it among the batches of a worker that are not answered, in order of their answers, which may be delayed."""
+    last = cp.last_running[slot, worker]
+    if last >= 0 and cp.answer_s[last] <= cp.answer_s[batch]:
+        cp.behind[last] = batch
+        cp.last_running[slot, worker] = batch
+        return
+    before = -1
+    one = cp.first_running[slot, worker]
+    while one >= 0 and cp.answer_s[one] <= cp.answer_s[batch]:
+        before = one
+        one = cp.behind[one]
+    cp.behind[batch] = one
+    if before < 0:
+        cp.first_running[slot, worker] = batch
+    else:
+        cp.behind[before] = batch
+    if one < 0:
+        cp.last_running[slot, worker] = batch
 
 
 # -- what becomes of requests ------------------------------------------------------------------------------------------

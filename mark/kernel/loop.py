@@ -104,6 +104,7 @@ def _serve(st: Stage, slot: int, kind: int, start_s: float, size: int) -> tuple[
     answer = finish + row.overhead_s
     shown = slot
     if may_fail(st):
+        answer += replica_faults.answers_later_s(st.faults, slot)
         service = replica_faults.works_s(st.faults, slot, start, service)
         shown = replica_faults.shown_slot(st.faults, slot, answer)
     own.busy_s += service

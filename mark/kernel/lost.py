@@ -33,10 +33,23 @@ class Lost:
 
     def __init__(self) -> None:
         self.lost = self.retried = 0
+        self._limits_s: list[Floats] = []  # of requests in order of arrival, where each has its own
         self._waiting: dict[int, list[Departures]] = {}  # by replica
         self._next = _SECOND
         self._first: dict[int, tuple[int, float]] = {}  # of a second attempt that has not departed: whose it is
         self._again: set[int] = set()  # requests that had their second attempt
+
+    def admitted(self, limit_s: Floats) -> None:
+        """Note the limits of requests that have just arrived."""
+        self._limits_s.append(limit_s.copy())
+
+    def left_s(self, request: Ints, arrival_s: Floats, at_s: float) -> Floats | None:
+        """What these requests have left of their limits then; None where all requests have one limit."""
+        if not self._limits_s:
+            return None
+        self._limits_s = [np.concatenate(self._limits_s)]
+        left_s: Floats = self._limits_s[0][request] - (at_s - arrival_s)
+        return left_s
 
     def without(self, rows: Departures) -> Departures:
         """What departs of the rows for good: the others wait for their crash. Second attempts become the requests."""

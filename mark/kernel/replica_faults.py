@@ -17,7 +17,7 @@ from mark.kernel.compiled import compiled
 from mark.kernel.random import mixed, uniform_of
 
 # Positions in FaultState.value
-SHARE, SLOW_S, CALM_S, FACTOR, ADD_S, BETWEEN_HANGS_S, HANG_S = range(7)
+SHARE, SLOW_S, CALM_S, FACTOR, ADD_S, BETWEEN_HANGS_S, HANG_S, ANSWER_S = range(8)
 # What is drawn; part of the key
 _SLOW, _HANG = range(2)
 # Of a departure that a crash prevents: its slot is LOST - slot
@@ -25,12 +25,12 @@ LOST = -3
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def fault_state(faults: Faults, seed: int) -> FaultState:
-    """For no replica yet; without any fault it stays empty."""
+def fault_state(faults: Faults, seed: int, fault_seed: int | None = None) -> FaultState:
+    """For no replica yet; without any fault it stays empty. `fault_seed` is of the faults, where it is another one."""
     value = np.zeros(0)
     if faults.any:
-        value = np.zeros(7)
-        value[FACTOR], value[ADD_S] = faults.slow_factor, faults.slow_add_s
+        value = np.zeros(8)
+        value[FACTOR], value[ADD_S], value[ANSWER_S] = faults.slow_factor, faults.slow_add_s, faults.slow_answer_s
         value[BETWEEN_HANGS_S] = INF
         if faults.slows:
             value[SHARE], value[SLOW_S] = faults.slow_share, faults.slow_s
@@ -39,7 +39,7 @@ def fault_state(faults: Faults, seed: int) -> FaultState:
             value[BETWEEN_HANGS_S], value[HANG_S] = 3600.0 / faults.hangs_per_hour, faults.hang_s
     return FaultState(
         value=value,
-        key=np.array([seed, faults.host_group], dtype=np.int64),
+        key=np.array([seed, faults.host_group, seed if fault_seed is None else fault_seed], dtype=np.int64),
         slow=np.zeros(0, dtype=np.int64),
         slow_until_s=np.zeros(0),
         slow_drawn=np.zeros(0, dtype=np.int64),
@@ -73,7 +73,7 @@ def _exponential(state: FaultState, purpose: int, whose: int, drawn: int) -> flo
 
 @compiled
 def _uniform(state: FaultState, purpose: int, whose: int, drawn: int) -> float:
-    bits = mixed(np.uint64(state.key[0]) + _GOLDEN * np.uint64(purpose + 1))
+    bits = mixed(np.uint64(state.key[2]) + _GOLDEN * np.uint64(purpose + 1))
     bits = mixed(bits ^ np.uint64(whose))
     return uniform_of(mixed(bits + _GOLDEN * np.uint64(drawn)))
 
@@ -123,6 +123,12 @@ def takes_s(state: FaultState, slot: int, start_s: float, service_s: float) -> f
         hang_s += length_s + state.value[BETWEEN_HANGS_S] * _exponential(state, _HANG, slot, drawn)
         drawn += 1
     return service_s
+
+
+@compiled
+def answers_later_s(state: FaultState, slot: int) -> float:
+    """How long the answers of a batch are on their way, without a worker. After `takes_s` of the same batch."""
+    return state.value[ANSWER_S] if state.slow[slot] > 0 else 0.0
 
 
 @compiled

@@ -68,8 +68,9 @@ class StageSimulation:
     promises for a candidate (spot). What is late wherever goes where `late` says (`mark.domain.rules.admission`). Where
     service times vary, a function that is in time gets a request that a bouncer would answer in time with a lower
     probability than `least_in_time` (`admission.least_probability`). `classes` are the capacity classes of the
-    candidates (`mark.domain.rules.capacity_classes`), which routing by an ALB goes by: one for all unless said. With
-    `keep` the departures are kept until `departures` takes them.
+    candidates (`mark.domain.rules.capacity_classes`), which routing by an ALB goes by: one for all unless said. Stages
+    whose replicas are on the same instances have one `fault_seed`. With `keep` the departures are kept until
+    `departures` takes them.
 
     Every method raises BadInput for numbers of replicas that were never added, and for times that are negative or no
     number, because compiled code would read and write elsewhere.
@@ -92,6 +93,7 @@ class StageSimulation:
         horizons_s: Sequence[float] | None = None,
         classes: Sequence[int] | None = None,
         faults: Faults = NO_FAULTS,
+        fault_seed: int | None = None,
         keep: bool = False,
     ) -> None:
         self._candidates = tuple(candidates)
@@ -137,7 +139,7 @@ class StageSimulation:
             flight_tree=np.full(WIDTH, INF),
             leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
-            faults=fault_state(faults, seed),
+            faults=fault_state(faults, seed, fault_seed),
             queues=queues,
             batches=batches,
             played_s=np.zeros(most_workers),
@@ -194,7 +196,8 @@ class StageSimulation:
         """It crashes, as said by `doom`. What it has not answered is lost, and asked for once more.
 
         As a gateway does it: of another replica, once, at once, and within the budget of second attempts; else a
-        function answers, or nothing does. Behind an ALB nothing does at all.
+        function answers, or nothing does. Behind an ALB nothing does at all. A request with a limit of its own has what
+        is left of it.
         """
         assert self._lost is not None
         assert self._st.faults.crash_s[number] == at_s
@@ -210,8 +213,9 @@ class StageSimulation:
         request, arrival_s = lost.request[again], lost.arrival_s[again]
         if len(request):
             arrived = self.arrived
+            limit_s = self._lost.left_s(request, arrival_s, at_s)
             self._st.counter[REQUEST] = self._lost.numbered(request, arrival_s)
-            self.advance(np.full(len(request), at_s), 0, INF)
+            self._pass(np.full(len(request), at_s), 0, INF, limit_s)
             self._st.counter[REQUEST] = arrived
         for place in np.flatnonzero(~again):
             self._give_up(lost.request[place : place + 1], lost.arrival_s[place : place + 1], at_s)
@@ -273,8 +277,12 @@ class StageSimulation:
         Raises BadInput for arrivals that are not ascending, from one call to the next, or come after `end_s`. Calls of
         queries, which have limits, may come later: accounts have them in the last minute.
         """
+        after = self._pass(arrivals_s, first, until_s, limit_s)
         if self._lost is not None and limit_s is not None:
-            raise ValueError("where replicas crash requests have one limit")
+            self._lost.admitted(limit_s[first:after])
+        return after
+
+    def _pass(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None) -> int:
         if self._stale:
             self._rebuild()
         arrivals_s = np.ascontiguousarray(arrivals_s, dtype=np.float64)

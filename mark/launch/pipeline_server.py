@@ -53,9 +53,9 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     """
     if options.to_measure:
         raise BadInput("is of a model by itself: a pipeline's stages do not take it", "to_measure", options.to_measure)
-    if options.faults is not None:
-        raise BadInput("are of a model by itself: a pipeline's stages do not take them", "faults", options.faults)
     addresses = _addresses(options, config)
+    if options.faults is not None and len(addresses) == len(config.stages):
+        raise BadInput("are played by the servers of the stages, and none is served here", "faults", options.faults)
     apart = _apart(options, config)
     functions = _functions(options, config)
     driver = None if apart else _driver(config)

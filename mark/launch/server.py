@@ -24,10 +24,11 @@ from mark.models.registry_place import pinned
 from mark.models.versions import Versions
 from mark.planning.resolve import choose_function, function_size
 from mark.profiling.measure_server import RT_MAX_S
-from mark.profiling.played_faults import FAULT_STREAM, FaultStream, faults_text, stream_of_text
+from mark.profiling.played_faults import FAULT_STREAM, FaultStream, faults_of_text, faults_text, stream_of_text
 from mark.profiling.policy import candidate
 from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
 from mark.serving import interruption_watch, server_process
+from mark.serving.backend.replica import AnswersLater
 from mark.serving.learned.peers import REACH, PeerAccess
 from mark.serving.observe import logs
 from mark.serving.overflow.capped import CappedFunctions
@@ -193,6 +194,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         cache=None if options.to_measure else service.cache,
         peers=peers_of(options),
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
+        answers_later_s=None if faults is None else _answers_later_s(faults),
     )
 
 
@@ -216,6 +218,12 @@ def _faults(options: ServerOptions, service: ServiceConfig) -> str | None:
         return None
     said = os.environ.get(FAULT_STREAM)
     return faults_text(faults, FaultStream(time.time()) if said is None else stream_of_text(said))
+
+
+def _answers_later_s(faults: str) -> AnswersLater | None:
+    """How much later answers leave, where the faults say that they do."""
+    played = faults_of_text(faults)
+    return (lambda began_s: played.answers_later_s(began_s - played.began_unix_s)) if played.delays_answers else None
 
 
 def _replayed(kind: str, query: dict[str, str], profile: str | None, faults: str | None) -> str:

@@ -73,6 +73,15 @@ class PlayedFaults:
             self._hangs_drawn += 1
         return max(start_s, self._hang_s + self._own.hang_s) if start_s >= self._hang_s else start_s
 
+    @property
+    def delays_answers(self) -> bool:
+        """Are any answers on their way for longer?"""
+        return self._own.slow_share > 0.0 and self._own.slow_answer_s > 0.0
+
+    def answers_later_s(self, begin_s: float) -> float:
+        """How long the answers of a batch are on their way that began then; batches begin in order of time."""
+        return self._own.slow_answer_s if self.is_slow(begin_s) else 0.0
+
     def is_slow(self, at_s: float) -> bool:
         """Is the instance in a slow period? Periods are exponential, the first as in a process without beginning."""
         own = self._own

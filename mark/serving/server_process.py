@@ -49,7 +49,7 @@ from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import StageBackend
-from mark.serving.backend.replica import Replica
+from mark.serving.backend.replica import AnswersLater, Replica
 from mark.serving.backend.request import Request
 from mark.serving.backend.sieve import Sieve
 from mark.serving.backend.tuning import Corrected, SelfTuned
@@ -190,6 +190,7 @@ class Serving:
     layers: Sequence[Layer] = ()  # before the model, the first one outermost
     feedback: FeedbackSettings | None = None  # None: none is taken
     cache: CacheSettings | None = None  # None: no answer is kept
+    answers_later_s: AnswersLater | None = None  # None: no slow network is played
     learner: Callable[[], Learner] | None = None  # makes what learns from feedback
     peers: PeerAccess = field(default_factory=PeerAccess)  # other processes with the same learner
 
@@ -441,6 +442,7 @@ class ModelServer:
             function_timeout_s=serving.function_timeout_s,
             served=self._served,
             profiled_s=profiled_s,
+            answers_later_s=serving.answers_later_s,
         )
 
         def ready(worker: int, seconds: float, about: bytes) -> None:

@@ -109,38 +109,52 @@ class CodedFlow:
         if stage == 0:
             self._refused_s[call] = at_s
 
+    def due_by(self, until_s: float) -> int:
+        """How many queries have their deadlines before `until_s`."""
+        return int(np.searchsorted(self._arrivals_s, until_s - self.rt_max_s))
+
     def latency_s(self) -> FloatArray:
         """Of each query, (N,); infinite where it is not answered."""
         return self.answers().latency_s
 
     def answers(self) -> CodedAnswers:
         """How the queries are answered, as far as answers of the stages are known."""
-        arrivals_s, exact_s, refused_s = self._arrivals_s, self._exact_s, self._refused_s
-        latency_s, degraded = exact_s - arrivals_s, np.zeros(len(exact_s), dtype=np.bool_)
+        latency_s, degraded = self.answers_of(0, len(self._arrivals_s))
+        most_s = self.rt_max_s + TOLERANCE_S
+        saved = degraded & (latency_s <= most_s) & (self._exact_s - self._arrivals_s > most_s)
+        return CodedAnswers(latency_s, degraded, self._groups, self._calls, int(np.count_nonzero(saved)))
+
+    def answers_of(self, first: int, last: int) -> tuple[FloatArray, BoolArray]:
+        """The latencies of the queries from `first` to before `last`, and which are answered by reconstruction."""
+        own = slice(first, last)
+        arrivals_s, exact_s, refused_s = self._arrivals_s[own], self._exact_s[own], self._refused_s[own]
+        latency_s, degraded = exact_s - arrivals_s, np.zeros(last - first, dtype=np.bool_)
         if self._insurance.accept == DEGRADED:
             # A refusal ends the wait for the exact answer. It is held for a reconstruction until the deadline.
             waits_until_s = np.minimum(arrivals_s + self._insurance.after_s, refused_s)
-            at_s = np.maximum(self._reconstructed_s(), waits_until_s)
+            at_s = np.maximum(self._reconstructed_s(first, last), waits_until_s)
             degraded = (at_s < exact_s) & ((at_s < refused_s) | (at_s <= arrivals_s + self.rt_max_s))
             latency_s = np.where(degraded, at_s - arrivals_s, latency_s)
-        most_s = self.rt_max_s + TOLERANCE_S
-        saved = degraded & (latency_s <= most_s) & (exact_s - arrivals_s > most_s)
-        return CodedAnswers(latency_s, degraded, self._groups, self._calls, int(np.count_nonzero(saved)))
+        return latency_s, degraded
 
-    def _reconstructed_s(self) -> FloatArray:
-        """When each query can be reconstructed: with the outputs of any k of its group's other calls."""
-        k, r, groups = self._code.k, self._code.r, self._groups
-        start, protected = self._start[:groups], self._open
-        group = np.repeat(np.arange(groups), np.diff(start, append=protected))
-        own_s = self._exact_s[:protected]
-        outputs_s = np.full((groups, k + r), -np.inf)  # those in the places that were filled are there at once
-        outputs_s[group, np.arange(protected) - start[group]] = own_s
-        outputs_s[:, k:] = self._parity_s[:, :groups].T
+    def _reconstructed_s(self, first: int, last: int) -> FloatArray:
+        """When each of these queries can be reconstructed: with the outputs of any k of its group's other calls."""
+        found = np.full(last - first, np.inf)
+        if first >= min(last, self._open):
+            return found
+        k, r, starts = self._code.k, self._code.r, self._start[: self._groups]
+        one, other = int(np.searchsorted(starts, first, side="right")) - 1, int(np.searchsorted(starts, last))
+        start = starts[one:other]
+        begin, end = start[0], int(starts[other]) if other < self._groups else self._open
+        group = np.repeat(np.arange(other - one), np.diff(start, append=end))
+        own_s = self._exact_s[begin:end]
+        outputs_s = np.full((other - one, k + r), -np.inf)  # those in the places that were filled are there at once
+        outputs_s[group, np.arange(begin, end) - start[group]] = own_s
+        outputs_s[:, k:] = self._parity_s[:, one:other].T
         outputs_s.partition((k - 1, k), axis=1)
         # The k-th output without its own: one place further, where its own is among the first k.
         kth_s, next_s = outputs_s[group, k - 1], outputs_s[group, k]
-        found = np.full(len(self._arrivals_s), np.inf)
-        found[:protected] = np.where(own_s < next_s, next_s, kth_s) + self.decode_s
+        found[: end - first] = (np.where(own_s < next_s, next_s, kth_s) + self.decode_s)[first - begin : last - begin]
         return found
 
     def _close_groups(self, until_s: float) -> None:
@@ -186,6 +200,37 @@ class CodedFlow:
             capacity_rps = self._parity_rps(n * MINUTE_S)
             self._fills_s.append(least_fill_s(self._code.k, float(now - before) / MINUTE_S, capacity_rps))
         return np.array(self._fills_s)[minute]
+
+
+class CodedCounts:
+    """Queries whose deadlines have passed, as a controller of the model sees them: late are those not answered by then.
+
+    Implements `CountedAnswers`. `window` is of how many queries `recent` tells.
+    """
+
+    def __init__(self, flow: CodedFlow, window: int) -> None:
+        self._flow, self.window = flow, window
+        self.departed = self.in_time = self.rejected = 0
+        self._recent = np.empty(0, dtype=np.bool_)
+
+    @property
+    def late(self) -> int:
+        """Answered after RT_max."""
+        return self.departed - self.in_time - self.rejected
+
+    def count(self, until_s: float) -> None:
+        """Count the queries whose deadlines have passed by then; all stages have come so far."""
+        last = self._flow.due_by(until_s)
+        latency_s, _ = self._flow.answers_of(self.departed, last)
+        in_time = latency_s <= self._flow.rt_max_s + TOLERANCE_S
+        self.departed = last
+        self.in_time += int(np.count_nonzero(in_time))
+        self.rejected += int(np.count_nonzero(np.isinf(latency_s)))
+        self._recent = np.concatenate([self._recent, in_time])[-self.window :]
+
+    def recent(self) -> tuple[int, int]:
+        """How many of the last ones there are, how many of them were in time."""
+        return len(self._recent), int(np.count_nonzero(self._recent))
 
 
 def coded_answers(flow: CodedFlow, serve_model: Serve, serve_parity: Sequence[Serve]) -> CodedAnswers:

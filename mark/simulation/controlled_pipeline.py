@@ -28,12 +28,14 @@ from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Lineage, Pipeline, needed_s
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
+from mark.insurance.settings import InsuranceSettings
 from mark.kernel.arrays import Ints
 from mark.kernel.departures import BY_FUNCTION, REFUSED
 from mark.kernel.horizons import horizons_s
 from mark.kernel.stage import StageSimulation
 from mark.planning.graphs.estimate import QuerySample
 from mark.planning.policies.policy_registry import make_policy
+from mark.simulation.coded_flow import CodedAnswers, CodedCounts, CodedFlow
 from mark.simulation.inputs import Inputs
 from mark.simulation.parts import stage_of
 from mark.simulation.query_flow import QueryFlow
@@ -41,6 +43,7 @@ from mark.simulation.run import WINDOWS_A_TICK, Simulation
 from mark.simulation.selected_calls import SelectedQueries
 from mark.simulation.world.shared_instances import SharedInstances
 from mark.simulation.world.simulated_cloud import FleetResult
+from mark.simulation.world.telemetry import CountedAnswers
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -112,12 +115,14 @@ class PipelineOutcome:
     """`latency_s` of each query, infinite where it was not answered.
 
     Of a selection also `calls`, which each query asked for, and the stages that `answered` it in time; both are (N, S).
+    Of a service with parity models `coded`.
     """
 
     latency_s: FloatArray
     stages: tuple[ControlledOutcome, ...]
     calls: IntArray | None = None
     answered: BoolArray | None = None
+    coded: CodedAnswers | None = None
 
 
 def simulate_controlled(
@@ -130,23 +135,35 @@ def simulate_controlled(
     limits: Limits,
     groups: Sequence[ControlledGroup] = (),
     selection: ControlledSelection | None = None,
+    insurance: InsuranceSettings | None = None,
 ) -> PipelineOutcome:
     """Every stage by its own controller with `policy`; all stages have the same part of one trace as inputs.
 
     Those of each of `groups` by one. Controllers share `limits`: each begins with those of its service, and every
     minute they are divided by what their services hold. By `law`, in the pipeline's order, each knows what it will get
     of queries that others refuse. With a `selection` queries go on without a call that is refused; where its calls
-    follow prices, those of each window are chosen at its start. Raises Infeasible, BadInput.
+    follow prices, those of each window are chosen at its start. With an `insurance` the stages are a model and its
+    parity models, and the model's controller keeps the promise of the queries. Raises Infeasible, BadInput.
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
-    goes_on = selection is not None
-    ways = [_StageWay(flow, at, one, rt_max_s, goes_on=goes_on) for at, one in enumerate(stages)]
+    coded: CodedFlow | None = None
+    counts: CodedCounts | None = None
+    if insurance is not None:
+        coded = CodedFlow(
+            insurance, rt_max_s, served.arrivals_s, lambda at_s: min(run_of[at].ready_rps() for at in parities)
+        )
+        counts = CodedCounts(coded, stages[0].inputs.service.slo_monitor.window)
+    parities = range(1, len(stages))
+    goes_on = selection is not None or coded is not None
+    ways = [
+        _StageWay(flow if coded is None else coded, at, one, rt_max_s, goes_on=goes_on) for at, one in enumerate(stages)
+    ]
     calls = PipelineCalls(law.calls_per_query.tolist(), law.by_all.tolist())
     grouped = {at: group for group in groups for at in group.stages}
     runs: list[_StageRun | _GroupRun] = []
     for at, way in enumerate(ways):
         if at not in grouped:
-            runs.append(_StageRun(way, policy))
+            runs.append(_StageRun(way, policy, counts if at == 0 else None))
         elif at == grouped[at].stages[0]:
             group = grouped[at]
             runs.append(_GroupRun([ways[one] for one in group.stages], group, law.calls_per_query.tolist(), policy))
@@ -157,6 +174,9 @@ def simulate_controlled(
     least_behind_s = needed_s(least_s, pipeline.successors, pipeline.awaits_all)
     for at, way in enumerate(ways):
         way.leaves(behind_s[at] - parts_s[at], least_behind_s[at] - least_s[at])
+    if coded is not None:
+        for at in parities:
+            ways[at].leaves(coded.decode_s, coded.decode_s)
     for run in runs:
         run.begin()
     end_s, wanted = stages[0].inputs.duration_s, None
@@ -173,9 +193,14 @@ def simulate_controlled(
             wanted.choose([run_of[at].call_usd(at) for at in range(len(stages))], min(window * WINDOW_S, end_s))
         for at in range(len(stages)):
             run_of[at].pass_window(at, min(window * WINDOW_S, end_s))
+        if counts is not None:
+            counts.count(min(window * WINDOW_S, end_s))
     for at in range(len(stages)):
         run_of[at].finish(at)
     outcomes = tuple(run_of[at].outcome(at) for at in range(len(stages)))
+    if coded is not None:
+        answers = coded.answers()
+        return PipelineOutcome(answers.latency_s, outcomes, coded=answers)
     if selection is None:
         return PipelineOutcome(flow.latency_s(), outcomes)
     latency_s, answered = flow.decided(selection.deadline_s)
@@ -230,7 +255,9 @@ class _Calls:
 class _StageWay:
     """What queries ask of a stage and get from it."""
 
-    def __init__(self, flow: QueryFlow, at: int, stage: ControlledStage, rt_max_s: float, *, goes_on: bool) -> None:
+    def __init__(
+        self, flow: QueryFlow | CodedFlow, at: int, stage: ControlledStage, rt_max_s: float, *, goes_on: bool
+    ) -> None:
         self._flow, self.at, self.stage, self.rt_max_s = flow, at, stage, rt_max_s
         self._goes_on = goes_on  # do queries go on without a call that is refused?
         self._behind_s = self._least_behind_s = 0.0
@@ -255,7 +282,8 @@ class _StageWay:
         call: Ints = gone.request
         if self._goes_on:
             missed = ~np.isfinite(gone.answer_s)
-            self._flow.missed(self.at, call[missed], gone.arrival_s[missed])
+            # A refused call has started when it was refused, or given up after a crash.
+            self._flow.missed(self.at, call[missed], gone.start_s[missed])
             self._flow.answered(self.at, call[~missed], gone.answer_s[~missed])
         else:
             self._flow.answered(self.at, call, gone.answer_s)
@@ -288,19 +316,20 @@ class _StageWay:
 
 
 class _StageRun:
-    """A stage on instances of its own."""
+    """A stage on instances of its own. `answers` are those that its controller keeps the promise of, if not its own."""
 
-    def __init__(self, way: _StageWay, policy: str) -> None:
+    def __init__(self, way: _StageWay, policy: str, answers: CountedAnswers | None = None) -> None:
         self._way, self.places, self.lead = way, (way.at,), way.at
         inputs = way.stage.inputs
         self._resolved = inputs.resolved
         self._simulation = Simulation(
             inputs, policy, inputs.request.predictor, keep=True, arrivals=way.calls, rt_max_s=way.rt_max_s,
-            coming=lambda: self.coming,
+            coming=lambda: self.coming, answers=answers,
         )  # fmt: skip
         self.coming: ComingCalls | None = None  # to the stage, in the window that is next
         self.begin = self._simulation.begin
         self.holding, self.limit = self._simulation.holding, self._simulation.limit
+        self.ready_rps = self._simulation.ready_rps
 
     def now(self, at: int) -> StageNow:
         return self._simulation.stage_now()
@@ -332,7 +361,8 @@ class _GroupRun:
     ) -> None:
         self._group, self.places, self.lead = group, group.stages, group.lead
         self._ways = {way.at: way for way in ways}
-        self._simulated = {way.at: _stage(way, policy) for way in ways}
+        # A slow instance is slow for all of its stages.
+        self._simulated = {way.at: _stage(way, policy, group.inputs.request.seed) for way in ways}
         self._shared = SharedInstances(list(self._simulated.values()), group.stages.index(group.lead))
         inputs = group.inputs
         self._simulation = Simulation(
@@ -340,6 +370,7 @@ class _GroupRun:
         )
         self._telemetry = {way.at: self._simulation.telemetry_of(self._simulated[way.at]) for way in ways}
         calls = calls_per_query[group.lead]
+        self.ready_rps = self._simulation.ready_rps
         self._per_lead = {at: calls_per_query[at] / calls if calls > 0.0 else 1.0 for at in group.stages}
         self.coming: ComingCalls | None = None  # to the lead, in the window that is next
         self.begin = self._simulation.begin
@@ -392,8 +423,8 @@ class _GroupRun:
         return float(usd @ shares / usd.sum()) if usd.sum() > 0.0 else 1.0 / len(self.places)
 
 
-def _stage(way: _StageWay, policy: str) -> StageSimulation:
+def _stage(way: _StageWay, policy: str, fault_seed: int) -> StageSimulation:
     """The data plane of a stage that shares its instances."""
     inputs = way.stage.inputs
     bought = make_policy(policy, inputs.resolved, inputs.evaluated)
-    return stage_of(inputs, bought, keep=True, rt_max_s=way.rt_max_s)
+    return stage_of(inputs, bought, keep=True, rt_max_s=way.rt_max_s, fault_seed=fault_seed)

@@ -56,10 +56,18 @@ class Arrivals:
             self._next = 0
 
 
-def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: float | None = None) -> StageSimulation:
+def stage_of(
+    inputs: Inputs,
+    policy: Policy,
+    *,
+    keep: bool = False,
+    rt_max_s: float | None = None,
+    fault_seed: int | None = None,
+) -> StageSimulation:
     """An empty data plane for what the policy may buy. With `keep` every departure is kept.
 
-    Bouncers promise `rt_max_s`, which is RT_max unless said.
+    Bouncers promise `rt_max_s`, which is RT_max unless said. `fault_seed` is that of the instances, where it is not the
+    seed of the inputs.
     """
     resolved = policy.resolved
     rt_max_s = resolved.slo.rt_max_s if rt_max_s is None else rt_max_s
@@ -88,6 +96,7 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: fl
         ],
         classes=[class_of[offer.name] for offer in resolved.offers],
         faults=inputs.service.faults,
+        fault_seed=fault_seed,
         keep=keep,
     )
 

@@ -61,7 +61,7 @@ from mark.simulation.result import (
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.world.shared_instances import SharedInstances
 from mark.simulation.world.simulated_cloud import FleetResult
-from mark.simulation.world.telemetry import CountedPlane, SimulatedTelemetry
+from mark.simulation.world.telemetry import CountedAnswers, CountedPlane, SimulatedTelemetry
 from mark.traffic.forecast.perfect import PerfectPredictor
 from mark.traffic.forecast.predictor import Predictor
 from mark.traffic.forecast.predictor_registry import make_predictor
@@ -107,7 +107,7 @@ class Simulation:
     `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. With either the caller goes through the
     run step by step: `begin`, `pass_window` until the end, `finish`. `coming` is what its controller is told. With
     `shared` it buys these instances, and the caller simulates the stages on them: each window between `open_window` and
-    `close_window`.
+    `close_window`. `answers` are those that its controller keeps the promise of, where they are not the stage's own.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Simulation:
         rt_max_s: float | None = None,
         coming: Callable[[], ComingCalls | None] = lambda: None,
         shared: SharedInstances | None = None,
+        answers: CountedAnswers | None = None,
     ) -> None:
         self._inputs = inputs
         request = inputs.request
@@ -143,7 +144,7 @@ class Simulation:
             self._plane, self._advance = shared, lambda until_s: None
         self._cloud = cloud_of(inputs, self._policy, self._plane)
         self._clock, self._store = VirtualClock(), MemoryStore()
-        self._telemetry = self.telemetry_of(self._plane)
+        self._telemetry = self.telemetry_of(self._plane, answers)
         self._predictor_note = self._pool_note = ""
         self._predictor = self._supervised(predictor)
         self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
@@ -193,8 +194,8 @@ class Simulation:
         """What the limits are used for now."""
         return self._controller.holding()
 
-    def telemetry_of(self, plane: CountedPlane) -> SimulatedTelemetry:
-        """What is seen of a data plane on its instances, from now on."""
+    def telemetry_of(self, plane: CountedPlane, answers: CountedAnswers | None = None) -> SimulatedTelemetry:
+        """What is seen of a data plane on its instances, from now on, and of `answers` where they are not its own."""
         resolved, inputs = self._policy.resolved, self._inputs
         return SimulatedTelemetry(
             plane,
@@ -206,6 +207,7 @@ class Simulation:
             bin_s=inputs.trace.bin_s,
             gaps=inputs.gaps,
             before_rps=inputs.before_rps,
+            answers=answers,
         )
 
     def stage_now(self) -> StageNow:
@@ -217,6 +219,12 @@ class Simulation:
         plan, prices = self._controller.last_plan, self._controller.price_list(self._cloud.fleet().ready())
         planned = planned_usd(self._policy.resolved, {} if plan is None else plan.counts)
         return planned, max(planned, prices.usd_per_request or 0.0)
+
+    def ready_rps(self) -> float:
+        """Requests/s that its ready instances can do."""
+        resolved = self._policy.resolved
+        ready = self._cloud.fleet().ready()
+        return sum(count * resolved.candidates[resolved.index(offer)].capacity_rps for offer, count in ready.items())
 
     def limit(self, limits: Limits) -> None:
         """Plan within these from now on."""

@@ -42,7 +42,12 @@ def plan_service_once(request: RunRequest, at_s: float, running: str | None = No
     trace = trace_named_in(request)
     if at_s >= trace.duration_s:
         raise BadInput(f"beyond the end of {trace.name} at {trace.duration_s:g} s", "at_s", at_s)
-    inputs = open_inputs(request, trace)
+    return planned_for(open_inputs(request, trace), running)
+
+
+def planned_for(inputs: Inputs, running: str | None = None) -> PlannedService:
+    """The same at the start of the part that the inputs are of."""
+    request = inputs.request
     policy = make_policy(request.policy, inputs.resolved, inputs.evaluated)
     forecast: Forecast | None = None
     notes: tuple[str, ...] = ()

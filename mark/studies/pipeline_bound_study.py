@@ -130,6 +130,7 @@ class _Opened:
 def _open(request: RunRequest) -> _Opened:
     """Before the models of a driver are loaded: a wrong name should not take a minute to show."""
     config = load_pipeline(request.service)
+    config.check_uninsured("a bound")
     if config.selection is not None:
         what = "is not bounded: it can answer a query without a call that it asked for, so no bound of its calls holds"
         raise BadInput(what, f"{config.source} [selection]", config.selection.policy)

@@ -76,6 +76,7 @@ def plan_pipeline_once(
     that was tried keeps the promise.
     """
     config = load_pipeline(request.service)
+    config.check_uninsured("a plan of fixed stages")
     if at_s is not None:
         request = replace(request, start_s=at_s)
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.

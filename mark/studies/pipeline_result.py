@@ -12,6 +12,7 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.slo import Slo
+from mark.simulation.coded_flow import CodedAnswers
 from mark.simulation.request import RunRequest
 from mark.simulation.result import Latency
 from mark.simulation.selected_calls import SelectedQueries, SelectionRun, selection_run
@@ -60,6 +61,17 @@ class StageRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ParityRun:
+    """What parity models did for the queries of a run."""
+
+    groups: int
+    parity_calls: int  # of each parity model
+    reconstructed: int  # queries that were answered by reconstruction
+    saved: int  # of these, in time, where the exact answer was not
+    degraded_share: float  # of all queries, that were answered by reconstruction
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineRun:
     """One policy on one part of a trace; the part begins `start_s` after the trace's first row."""
 
@@ -86,6 +98,7 @@ class PipelineRun:
     names_functions: bool = False  # does the file name one for a stage?
     read: str = ""  # what was read of the trace, in words
     selection: SelectionRun | None = None  # where the file has one
+    parity: ParityRun | None = None  # where the service has parity models
 
     @property
     def attainment(self) -> float:
@@ -148,6 +161,7 @@ class RunOutcome:
     calls: IntArray | None = None  # (N, S)
     answered: BoolArray | None = None
     queries: SelectedQueries | None = None  # where their answers are known
+    coded: CodedAnswers | None = None  # of a service with parity models
 
 
 def pipeline_run(
@@ -193,7 +207,13 @@ def pipeline_run(
         names_functions=any(stage.functions for stage in config.stages),
         read=trace.read,
         selection=_selection(config, outcome),
+        parity=None if outcome.coded is None else _parity(outcome.coded),
     )
+
+
+def _parity(found: CodedAnswers) -> ParityRun:
+    share = found.reconstructed / len(found.degraded)
+    return ParityRun(found.groups, found.parity_calls, found.reconstructed, found.saved, share)
 
 
 def _selection(config: PipelineConfig, outcome: RunOutcome) -> SelectionRun | None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mark.cloud.ec2.draws import Start
+from mark.config.faults_section import load_faults
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
+from mark.domain.faults import Faults
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
 from mark.domain.service import FunctionUse, ResolvedService
@@ -19,6 +21,7 @@ from mark.planning.graphs.envelope import LONGEST_S
 from mark.planning.graphs.estimate import Choices, PipelineEstimator, QuerySample, usd_per_hour
 from mark.planning.graphs.fleet_cost import bought, usd_by_stage
 from mark.planning.graphs.pipeline_policies import (
+    PIPELINE_POLICIES,
     LoadWindow,
     PipelinePlanningContext,
     PipelinePolicy,
@@ -33,6 +36,7 @@ from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 from mark.simulation.selected_calls import SelectedCalls
 from mark.studies.executor import HERE, StudyExecutor
+from mark.studies.insured import check_calls, check_policy, insured_visits
 from mark.studies.pipeline_bound_study import promise_bound
 from mark.studies.pipeline_plan import (
     FEWEST_QUERIES,
@@ -86,10 +90,19 @@ def simulate_pipeline(
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
     opened = _open(request, policies)
     config = opened.config
-    pipeline, law, seen, selected = visits(config, opened.resolved, lineage, queries, answers, request.seed)
+    for policy in policies:
+        if pipeline_policy(policy).plan is not None:
+            check_policy(config, policy)
+            _refuse_faults(config, request, policy)
+    selected: SelectedCalls | None = None
+    if config.insured is None:
+        pipeline, law, seen, selected = visits(config, opened.resolved, lineage, queries, answers, request.seed)
+    else:
+        queries_rps = opened.part.requests / opened.part.duration_s
+        pipeline, law, seen = insured_visits(config, queries_rps, lineage, queries, answers)
     alone = replace(request, progress=None)
     tasks = [_Task(alone, policy, pipeline, law, selected) for policy in policies]
-    if request.with_bound and config.selection is None:
+    if request.with_bound and config.selection is None and config.insured is None:
         tasks.append(_Task(alone, None, pipeline, law))
     outcomes = executor.map(_carried_out, tasks, request.progress)
     runs = [one for one in outcomes if isinstance(one, PipelineRun)]
@@ -98,7 +111,16 @@ def simulate_pipeline(
     notes = (f"bound: {note}",) if note else ()
     if request.with_bound and config.selection is not None:
         notes = (NO_BOUND,)
+    if request.with_bound and config.insured is not None:
+        notes = ("bound: none is known of a service with parity models",)
     return {run.policy: replace(run, bound_usd=bound_usd, notes=(*seen, *run.notes, *notes)) for run in runs}
+
+
+def usual_policies(request: RunRequest) -> tuple[str, ...]:
+    """The policies that are compared unless some are named: all that simulate what the file says. Raises BadInput."""
+    config = load_pipeline(request.service)
+    only_controlled = config.insured is not None or _faults(config, request).any
+    return tuple(name for name, policy in PIPELINE_POLICIES.items() if policy.plan is None or not only_controlled)
 
 
 def _refuse_market(request: RunRequest, policy: str) -> None:
@@ -109,6 +131,16 @@ def _refuse_market(request: RunRequest, policy: str) -> None:
     ):
         if given:
             raise BadInput(f"policy {policy} of a pipeline is simulated without this option", option)
+
+
+def _faults(config: PipelineConfig, request: RunRequest) -> Faults:
+    return config.faults if request.faults is None else load_faults(request.faults)
+
+
+def _refuse_faults(config: PipelineConfig, request: RunRequest, policy: str) -> None:
+    if _faults(config, request).any:
+        what = f"policy {policy} of a pipeline is simulated without faults: mark is simulated with them"
+        raise BadInput(what, f"{config.source} [faults]" if request.faults is None else "faults", request.faults)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -142,6 +174,7 @@ class _Opened:
 
 def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
     config = load_pipeline(request.service)
+    check_calls(config)
     # Controllers buy in all markets, whatever else is there on demand.
     controlled = all(pipeline_policy(policy).plan is None for policy in policies)
     resolved = {

@@ -13,7 +13,7 @@ from mark.cloud.ec2.draws import service_seed
 from mark.config.pipeline_file import PipelineConfig
 from mark.control.shared_limits import pipeline_limits
 from mark.domain.arrays import FloatArray
-from mark.domain.errors import Infeasible
+from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.service import ResolvedService
@@ -139,13 +139,25 @@ def controlled_run(
     try:
         loads_rps = loads_by_hour(trace, known, request.scale)
         stages, groups = controlled_stages(request, config, pipeline, law, trace, part, loads_rps)
+        if groups and stages[0].inputs.service.faults.crashes:
+            what = "instances that several stages share are simulated without crashes yet: leave it out"
+            raise BadInput(what, request.faults or f"{config.source} [faults]", "crashes_per_hour")
         served, selection = drawn_sample(trace, part, law, request), None
         if config.selection is not None:
             resolved = {name: one.inputs.resolved for name, one in zip(pipeline.names, stages, strict=True)}
             served, queries = selected_sample(config, resolved, selected, served, request.seed, open_calls=True)
             selection = ControlledSelection(config.selection.deadline_s, queries)
         found = simulate_controlled(
-            pipeline, stages, law, served, policy, config.slo.rt_max_s, pipeline_limits(config), groups, selection
+            pipeline,
+            stages,
+            law,
+            served,
+            policy,
+            config.slo.rt_max_s,
+            pipeline_limits(config),
+            groups,
+            selection,
+            None if config.insured is None else config.insurance,
         )
     except Infeasible as error:
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
@@ -169,8 +181,8 @@ def controlled_run(
         found.calls,
         found.answered,
         None if selection is None else selection.queries,
+        found.coded,
     )
-    split = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
     usd = sum(run.usd for run in runs)
     assumed = sum(one.assumed_usd for one in found.stages)
     return pipeline_run(
@@ -184,12 +196,7 @@ def controlled_run(
         outcome,
         known,
         notes=(
-            *(
-                ()
-                if before
-                else ("too little comes before: the split is for the beginning, which controllers meet unwarned",)
-            ),
-            f"parts of {1e3 * config.slo.rt_max_s:g} ms: {split} ms (slo_ms of a stage says its own)",
+            *(_split(config, pipeline, stages, before) if config.insured is None else ()),
             *_chosen(config, pipeline, groups),
             *_together(pipeline, stages, groups, found),
             *_of_stages({name: one.notes for name, one in zip(pipeline.names, found.stages, strict=True)}, trace),
@@ -197,6 +204,16 @@ def controlled_run(
             *left_out(config, request, trace, catalog.bills_extras, functions=True, markets=True),
         ),
     )
+
+
+def _split(config: PipelineConfig, pipeline: Pipeline, stages: Sequence[ControlledStage], before: bool) -> list[str]:
+    """The parts of RT_max, which are found for what comes `before`, if enough does."""
+    parts = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
+    unwarned = "too little comes before: the split is for the beginning, which controllers meet unwarned"
+    return [
+        *([] if before else [unwarned]),
+        f"parts of {1e3 * config.slo.rt_max_s:g} ms: {parts} ms (slo_ms of a stage says its own)",
+    ]
 
 
 def _stage_run(name: str, stage: ControlledStage, found: ControlledOutcome, duration_s: float) -> StageRun:

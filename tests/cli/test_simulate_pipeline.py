@@ -181,6 +181,10 @@ def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
             [*SIMULATE, "--policy", "tuned", "--cold-start"],
             "--cold-start: policy tuned of a pipeline is simulated without",
         ),
+        (
+            [*COMPARE, "--policies", "mark,tuned", "--faults", "hangs.toml"],
+            "--faults: policy tuned of a pipeline is simulated without faults: mark is simulated with them: hangs.toml",
+        ),
         ([*COMPARE, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far"),
         ([*SIMULATE, "--hedge-after-ms", "50"], "--hedge-after-ms: a pipeline is simulated without this option"),
         ([*SIMULATE, "--tail", "1.5"], "--tail: a pipeline is simulated without this option"),
@@ -192,6 +196,7 @@ def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(place: Path, capsys: Captured, argv: list[str], said: str) -> None:
+    (place / "hangs.toml").write_text("[faults]\nhangs_per_hour = 1\n")
     refused(argv, said, capsys)
 
 

@@ -13,7 +13,7 @@ from mark.domain.faults import Faults
 
 SERVICE = '[service]\nname = "s"\nmodel = "nasnet"\nslo_ms = 1000\nslo_attainment = 0.9\n'
 FAULTS = (
-    "[faults]\nslow_share = 0.1\nslow_s = 20\nslow_factor = 3\nslow_add_ms = 50\nhost_group = 4\n"
+    "[faults]\nslow_share = 0.1\nslow_s = 20\nslow_factor = 3\nslow_add_ms = 50\nslow_answer_ms = 25\nhost_group = 4\n"
     "hangs_per_hour = 2\nhang_s = 7\ncrashes_per_hour = 0.5\n"
 )
 
@@ -26,7 +26,7 @@ def written(folder: Path, text: str) -> str:
 
 def test_every_key_of_faults_is_read(tmp_path: Path) -> None:
     """From either file; unless said nothing happens."""
-    said = Faults(0.1, 20.0, 3.0, 0.05, 4, 2.0, 7.0, 0.5)
+    said = Faults(0.1, 20.0, 3.0, 0.05, 4, 2.0, 7.0, 0.5, 0.025)
     assert load_faults(written(tmp_path, FAULTS)) == said
     assert load_service(written(tmp_path, SERVICE + FAULTS)).faults == said
     assert load_faults(written(tmp_path, "")) == load_service(written(tmp_path, SERVICE)).faults == Faults()

@@ -83,13 +83,13 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     full = service(
         tmp_path,
         HEAD
-        + 'batching = "paper"\nrouting = "power-of-two-choices"\nhedge_after_ms = 250\n'
+        + 'batching = "paper"\nrouting = "power-of-two-choices"\n'
         + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\ntail = 1.5\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
         + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\nlate = "refuse"\n'
         + "max_usd_per_hour = 0.5\n"
         + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
-        + "scale_in_cooldown_s = 0\n",
+        + "scale_in_cooldown_s = 0\n[insurance]\nhedge_after_ms = 250\n",
     )
     assert (full.batching, full.routing, full.hedge_after_s) == ("paper", "power-of-two-choices", 0.25)
     assert (full.request_kb, full.response_kb, full.tail) == (100.0, 0.5, 1.5)
@@ -179,8 +179,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         ("fleet = 3\n" + HEAD, "fleet: must be a section: 3"),
         (HEAD + 'batching = "greedy"\n', "[service] batching: must be one of work-conserving, paper: greedy"),
         (HEAD + 'routing = "random"\n', "[service] routing: must be one of"),
-        (HEAD + "hedge_after_ms = 50\n", "[service] hedge_after_ms: an ALB sends no second copies"),
-        (HEAD + "hedge_after_ms = 0\n", "[service] hedge_after_ms: must be above zero: 0"),
+        (HEAD + "hedge_after_ms = 50\n", "[service] hedge_after_ms: has moved: write [insurance] hedge_after_ms: 50"),
         (HEAD + "tail = 1.0\n", "[service] tail: p99 over mean must be above 1 and at most 14.96: 1"),
         (HEAD + "tail = 15\n", "[service] tail: p99 over mean must be above 1 and at most 14.96: 15"),
         (HEAD + 'tail = "1.5"\n', "[service] tail: must be a number: 1.5"),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mark.insurance.fill import least_fill_s
+from mark.insurance.fill import least_fill_s, mean_group
 
 
 def groups_per_query(k: int, queries_rps: float, fill_s: float) -> float:
@@ -26,6 +26,16 @@ def test_groups_take_the_load_that_parity_instances_may_have(k: int, share: floa
     queries_rps = 50.0
     fill_s = least_fill_s(k, queries_rps, share * queries_rps / 0.7)
     assert groups_per_query(k, queries_rps, fill_s) == pytest.approx(share, rel=0.01)
+
+
+@pytest.mark.parametrize("fill_s", [0.0, 0.02, 0.2])
+def test_groups_are_as_large_as_counted(fill_s: float) -> None:
+    assert mean_group(4, 50.0, fill_s) == pytest.approx(1.0 / groups_per_query(4, 50.0, fill_s), rel=0.01)
+
+
+@pytest.mark.parametrize("fill_s", [None, math.inf])
+def test_groups_are_full_where_they_wait(fill_s: float | None) -> None:
+    assert mean_group(4, 50.0, fill_s) == 4.0
 
 
 def test_every_query_is_a_group_where_capacity_is_ample() -> None:

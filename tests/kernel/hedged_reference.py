@@ -107,7 +107,7 @@ class HedgedWorld(World):
 
     def started(self, replica: Replica, batch: Batch, begin_s: float, finish_s: float) -> None:
         share_s = (finish_s - begin_s) / len(batch.members)
-        answer_s = finish_s + replica.kind.overhead_s
+        answer_s = finish_s + replica.kind.overhead_s + replica.troubles.answers_later_s(begin_s)
         for request, _, _ in batch.members:
             copy = next(copy for copy in self.copies[request] if copy.replica is replica)
             copy.state = RUNS

@@ -162,10 +162,17 @@ class Troubles:
         begun = takewhile(lambda hang_s: hang_s <= at_s, self.hangs_s)
         return next((hang_s + length_s for hang_s in begun if at_s < hang_s + length_s), at_s)
 
+    def is_slow(self, at_s: float) -> bool:
+        turns = sum(1 for _ in takewhile(lambda turn_s: turn_s <= at_s, self.turns_s))
+        return bool(self.turns_s) and self.begins_slow == (turns % 2 == 0)
+
+    def answers_later_s(self, begin_s: float) -> float:
+        """How long the answers are on their way of a batch that begins then."""
+        return self.faults.slow_answer_s if self.is_slow(begin_s) else 0.0
+
     def ends_s(self, begin_s: float, service_s: float) -> float:
         """When a batch ends that begins then."""
-        turns = sum(1 for _ in takewhile(lambda turn_s: turn_s <= begin_s, self.turns_s))
-        if self.turns_s and self.begins_slow == (turns % 2 == 0):
+        if self.is_slow(begin_s):
             service_s = service_s * self.faults.slow_factor + self.faults.slow_add_s
         for hang_s in self.hangs_s:
             if hang_s >= begin_s + service_s:
@@ -469,7 +476,7 @@ class World:
 
     def arrive(self, request: int) -> None:
         now, case = self.env.now, self.case
-        limit = case.limits_s[request] if case.limits_s else case.rt_max_s
+        limit = case.limits_s[request] - (now - case.arrivals_s[request]) if case.limits_s else case.rt_max_s
         horizon = limit if case.bouncers else admission.NEVER_S
         best = self.choose()
         if best is not None:
@@ -549,8 +556,9 @@ class World:
         return Replica(self, number, candidate)
 
     def started(self, replica: Replica, batch: Batch, begin_s: float, finish_s: float) -> None:
+        answer_s = finish_s + replica.kind.overhead_s + replica.troubles.answers_later_s(begin_s)
         for request, _, _ in batch.members:
-            self.answer(request, replica.number, begin_s, finish_s + replica.kind.overhead_s)
+            self.answer(request, replica.number, begin_s, answer_s)
 
     def bits(self) -> int:
         self.random = (self.random + GOLDEN) & BITS

@@ -153,6 +153,7 @@ def faults(draw: st.DrawFn, step_s: float) -> Faults:
         hangs_per_hour=draw(st.sampled_from([0.0, 1.0, 0.1])) * 3600.0 / (20.0 * step_s),
         hang_s=step_s * draw(st.integers(1, 30)),
         crashes_per_hour=1.0,
+        slow_answer_s=step_s * draw(st.sampled_from([0, 0, 3, 30])),
     )
 
 
@@ -235,6 +236,13 @@ def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
 @given(st.one_of(*(cases(windows=True, routing=routing, faulty=True) for routing in ROUTING)))
 def test_faulty_replicas_agree_with_the_reference(case: Case) -> None:
     """Whatever is slow, hangs or crashes, drained or not: each request ends at the same place at the same time."""
+    check(case)
+
+
+@settings(max_examples=30)
+@given(cases(windows=True, faulty=True, limits=True))
+def test_requests_that_a_crash_takes_keep_their_limits(case: Case) -> None:
+    """They have what is left of them; slow periods and hangs change no limit."""
     check(case)
 
 

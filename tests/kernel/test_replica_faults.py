@@ -224,7 +224,27 @@ def test_what_leaves_before_its_crash_answers() -> None:
     assert stage.recording().finish_s[2] == pytest.approx(1.1)
 
 
-def test_limits_by_request_and_crashes_do_not_mix() -> None:
-    """A stage of a pipeline has none: a second attempt would need what is left of its query's time."""
-    with pytest.raises(ValueError, match="one limit"):
-        stage_of(CRASHES).advance(np.zeros(1), 0, np.inf, np.ones(1))
+def test_a_second_attempt_has_what_is_left_of_its_limit() -> None:
+    """Calls of a pipeline's queries: what could not be in time any more is refused."""
+    stage = stage_of(CRASHES, rt_max_s=1.0)
+    stage.doom(0, 0.05)
+    stage.advance(np.zeros(2), 0, 0.05, np.array([0.2, 0.1 + SERVICE_S]))
+    stage.add(1, 0, 0.05)
+    stage.crash(0, 0.05)
+    stage.finish()
+    recording = stage.recording()
+    assert recording.slot.tolist() == [1, -2]
+    assert recording.finish_s.tolist() == [pytest.approx(0.15), np.inf]
+    assert recording.start_s[1] == 0.05, "it is refused when its instance crashed"
+
+
+def test_answers_are_late_where_workers_are_not() -> None:
+    """The worker takes the next batch meanwhile, and is not busy with what is on its way."""
+    faults = Faults(slow_share=1.0 - 1e-9, slow_s=1e9, slow_answer_s=0.25)
+    stage = stage_of(faults)
+    stage.advance(np.zeros(3), 0, np.inf)
+    stage.finish()
+    recording = stage.recording()
+    assert recording.start_s == pytest.approx([0.0, 0.1, 0.2])
+    assert recording.finish_s == pytest.approx([0.35, 0.45, 0.55])
+    assert stage.busy_s(0) == pytest.approx(0.3)

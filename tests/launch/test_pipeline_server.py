@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,13 +189,41 @@ def test_what_serves_stages_needs_no_driver_and_takes_no_feedback(tmp_path: Path
     assert (found.feedback, found.pipeline and found.pipeline.driver) == (None, None)
 
 
+def test_stages_of_a_stand_in_play_the_faults_of_the_file(tmp_path: Path) -> None:
+    """Or those of a file of their own; and their answers are late where these say so."""
+    faults = "[faults]\nslow_share = 0.5\nslow_answer_ms = 20\n"
+    more = 'profile = "p.csv"'
+    paced: dict[str, Any] = {"pace": True, "instance": "c7i.large", "stages_here": ["b"]}
+    found = serving(tmp_path, CHAIN + faults, more, **paced).pipeline
+    assert found is not None
+    stage = found.stages["b"]
+    assert isinstance(stage, Serving)
+    assert "slow_answer_s%22%3A+0.02" in stage.versions.references["1"]
+    assert stage.answers_later_s is not None
+    assert {stage.answers_later_s(time.time() + 7.0 * n) for n in range(200)} == {0.0, 0.02}
+    (tmp_path / "f.toml").write_text("[faults]\nhangs_per_hour = 5\n")
+    found = serving(tmp_path, CHAIN + faults, more, faults=str(tmp_path / "f.toml"), **paced).pipeline
+    assert found is not None
+    stage = found.stages["b"]
+    assert isinstance(stage, Serving)
+    assert "hangs_per_hour%22%3A+5.0" in stage.versions.references["1"]
+    assert stage.answers_later_s is None
+
+
 @pytest.mark.parametrize(
     ("stages", "more", "options", "error", "says"),
     [
         (CHAIN + "share = 0.4\n", "", {}, BadInput, r"\[stage.b\] share: nothing says which queries visit it"),
         (CHAIN, "", {"function": "f"}, BadInput, "function: is of a model by itself"),
         (CHAIN, "", {"to_measure": True}, BadInput, "to_measure: is of a model by itself"),
-        (CHAIN, "", {"pace": True, "faults": "f.toml"}, BadInput, "faults: are of a model by itself"),
+        (CHAIN, "", {"faults": "f.toml"}, BadInput, "faults: are played where this machine stands in for another"),
+        (
+            CHAIN,
+            "",
+            {"stages_at": [("a", "http://[::1]:1"), ("b", "http://[::1]:2")], "pace": True, "faults": "f.toml"},
+            BadInput,
+            "faults: are played by the servers of the stages, and none is served here",
+        ),
         (CHAIN, 'profile = "p.csv"', {"instance": "p2.xlarge"}, BadInput, "no profile of m:A on it"),
         ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'absent:respond'", {}, BadInput, "no module absent"),
         (CHAIN, "", {"stages_here": ["c"]}, BadInput, "stages_here: no stage of .*p.toml: c"),

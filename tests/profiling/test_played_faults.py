@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.domain.faults import Faults
-from mark.kernel.replica_faults import begins_s, fault_state, takes_s, with_slots
+from mark.kernel.replica_faults import answers_later_s, begins_s, fault_state, takes_s, with_slots
 from mark.profiling.played_faults import (
     FaultStream,
     PlayedFaults,
@@ -38,6 +38,7 @@ def worlds(draw: st.DrawFn) -> Faults:
         host_group=draw(st.integers(1, 5)),
         hangs_per_hour=draw(st.sampled_from([0.0, 1.0, 300.0])),
         hang_s=draw(st.floats(0.1, 60.0)),
+        slow_answer_s=draw(st.sampled_from([0.0, 0.4])),
     )
 
 
@@ -60,9 +61,11 @@ def test_batches_end_when_they_do_in_the_simulator(
         if faults.any:
             begin_s = begins_s(state, number, at_s)
             expected_s = begin_s + takes_s(state, number, begin_s, service_s)
+            later_s = answers_later_s(state, number)
         else:
-            expected_s = at_s + service_s
+            begin_s, expected_s, later_s = at_s, at_s + service_s, 0.0
         assert played.end_s(at_s, service_s) == expected_s
+        assert played.answers_later_s(begin_s) == later_s
         at_s = expected_s
 
 

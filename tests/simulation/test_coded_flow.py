@@ -12,7 +12,7 @@ import simpy
 from scipy import integrate, optimize, stats
 
 from mark.insurance.settings import ACCEPTS, DEGRADED, InsuranceSettings, ParitySettings
-from mark.simulation.coded_flow import CodedAnswers, CodedFlow, Serve, coded_answers
+from mark.simulation.coded_flow import CodedAnswers, CodedCounts, CodedFlow, Serve, coded_answers
 
 FAST, CASES = 200, 2_000  # seeds; the others are slow
 NEVER = float("inf")
@@ -226,7 +226,8 @@ def flow_of(case: Case) -> CodedFlow:
 
 def by_windows(case: Case, window_s: float) -> CodedAnswers:
     """Each answer becomes known with the window in which it comes, as the kernel settles it."""
-    flow = flow_of(case)
+    flow, window = flow_of(case), 7
+    counts = CodedCounts(flow, window)
     waiting: list[dict[int, float]] = [{} for _ in range(1 + case.code.r)]
     made = [0] * len(waiting)
     windows = 1 + math.ceil((case.arrivals_s[-1] + 100.0) / window_s)
@@ -249,7 +250,12 @@ def by_windows(case: Case, window_s: float) -> CodedAnswers:
             come = {call: at_s for call, at_s in answers_s.items() if at_s < until_s}
             flow.answered(stage, np.array(list(come), dtype=np.int64), np.array(list(come.values())))
             waiting[stage] = {call: at_s for call, at_s in answers_s.items() if call not in come}
-    return flow.answers()
+        counts.count(until_s)
+    found = flow.answers()
+    in_time = found.latency_s <= case.rt_max_s
+    assert (counts.departed, counts.in_time) == (len(in_time), np.count_nonzero(in_time))
+    assert counts.recent() == (min(window, len(in_time)), np.count_nonzero(in_time[-window:]))
+    return found
 
 
 @pytest.mark.parametrize(

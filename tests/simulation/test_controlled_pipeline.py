@@ -11,6 +11,7 @@ import pytest
 from mark.cloud.billing.extras import site_usd_per_hour
 from mark.config.pipeline_file import load_pipeline
 from mark.control.shared_limits import pipeline_limits
+from mark.domain.errors import BadInput
 from mark.kernel.stage import StageSimulation
 from mark.planning.graphs.estimate import QuerySample
 from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
@@ -95,6 +96,92 @@ def test_queries_are_answered_once_and_stages_sum_to_the_bill(tmp_path: Path, se
     # Admitted calls are in time, but for what a horizon leaves to the stages behind.
     assert (answered <= 0.2 + 1e-6).mean() > 0.95
     assert all(stage.bill.total > 0.0 for stage in found.stages)
+
+
+TWO = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\n'
+
+
+def test_instances_of_stages_straggle_and_hang(tmp_path: Path) -> None:
+    """By the faults of the file; the arrivals are the same, and slow answers take no worker longer."""
+    calm_sample, calm = served(request_for(tmp_path, HEAD + FLEET + TWO))
+    for faults, least, most in (
+        ("slow_share = 0.3\nslow_s = 10\nslow_factor = 4\n", 1.3, 4.0),
+        ("slow_share = 0.3\nslow_s = 10\nslow_answer_ms = 150\n", 0.9, 1.15),
+        ("hangs_per_hour = 120\nhang_s = 1\n", 1.0, 4.0),
+    ):
+        sample, found = served(request_for(tmp_path, HEAD + FLEET + TWO + "[faults]\n" + faults))
+        assert (sample.arrivals_s == calm_sample.arrivals_s).all()
+        late, before = ((one.latency_s > 0.2 + 1e-6).mean() for one in (found, calm))
+        assert late > before + 0.01
+        busy = [sum(s.busy_s for s in one.stages) / sum(s.calls for s in one.stages) for one in (found, calm)]
+        assert least < busy[0] / busy[1] < most, faults
+
+
+def test_calls_that_a_crash_takes_end_once(tmp_path: Path) -> None:
+    """Behind a balancer they are refused, and their queries have no answer."""
+    request = request_for(tmp_path, HEAD + FLEET + TWO + "[faults]\ncrashes_per_hour = 60\n")
+    sample, found = served(request)
+    first, second = found.stages
+    assert found.stages[0].fleet != served(request_for(tmp_path, HEAD + FLEET + TWO))[1].stages[0].fleet
+    assert first.calls == len(sample.arrivals_s)
+    assert second.calls == first.calls - first.refused
+    assert int(np.isinf(found.latency_s).sum()) == first.refused + second.refused > 0
+
+
+def test_instances_that_stages_share_do_not_crash_in_simulations(tmp_path: Path) -> None:
+    packs = '[packs]\ntogether = [["a", "b"]]\n[faults]\n'
+    stages = HEAD + FLEET + TWO.replace("[stage.b]", "slo_ms = 60\n[stage.b]\nslo_ms = 140") + packs
+    with pytest.raises(BadInput, match="instances that several stages share are simulated without crashes yet"):
+        simulate_pipeline(request_for(tmp_path, stages + "crashes_per_hour = 1\n"), ("mark",))
+    calm = simulate_pipeline(request_for(tmp_path, stages), ("mark",))["mark"]
+    slow = simulate_pipeline(request_for(tmp_path, stages + "slow_share = 0.3\nslow_factor = 4\n"), ("mark",))["mark"]
+    assert slow.misses > calm.misses
+
+
+INSURED = HEAD.replace("[service]", '[service]\nmodel = "slow"') + FLEET.replace(', "spot"', "")
+STRAGGLERS = "[faults]\nslow_share = 0.1\nslow_s = 10\nslow_factor = 5\n"
+
+
+def insured(folder: Path, insurance: str, faults: str = STRAGGLERS) -> PipelineRun:
+    code = "[insurance]\nparity = { code = 'sum', k = 2 }\n" if insurance else ""
+    return simulate_pipeline(request_for(folder, INSURED + code + insurance + faults), ("mark",))["mark"]
+
+
+def test_queries_of_a_service_with_parity_models_are_reconstructed(tmp_path: Path) -> None:
+    """Both fleets are bought; one call for each query of the model, and one for each group of the parity model."""
+    run = insured(tmp_path, 'accept = "degraded"\nfill_ms = "never"\n')
+    model, parity = run.stages
+    assert run.parity is not None
+    assert (model.stage, model.calls) == ("model", run.queries)
+    assert (parity.stage, parity.calls) == ("parity", run.parity.parity_calls)
+    assert run.parity.groups == run.parity.parity_calls == run.queries // 2
+    assert parity.instances == pytest.approx(0.5 * model.instances, abs=1.0)
+    assert 0 < run.parity.saved <= run.parity.reconstructed == round(run.parity.degraded_share * run.queries)
+    exact = insured(tmp_path, 'fill_ms = "never"\n')
+    assert exact.parity is not None
+    assert (exact.parity.groups, exact.parity.reconstructed) == (run.parity.groups, 0)
+    assert run.misses < exact.misses
+    assert any('no query accepts a reconstruction: [insurance] accept is "exact"' in note for note in exact.notes)
+
+
+def test_a_controller_buys_for_late_queries_and_not_for_late_calls(tmp_path: Path) -> None:
+    """Nothing is bought of the model against what parity models make good."""
+    degraded, exact = (insured(tmp_path, f'accept = "{accept}"\n').stages[0].usd for accept in ("degraded", "exact"))
+    assert degraded < 0.98 * exact
+
+
+def test_a_calm_service_hardly_needs_its_parity_models(tmp_path: Path) -> None:
+    run = insured(tmp_path, 'accept = "degraded"\n', faults="")
+    assert run.parity is not None
+    assert run.parity.degraded_share <= 0.005
+
+
+def test_parity_models_reconstruct_what_a_crash_takes(tmp_path: Path) -> None:
+    crashes = "[faults]\ncrashes_per_hour = 20\n"
+    run, exact = (insured(tmp_path, f'accept = "{accept}"\n', crashes) for accept in ("degraded", "exact"))
+    assert run.parity is not None
+    assert run.parity.saved > 0
+    assert run.misses < exact.misses
 
 
 def test_stages_know_their_own_load_and_draw_their_own_luck(tmp_path: Path) -> None:

@@ -117,8 +117,6 @@ def start_testbed(options: TestbedOptions) -> Remote:
         raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
     account_of(options.account, options.scp)  # refused here, and not in the daemon's log
     if options.faults is not None:
-        if pipelines:
-            raise BadInput("are of services by themselves: a pipeline's stages have none", "faults", options.faults)
         load_faults(options.faults)
     controller = ["--policy", options.policy, "--predictor", options.predictor]
     if options.history is not None:

@@ -315,13 +315,14 @@ class LambdaProcess:
 
 def _options(service: ServiceConfig, functions: Mapping[str, str], settings: TestbedSettings) -> list[str]:
     function, stage = functions.get(service.name), service.stage
+    faults = () if settings.faults is None else ("--faults", settings.faults)
+    options = [*faults, *settings.bouncer_options]
     if service.together:
-        return [*(part for one in service.together for part in ("--stage", one)), *settings.bouncer_options]
+        return [*(part for one in service.together for part in ("--stage", one)), *options]
     if not stage:
-        faults = () if settings.faults is None else ("--faults", settings.faults)
-        return [*(() if function is None else ("--function", function)), *faults, *settings.bouncer_options]
+        return [*(() if function is None else ("--function", function)), *options]
     of_stage = () if function is None else ("--stage-function", f"{stage}={function}")
-    return ["--stage", stage, *of_stage, *settings.bouncer_options]
+    return ["--stage", stage, *of_stage, *options]
 
 
 def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[str]:

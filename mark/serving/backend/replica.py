@@ -32,6 +32,8 @@ _LOG = logging.getLogger("mark.serving")
 
 # Called with a batch that a worker answered, and the seconds it took, before its requests are answered.
 Served = Callable[[Batch, float], None]
+# Returns how much later the answers of a batch leave that began then, in Unix seconds.
+AnswersLater = Callable[[float], float]
 
 
 class WorkerPool(Protocol):
@@ -45,7 +47,8 @@ class Replica:
 
     `served` is called with each batch that a worker answered. `profiled_s[items]` is what one takes by the profile, in
     seconds; empty without. `function_timeout_s` bounds a call to a function, `most_calls` how many of them are under
-    way at once, and `most_held_bytes` the bodies of all requests that are not answered yet.
+    way at once, and `most_held_bytes` the bodies of all requests that are not answered yet. `answers_later_s` stands in
+    for a slow network.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Replica:
         most_held_bytes: int = 512 << 20,
         served: Served | None = None,
         profiled_s: Sequence[float] = (),
+        answers_later_s: AnswersLater | None = None,
         now: Callable[[], float] = time.monotonic,  # uvloop's own clock ticks in milliseconds
     ) -> None:
         self.bouncer, self.metrics = bouncer, metrics
@@ -68,7 +72,8 @@ class Replica:
         self._functions, self._loop, self._now = functions, loop, now
         self._breaker, self._function_s = Breaker(), bouncer.function_s
         self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
-        self._served, self._profiled_s = served, profiled_s
+        self._served, self._profiled_s, self._answers_later_s = served, profiled_s, answers_later_s
+        self._on_their_way = 0  # batches whose answers leave later
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._workers: WorkerPool | None = None
         self._batches: dict[int, deque[Batch]] = {}  # by worker: what it does, and what it does next
@@ -158,6 +163,22 @@ class Replica:
             return
         if self._served is not None:
             self._served(batch, service_s)
+        later_s = 0.0
+        if self._answers_later_s is not None:
+            later_s = self._answers_later_s(time.time() - (now_s - batch.started_s))
+        if later_s > 0.0:
+            self._on_their_way += 1
+            self._loop.call_later(later_s, self._arrived, batch, requests, replies)
+        else:
+            self._answer_batch(batch, requests, replies, now_s)
+
+    def _arrived(self, batch: Batch, requests: Sequence[Request], replies: Sequence[Reply]) -> None:
+        """Answers that were on their way have come."""
+        self._on_their_way -= 1
+        self._answer_batch(batch, requests, replies, self._now())
+
+    def _answer_batch(self, batch: Batch, requests: Sequence[Request], replies: Sequence[Reply], now_s: float) -> None:
+        metrics = self.metrics
         by_status, latency, wait = metrics.requests, metrics.latency_s.observe, metrics.wait_s.observe
         late = 0
         for request, reply in zip(requests, replies, strict=True):
@@ -250,7 +271,7 @@ class Replica:
         await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
 
     def _settle(self) -> None:
-        busy = self.bouncer.queued or self._batches or self._calls
+        busy = self.bouncer.queued or self._batches or self._calls or self._on_their_way
         if self._settled is not None and not busy and not self._settled.done():
             self._settled.set_result(None)
 

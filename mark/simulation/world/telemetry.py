@@ -33,14 +33,18 @@ class CountedAnswers(Protocol):
     def rejected(self) -> int: ...
 
     @property
-    def by_functions(self) -> int: ...
-
-    @property
     def window(self) -> int:
         """Of how many answers `recent` tells at most."""
 
     def recent(self) -> tuple[int, int]:
         """How many of the last ones there are, how many of them were in time."""
+
+
+class CountedCalls(CountedAnswers, Protocol):
+    """Answers by servers, which may have functions."""
+
+    @property
+    def by_functions(self) -> int: ...
 
 
 class CountedPlane(Protocol):
@@ -50,7 +54,7 @@ class CountedPlane(Protocol):
     def arrived(self) -> int: ...
 
     @property
-    def accounts(self) -> CountedAnswers: ...
+    def accounts(self) -> CountedCalls: ...
 
     def busy_s(self, number: int) -> float:
         """Worker-seconds of an instance's batches."""
@@ -64,7 +68,7 @@ class SimulatedTelemetry:
 
     Seconds count from the start of the evaluated part. `gaps` are (start, end) pairs whose windows are missing, not
     empty. `step_s` is a multiple of 5 s. `bin_s` is the trace's bin width, `before_rps` the rate right before the
-    start, None when it is not known.
+    start, None when it is not known. `answers` are those that the promise is of, where these are not the stage's own.
     """
 
     def __init__(
@@ -79,8 +83,10 @@ class SimulatedTelemetry:
         bin_s: float,
         gaps: tuple[tuple[float, float], ...],
         before_rps: float | None,
+        answers: CountedAnswers | None = None,
     ) -> None:
         self._stage, self._cloud = stage, cloud
+        self._promised: CountedAnswers = stage.accounts if answers is None else answers
         self._workers = {offer.name: n for offer, n in zip(offers, workers, strict=True)}
         self._step_s, self._bin_s, self._before_rps = step_s, bin_s, before_rps
         windows = int(np.ceil(end_s / WINDOW_S)) + 1
@@ -102,8 +108,7 @@ class SimulatedTelemetry:
         self._counts[self._closed] = arrived - self._arrived
         self._arrived = arrived
         self._closed += 1
-        accounts = self._stage.accounts
-        self._departed.append(RecentAnswers(accounts.departed, accounts.in_time))
+        self._departed.append(RecentAnswers(self._promised.departed, self._promised.in_time))
 
     def measure_utilization(self, over_s: float) -> None:
         """Once a minute: the busy share of ready instances since the last call, by offer."""
@@ -162,7 +167,7 @@ class SimulatedTelemetry:
         return np.where(self._missing[recent], np.nan, self._counts[recent] / WINDOW_S)
 
     def recent(self) -> RecentAnswers:
-        accounts = self._stage.accounts
+        accounts = self._promised
         before = self._departed[0]
         count = accounts.departed - before.count
         if count >= accounts.window:
@@ -170,7 +175,7 @@ class SimulatedTelemetry:
         return RecentAnswers(count, accounts.in_time - before.in_time)
 
     def answers(self) -> RecentAnswers:
-        arrived, accounts = self._stage.arrived, self._stage.accounts
+        arrived, accounts = self._stage.arrived, self._promised
         return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late)
 
     def utilization(self) -> dict[str, float]:

@@ -99,6 +99,8 @@ def _faults(faults: Faults) -> str:
     parts = []
     if faults.slows:
         added = f" and {number(faults.slow_add_s * 1e3, 0)} ms" if faults.slow_add_s else ""
+        if faults.slow_answer_s:
+            added += f", answers {number(faults.slow_answer_s * 1e3, 0)} ms later"
         parts.append(f"slow periods ({percent(faults.slow_share)} of the time, x{faults.slow_factor:g}{added})")
     if faults.hangs:
         parts.append(f"hangs ({faults.hangs_per_hour:g}/h, {duration(faults.hang_s)})")
@@ -113,6 +115,9 @@ def _pipeline(config: PipelineConfig) -> str:
     stages, names = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages", ", ".join(config.names)
     if config.selection is not None:
         parts = [f"ok, a selection among {len(config.stages)} candidates ({names}) by {config.selection.policy}"]
+    elif config.insurance is not None and (parity := config.insurance.parity) is not None:
+        models = "a parity model" if parity.r == 1 else f"{parity.r} parity models"
+        parts = [f"ok, a service with {models} ({names}) of code {parity.code} over {parity.k} queries"]
     else:
         graph = f"of {config.driver}" if config.driver else "as said"
         parts = [f"ok, a pipeline of {stages} ({names}), its graph {graph}"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from mark.studies.pipeline_result import PipelineRun, StageRun
+    from mark.studies.pipeline_result import ParityRun, PipelineRun, StageRun
 
 # What never changes and knows the load beforehand: savings count against it.
 REFERENCE = "fixed"
@@ -62,6 +62,8 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
         f"median; p95 {milliseconds(times.p95)}, p99 {milliseconds(times.p99)}, p99.9 {milliseconds(times.p999)}, "
         f"slowest {milliseconds(times.max)} ms",
     )
+    if run.parity is not None:
+        table.add_row("Insurance", percent(run.parity.degraded_share, 2), _parity(run.parity))
     table.add_row("Instances", number(run.instances, 1), f"in the mean, {run.most_instances:,} at most")
     if run.bound_usd is not None:
         why = "the bound is zero" if run.kept else "the promise was missed"
@@ -88,6 +90,7 @@ def pipeline_compare_table(runs: Mapping[str, PipelineRun]) -> RenderableType:
         _headline(first),
         _outcomes(runs),
         *([] if first.selection is None else [_selections(runs)]),
+        *([] if first.parity is None else [_parities(runs)]),
         *sentences(_takeaway(runs)),
         *small_print(_notes(runs)),
     )
@@ -119,6 +122,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
         "regret": run.regret,
         "instances": {"mean": run.instances, "max": run.most_instances},
         **({} if run.selection is None else {"selection": selection_json(run.selection, run.usd, run.queries)}),
+        **({} if run.parity is None else {"parity": asdict(run.parity)}),
         **_functions_json(run, run),
         "stages": [
             {
@@ -165,6 +169,13 @@ def pipeline_compare_json(runs: Mapping[str, PipelineRun]) -> dict[str, Any]:
 def cheapest_kept(runs: Mapping[str, PipelineRun]) -> str | None:
     """The cheapest policy that kept the promise; of equals the first."""
     return min((name for name, run in runs.items() if run.kept), key=lambda name: runs[name].usd, default=None)
+
+
+def _parity(parity: ParityRun) -> str:
+    return (
+        f"answered by reconstruction ({count(parity.reconstructed)}), {count(parity.saved)} of them saved from being "
+        f"late; {count(parity.parity_calls)} parity calls for {count(parity.groups)} groups"
+    )
 
 
 def _headline(run: PipelineRun) -> Text:
@@ -243,6 +254,16 @@ def _selections(runs: Mapping[str, PipelineRun]) -> Table:
     for name, run in runs.items():
         if run.selection is not None:
             table.add_row(text(name), *selection_cells(run.selection, run.usd, run.queries))
+    return table
+
+
+def _parities(runs: Mapping[str, PipelineRun]) -> Table:
+    table = columns("policy", "recon-\nstructed", "of all", "saved", "groups", "parity\ncalls")
+    for name, run in runs.items():
+        if (parity := run.parity) is not None:
+            counts = (parity.saved, parity.groups, parity.parity_calls)
+            share = percent(parity.degraded_share, 2)
+            table.add_row(text(name), count(parity.reconstructed), share, *map(count, counts))
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -696,6 +697,28 @@ async def test_one_answer_that_fails_costs_only_itself() -> None:
     await turns()
     bench.done()
     assert set(bench.made_by.values()) == {INSTANCE}
+
+
+@on_a_loop
+async def test_a_slow_network_delays_answers_and_no_worker() -> None:
+    """The worker has its next batch at once; a drain waits for what is on its way."""
+    began_s: list[float] = []
+
+    def later_s(at_s: float) -> float:
+        began_s.append(at_s)
+        return 0.01 if len(began_s) == 1 else 0.0
+
+    bench = Bench(functions=False, answers_later_s=later_s)
+    bench.offer("a", "b")
+    await turns()
+    bench.done()
+    assert bench.made_by == {}
+    await turns()
+    bench.done()
+    assert bench.made_by == {"b": INSTANCE}
+    await bench.replica.drain(10.0)
+    assert bench.made_by == {"a": INSTANCE, "b": INSTANCE}
+    assert began_s == pytest.approx([time.time()] * 2, abs=5.0), "Unix seconds"
 
 
 def test_every_reason_has_a_status_and_a_text() -> None:
