@@ -131,7 +131,7 @@ def _hedged(
     cluster: Cluster, instances: int, after_s: float, rps: float, faults: Faults, queries: int, seed: int
 ) -> Latencies:
     arrivals_s = _poisson(rps, queries, seed)
-    stage = HedgedStage([_candidate(cluster.batch_s)], hedge_after_s=after_s, **_options(arrivals_s, faults, seed))
+    stage = _stage(arrivals_s, cluster.batch_s, faults, seed, after_s)
     finish_s = _run(stage, arrivals_s, instances)
     return replace(_latencies(finish_s - arrivals_s), copies=stage.hedges[0] / queries)
 
@@ -157,7 +157,7 @@ def _coded(
 
 def served(times_s: FloatArray, instances: int, batch_s: tuple[float, ...], faults: Faults, seed: int) -> FloatArray:
     """When calls at these times are answered by instances that share a queue."""
-    return _run(StageSimulation([_candidate(batch_s)], **_options(times_s, faults, seed)), times_s, instances)
+    return _run(_stage(times_s, batch_s, faults, seed), times_s, instances)
 
 
 def _run(stage: StageSimulation, times_s: FloatArray, instances: int) -> FloatArray:
@@ -168,11 +168,20 @@ def _run(stage: StageSimulation, times_s: FloatArray, instances: int) -> FloatAr
     return stage.recording().finish_s
 
 
-def _options(times_s: FloatArray, faults: Faults, seed: int) -> dict[str, object]:
-    return {
-        "rt_max_s": _NO_LIMIT_S, "end_s": float(times_s[-1]) + 1.0, "function": None, "bouncers": False, "seed": seed,
-        "faults": faults, "keep": True,
-    }  # fmt: skip
+def _stage(
+    times_s: FloatArray, batch_s: tuple[float, ...], faults: Faults, seed: int, hedge_after_s: float = np.inf
+) -> StageSimulation:
+    kind = StageSimulation if np.isinf(hedge_after_s) else partial(HedgedStage, hedge_after_s=hedge_after_s)
+    return kind(
+        [_candidate(batch_s)],
+        rt_max_s=_NO_LIMIT_S,
+        end_s=float(times_s[-1]) + 1.0,
+        function=None,
+        bouncers=False,
+        seed=seed,
+        faults=faults,
+        keep=True,
+    )
 
 
 def _candidate(batch_s: tuple[float, ...]) -> Candidate:

@@ -28,9 +28,9 @@ Progress = Callable[[float], None] | None
 
 def run_parm_fig10(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
     """Median and p99.9 by the rate on both clusters, k = 2."""
-    panels, done = [], 0
+    panels, done = list[FigurePanel](), 0
     for cluster, paper in ((GPU, "-38 to -43 %, gap 31 to 38 %"), (CPU, "-44 to -48 %, gap 29 to 33 %")):
-        rows = []
+        rows: list[Row] = []
         for rps in RATES_RPS:
             rows.append({"queries/s": f"{rps:g}", **_beside(cluster, 2, rps, _usual(cluster), queries), "paper": paper})
             done += 1
@@ -46,7 +46,7 @@ def run_parm_fig10(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 def run_parm_fig11(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
     """Parity with k of 2, 3 and 4, beside Equal-Resources with 33 % and beside hedging."""
-    faults, rows = _usual(GPU), []
+    faults, rows = _usual(GPU), list[Row]()
     equal = fleets.equal_resources(GPU, 2, CALIBRATED_RPS, faults, queries)
     rows.append(_all_of("Equal-Resources (33 %)", GPU.extra(2), equal))
     for k in (2, 3, 4):
@@ -65,7 +65,7 @@ def run_parm_fig11(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 def run_parm_delays(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
     """The number that the paper does not say: the share of the time in which answers of an instance are delayed."""
-    rows = []
+    rows: list[Row] = []
     for place, share in enumerate(_SHARES):
         faults = fleets.shuffled(SHUFFLES, fleets.delay_s(GPU, share), share)
         name = {"delayed": SHUFFLES * share, "delay_ms": 1e3 * fleets.delay_s(GPU, share)}
@@ -96,7 +96,7 @@ def run_parm_batches(*, queries: int = fleets.QUERIES, progress: Progress = None
 
 def run_parm_fig12(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
     """Two to five shuffles at a time; the delay is that of four."""
-    rows = []
+    rows: list[Row] = []
     for place, (shuffles, paper) in enumerate(_BY_SHUFFLES.items()):
         faults = fleets.shuffled(shuffles, fleets.delay_s(GPU))
         rows.append({"shuffles": str(shuffles), **_beside(GPU, 2, CALIBRATED_RPS, faults, queries), "paper": paper})
@@ -109,7 +109,7 @@ def run_parm_fig12(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 def run_parm_fig13(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
     """Other inference tasks on a ninth of the instances, and no shuffles."""
     share = _SHARED_INSTANCES * _SHARED_TIME
-    faults, rows = Faults(slow_share=share, slow_s=GPU.batch_s[0], slow_factor=_SHARED_FACTOR), []
+    faults, rows = Faults(slow_share=share, slow_s=GPU.batch_s[0], slow_factor=_SHARED_FACTOR), list[Row]()
     for place, rps in enumerate(RATES_RPS):
         found = _beside(GPU, 2, rps, faults, queries)
         rows.append({"queries/s": f"{rps:g}", **found, "paper": "gap 43 % at best"})
@@ -124,7 +124,7 @@ def run_parm_fig13(*, queries: int = fleets.QUERIES, progress: Progress = None) 
 
 def run_parm_fig14(*, queries: int = fleets.QUERIES, progress: Progress = None) -> PanelFigure:
     """All queries also to smaller models on the instances that would have parity models."""
-    faults, rows = _usual(GPU), []
+    faults, rows = _usual(GPU), list[Row]()
     for place, rps in enumerate(RATES_RPS):
         coded = fleets.parity(GPU, 2, rps, faults, queries)
         backed = fleets.approximate(GPU, 2, _FASTER, rps, faults, queries)
