@@ -12,7 +12,7 @@ import pytest
 from mark_papers.paper.optimal import Optimal
 
 from mark.cli.main import main
-from tests.papers.clipper_pages import test_clipper_page
+from tests.papers import test_panels_page
 from tests.papers.inferline_pages import test_planners_page, test_tuners_page
 from tests.papers.paper_pages import test_fig6_page, test_fig7_page, test_fig8_page, test_fig9_page
 
@@ -27,8 +27,12 @@ FOUND: dict[str, Callable[[], Any]] = {
         for n in ("fig6", "fig10", "fig11", "fig12", "activation")
     },
     **{
-        f"clipper-{n}": partial(test_clipper_page.found, f"clipper-{n}")
+        f"clipper-{n}": partial(test_panels_page.found, f"clipper-{n}")
         for n in ("fig3-7", "fig3-8", "fig3-9", "fig3-10")
+    },
+    **{
+        f"parm-{n}": partial(test_panels_page.found, f"parm-{n}")
+        for n in ("fig10", "fig11", "fig12", "fig13", "fig14", "batches", "delays")
     },
 }
 
@@ -58,7 +62,7 @@ def test_a_figure_is_a_table_and_a_page(
     page = tmp_path / "figure.html"
     assert main(["reproduce", experiment.figure, "--report", str(page)]) == 0
     captured = capsys.readouterr()
-    assert "of the paper" in captured.out
+    assert "of the paper" in captured.out or "Fig. 3.9 of Clipper" in captured.out
     assert captured.err == f"report: {page}\n"
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -73,7 +77,7 @@ def test_a_figure_is_json_and_nothing_else_when_asked(
 
 
 def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
-    if experiment.figure.startswith(("inferline-", "clipper-")):
+    if experiment.figure.startswith(("inferline-", "clipper-", "parm-")):
         assert main(["reproduce", experiment.figure, "--trace", "t.csv"]) == 2
         assert f"--trace: {experiment.figure} takes no traffic" in capsys.readouterr().err
         return

@@ -18,9 +18,7 @@ from mark.profiling.table import load_profiles
 from mark_papers.clipper.dialects import run_clipper_fig3_10
 from mark_papers.clipper.ensembles import run_clipper_fig3_7
 from mark_papers.clipper.failure import run_clipper_fig3_8
-from mark_papers.clipper.figure import ClipperFigure
 from mark_papers.clipper.stragglers import run_clipper_fig3_9
-from mark_papers.clipper_pages.clipper_page import clipper_json, clipper_table, render_clipper
 from mark_papers.inferline.planners import PlannerComparison, run_inferline_fig5, run_inferline_fig9
 from mark_papers.inferline.tuners import (
     TunerComparison,
@@ -33,6 +31,8 @@ from mark_papers.inferline.tuners import (
 )
 from mark_papers.inferline_pages.planners_page import planners_json, planners_table, render_planners
 from mark_papers.inferline_pages.tuners_page import render_tuners, tuners_json, tuners_table
+from mark_papers.panels import PanelFigure
+from mark_papers.panels_page import panels_json, panels_table, render_panels
 from mark_papers.paper.fig6 import run_fig6
 from mark_papers.paper.fig7 import run_fig7
 from mark_papers.paper.fig8 import run_fig8
@@ -50,6 +50,15 @@ from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
 from mark_papers.paper_pages.table2_page import table2_json, table2_table
 from mark_papers.paper_pages.table3_page import table3_json, table3_table
 from mark_papers.paper_pages.table5_page import as_json, render
+from mark_papers.parm.latency import (
+    run_parm_batches,
+    run_parm_delays,
+    run_parm_fig10,
+    run_parm_fig11,
+    run_parm_fig12,
+    run_parm_fig13,
+    run_parm_fig14,
+)
 
 # A figure as JSON, as a table and as a page.
 Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
@@ -68,6 +77,9 @@ tuner and ours where a replica takes 5 to 180 s to become active.
 Of Clipper: clipper-fig3-7: errors of an ensemble, and where its models agree. clipper-fig3-8: policies while the best
 model is broken. clipper-fig3-9: late replies in larger ensembles, simulated. clipper-fig3-10: a selection for each
 user.
+Of ParM, simulated: latencies with parity models and with as many more instances, by the rate (parm-fig10), by k and
+beside hedging (parm-fig11), by the network's load (parm-fig12), beside other tasks (parm-fig13), beside smaller models
+(parm-fig14), in batches (parm-batches), and by how often answers are delayed (parm-delays).
 """
 
 
@@ -96,7 +108,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.model and args.what != "optimal":
         raise BadInput("only `optimal` can be of some models", "--model", args.what)
-    if args.what.startswith(("inferline-", "clipper-")):
+    if args.what.startswith(("inferline-", "clipper-", "parm-")):
         for option, given in (("--trace", args.trace), ("--spot-trace", args.spot_trace)):
             if given:
                 raise BadInput(f"{args.what} takes no traffic: it makes its own queries", option, given)
@@ -185,10 +197,10 @@ def _tuners(run_it: Callable[..., TunerComparison]) -> Shown:
     return tuners_json(found), lambda: tuners_table(found), lambda: render_tuners(found)
 
 
-def _clipper(run_it: Callable[..., ClipperFigure]) -> Shown:
-    with progress("asking") as bar:
+def _panels(doing: str, run_it: Callable[..., PanelFigure]) -> Shown:
+    with progress(doing) as bar:
         found = run_it(progress=bar)
-    return clipper_json(found), lambda: clipper_table(found), lambda: render_clipper(found)
+    return panels_json(found), lambda: panels_table(found), lambda: render_panels(found)
 
 
 _TABLES: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -210,10 +222,17 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "inferline-fig11": lambda args: _tuners(run_inferline_fig11),
     "inferline-fig12": lambda args: _tuners(run_inferline_fig12),
     "inferline-activation": lambda args: _tuners(run_inferline_activation),
-    "clipper-fig3-7": lambda args: _clipper(run_clipper_fig3_7),
-    "clipper-fig3-8": lambda args: _clipper(run_clipper_fig3_8),
-    "clipper-fig3-9": lambda args: _clipper(run_clipper_fig3_9),
-    "clipper-fig3-10": lambda args: _clipper(run_clipper_fig3_10),
+    "clipper-fig3-7": lambda args: _panels("asking", run_clipper_fig3_7),
+    "clipper-fig3-8": lambda args: _panels("asking", run_clipper_fig3_8),
+    "clipper-fig3-9": lambda args: _panels("asking", run_clipper_fig3_9),
+    "clipper-fig3-10": lambda args: _panels("asking", run_clipper_fig3_10),
+    "parm-fig10": lambda args: _panels("simulating", run_parm_fig10),
+    "parm-fig11": lambda args: _panels("simulating", run_parm_fig11),
+    "parm-fig12": lambda args: _panels("simulating", run_parm_fig12),
+    "parm-fig13": lambda args: _panels("simulating", run_parm_fig13),
+    "parm-fig14": lambda args: _panels("simulating", run_parm_fig14),
+    "parm-batches": lambda args: _panels("simulating", run_parm_batches),
+    "parm-delays": lambda args: _panels("simulating", run_parm_delays),
 }
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mark.selection.settings import EXP4, SelectionSettings
 from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import data_notes, shuffled, usable
-from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve
+from mark_papers.panels import Curve, FigurePanel, PanelFigure
 
 ANGLES = tuple((at - 3.5) * 14.0 for at in range(8))
 USERS, QUERIES = 630, 100  # as many speakers as TIMIT has; queries of each, one after the other
@@ -84,7 +84,7 @@ def run_clipper_fig3_10(
     data: tuple[str, ...] | None = None,
     users: int = USERS,
     progress: Callable[[float], None] | None = None,
-) -> ClipperFigure:
+) -> PanelFigure:
     """Errors by the feedbacks that a user has given, beside one model for all and each dialect's own."""
     names = usable() if data is None else data
     panels, takeaways = [], []
@@ -100,16 +100,17 @@ def run_clipper_fig3_10(
         mine = tuple(float(errors[:, int(at) - 5 : int(at)].mean()) for at in x)
         flat = (("own dialect's model", found.error_of_own), ("one model for all", found.error_for_all))
         curves = [Curve("exp4 by user", x, mine), *(Curve(title, x, (error,) * len(x)) for title, error in flat)]
-        panels.append(ClipperPanel(name, tuple(rows), tuple(curves), ("feedbacks of a user", "error")))
+        panels.append(FigurePanel(name, tuple(rows), tuple(curves), ("feedbacks of a user", "error")))
         takeaways.append(
             f"{name}: after 50 feedbacks exp4 has {100 * float(rows[-1]['exp4']):.2f} % errors, each dialect's own "
             f"model {100 * found.error_of_own:.2f} %, one model for all {100 * found.error_for_all:.2f} %."
         )
         if progress is not None:
             progress((place + 1) / len(names))
-    return ClipperFigure(
+    return PanelFigure(
         "clipper-fig3-10",
-        "Fig. 3.10 of the paper (Clipper): a selection for each user",
+        "Crankshaw's thesis (Clipper)",
+        "Fig. 3.10 of Clipper: a selection for each user",
         tuple(panels),
         tuple(takeaways),
         (

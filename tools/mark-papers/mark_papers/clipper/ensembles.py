@@ -9,20 +9,20 @@ import numpy as np
 from mark.selection.settings import EXP4, SelectionSettings
 from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
-from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Row
+from mark_papers.panels import FigurePanel, PanelFigure, Row
 
 _LEAST_AGREEING = (4, 5)  # the groups that the paper shows
 
 
 def run_clipper_fig3_7(
     *, data: tuple[str, ...] | None = None, progress: Callable[[float], None] | None = None
-) -> ClipperFigure:
+) -> PanelFigure:
     """Errors of the best model, of the ensemble, and of its answers by how many models agree."""
     names = usable() if data is None else data
     panels, takeaways = [], []
     for place, name in enumerate(names):
         rows = ensemble_rows(classified(name))
-        panels.append(ClipperPanel(name, rows))
+        panels.append(FigurePanel(name, rows))
         best, ensemble, *_, five, others = (float(row["error"]) for row in rows)
         takeaways.append(
             f"{name}: the ensemble has {100 * ensemble:.2f} % errors, the best model {100 * best:.2f} %; where all "
@@ -30,9 +30,10 @@ def run_clipper_fig3_7(
         )
         if progress is not None:
             progress((place + 1) / len(names))
-    return ClipperFigure(
+    return PanelFigure(
         "clipper-fig3-7",
-        "Fig. 3.7 of the paper (Clipper): errors of an ensemble, and by how many models agree",
+        "Crankshaw's thesis (Clipper)",
+        "Fig. 3.7 of Clipper: errors of an ensemble, and by how many models agree",
         tuple(panels),
         tuple(takeaways),
         (

@@ -14,7 +14,7 @@ from mark.selection.replay import LoggedQuery, replay
 from mark.selection.settings import EXP3, EXP4, EXP4_THESIS, THOMPSON, SelectionSettings
 from mark.selection.state import Judge, SelectionState
 from mark_papers.clipper.classifiers import Classified, classified, data_notes, usable
-from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve, Row
+from mark_papers.panels import Curve, FigurePanel, PanelFigure, Row
 
 QUERIES, BROKEN, MENDED = 20_000, 5_000, 10_000
 POLICIES = (EXP4, EXP4_THESIS, THOMPSON, EXP3)
@@ -56,7 +56,7 @@ def window_errors(
 
 def run_clipper_fig3_8(
     *, data: tuple[str, ...] | None = None, seed: int = 0, progress: Callable[[float], None] | None = None
-) -> ClipperFigure:
+) -> PanelFigure:
     """Cumulative errors of the five models and of four policies."""
     names = usable() if data is None else data
     panels, takeaways = [], []
@@ -72,9 +72,10 @@ def run_clipper_fig3_8(
                 progress((place + (at + 1) / len(POLICIES)) / len(names))
         panels.append(_panel(name, rows))
         takeaways.append(_verdict(name, rows))
-    return ClipperFigure(
+    return PanelFigure(
         "clipper-fig3-8",
-        "Fig. 3.8 of the paper (Clipper): the best model is broken for 5,000 of 20,000 queries",
+        "Crankshaw's thesis (Clipper)",
+        "Fig. 3.8 of Clipper: the best model is broken for 5,000 of 20,000 queries",
         tuple(panels),
         tuple(takeaways),
         (
@@ -86,7 +87,7 @@ def run_clipper_fig3_8(
     )
 
 
-def _panel(name: str, rows: list[_Errors]) -> ClipperPanel:
+def _panel(name: str, rows: list[_Errors]) -> FigurePanel:
     curves = []
     for model, errors in rows:
         cumulative = np.cumsum(errors) / np.arange(1, len(errors) + 1)
@@ -102,7 +103,7 @@ def _panel(name: str, rows: list[_Errors]) -> ClipperPanel:
         }
         for model, errors in rows
     ]
-    return ClipperPanel(name, tuple(table), tuple(curves), ("queries", "cumulative error"))
+    return FigurePanel(name, tuple(table), tuple(curves), ("queries", "cumulative error"))
 
 
 def _verdict(name: str, rows: list[_Errors]) -> str:

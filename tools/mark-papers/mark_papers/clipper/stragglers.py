@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mark.selection.settings import EXP4, SelectionSettings
 from mark_papers.clipper.asking import AskedLearner
 from mark_papers.clipper.classifiers import data_notes, shuffled, usable
-from mark_papers.clipper.figure import ClipperFigure, ClipperPanel, Curve, Row
+from mark_papers.panels import Curve, FigurePanel, PanelFigure, Row
 
 SIZES = (1, 2, 4, 8, 12, 16)
 DEADLINE_MS = 20.0  # the paper's latency objective
@@ -29,7 +29,7 @@ def run_clipper_fig3_9(
     queries: int = QUERIES,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
-) -> ClipperFigure:
+) -> PanelFigure:
     """Latency, missing replies and errors by the size of the ensemble."""
     name = (usable() if data is None else data)[0]
     answers, labels = forests(name, max(sizes))
@@ -45,10 +45,11 @@ def run_clipper_fig3_9(
     ]
     late = [str(row["forests"]) for row in rows if float(row["p99_ms"]) > DEADLINE_MS]
     last = rows[-1]
-    return ClipperFigure(
+    return PanelFigure(
         "clipper-fig3-9",
-        "Fig. 3.9 of the paper (Clipper): stragglers in larger ensembles",
-        (ClipperPanel(f"random forests on {name}", tuple(rows), tuple(curves), ("forests", "p99_ms")),),
+        "Crankshaw's thesis (Clipper)",
+        "Fig. 3.9 of Clipper: stragglers in larger ensembles",
+        (FigurePanel(f"random forests on {name}", tuple(rows), tuple(curves), ("forests", "p99_ms")),),
         (
             f"With {last['forests']} forests p99 is {float(last['p99_all_ms']):.1f} ms where all are waited for, and "
             f"{float(last['p99_ms']):.1f} ms with a deadline of {DEADLINE_MS:g} ms.",

@@ -1,4 +1,4 @@
-"""What a reproduced figure of Clipper is: panels with rows and curves, and what to know of them."""
+"""A reproduced figure as a value: panels with rows and curves, and notes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class ClipperPanel:
+class FigurePanel:
     """One plot and its table. Columns of `rows` that end in `_ms` are milliseconds, other numbers shares of 1.
 
     `axes` are the titles of x and y; the numbers of `y` are as those of the column that it is named after.
@@ -32,11 +32,12 @@ class ClipperPanel:
 
 
 @dataclass(frozen=True, slots=True)
-class ClipperFigure:
-    """A figure by its name, as `clipper-fig3-8`."""
+class PanelFigure:
+    """A figure by its name, as `clipper-fig3-8`; `paper` is the one that has it."""
 
     figure: str
+    paper: str
     headline: str
-    panels: tuple[ClipperPanel, ...]
+    panels: tuple[FigurePanel, ...]
     takeaways: tuple[str, ...]
     notes: tuple[str, ...]

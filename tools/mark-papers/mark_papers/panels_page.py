@@ -1,4 +1,4 @@
-"""Figs. 3.7 to 3.10 of Clipper, ours: as a table, as JSON, and as a page with the curves."""
+"""Figures that are panels of rows and curves: as a table, as JSON, and as a page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from rich.console import RenderableType
 
-    from mark_papers.clipper.figure import ClipperFigure, ClipperPanel
+    from mark_papers.panels import FigurePanel, PanelFigure
 
 _MS = "_ms"
 
 
-def clipper_json(found: ClipperFigure) -> dict[str, Any]:
+def panels_json(found: PanelFigure) -> dict[str, Any]:
     return {
         "schema": 1,
         "figure": found.figure,
@@ -37,29 +37,28 @@ def clipper_json(found: ClipperFigure) -> dict[str, Any]:
     }
 
 
-def clipper_table(found: ClipperFigure) -> RenderableType:
+def panels_table(found: PanelFigure) -> RenderableType:
     parts = [part for panel in found.panels for part in titled(panel.title, _heads(panel), _cells(panel))]
     return page(text(found.headline, "bold"), *parts, *sentences(found.takeaways), *small_print(found.notes))
 
 
-def render_clipper(found: ClipperFigure) -> str:
+def render_panels(found: PanelFigure) -> str:
     """The whole page; it needs nothing else."""
-    name = f"Fig. {found.figure.removeprefix('clipper-fig').replace('-', '.')}"
     sections = []
     for panel in found.panels:
         if panel.curves:
             sections.append(section(panel.title, drawn(_plotted(panel))))
         sections.append(section("" if panel.curves else panel.title, grid(_heads(panel), _cells(panel))))
     return html_page(
-        title=f"mark: {name} of Clipper",
-        kicker=f"mark · {name} of Crankshaw's thesis (Clipper)",
+        title=f"mark: {found.headline}",
+        kicker=f"mark · {found.paper}",
         sentences=found.takeaways,
         facts=found.headline,
         sections=[*sections, section("Notes", bullets(found.notes))],
     )
 
 
-def _plotted(panel: ClipperPanel) -> Figure:
+def _plotted(panel: FigurePanel) -> Figure:
     figure = new_figure()
     for place, curve in enumerate(panel.curves):
         colour = COLOURS[place % len(COLOURS)]
@@ -74,7 +73,7 @@ def _plotted(panel: ClipperPanel) -> Figure:
     return styled(figure, 420)
 
 
-def _heads(panel: ClipperPanel) -> tuple[str, ...]:
+def _heads(panel: FigurePanel) -> tuple[str, ...]:
     return tuple(_head(column) for column in panel.rows[0])
 
 
@@ -82,7 +81,7 @@ def _head(column: str) -> str:
     return f"{column.removesuffix(_MS).replace('_', ' ')} ms" if column.endswith(_MS) else column.replace("_", " ")
 
 
-def _cells(panel: ClipperPanel) -> list[list[str]]:
+def _cells(panel: FigurePanel) -> list[list[str]]:
     return [[_cell(column, value) for column, value in row.items()] for row in panel.rows]
 
 

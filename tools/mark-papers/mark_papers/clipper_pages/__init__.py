@@ -1,1 +1,0 @@
-"""Clipper's figures as tables, JSON and pages."""

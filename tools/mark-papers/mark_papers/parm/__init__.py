@@ -1,0 +1,1 @@
+"""The experiments of ParM (Kosaian, Rashmi and Venkataraman, SOSP 2019)."""
