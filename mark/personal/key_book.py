@@ -101,7 +101,8 @@ class KeyBook:
     def changed(self, key: str, by_bytes: int) -> None:
         """Count a change of the rows of a key. Call it after each change."""
         self._rows_bytes += by_bytes
-        self._unsaved.add(key)
+        if self._store is not None:
+            self._unsaved.add(key)
 
     def head(self, key: str) -> Head | None:
         """The head of a key, if it is in memory."""

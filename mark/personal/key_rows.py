@@ -22,7 +22,7 @@ from mark.personal.item_means import NO_ITEM
 
 PACKED_AFTER_S = 3600.0
 _LEAST_PACKED = 32  # rows; fewer take less memory than their sums
-_ROW_BYTES, _KEY_BYTES = 22, 700
+_ROW_BYTES, _KEY_BYTES = 23, 850
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class KeyRows:
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
-        self._slots, self._rewards, self._times = array("q"), array("d"), array("d")
+        self._slots, self._rewards, self._times = array("i"), array("d"), array("d")
         self._vectors = array("f")
         self.packed: PackedRows | None = None
         self.newest_s = -math.inf
@@ -96,7 +96,7 @@ class KeyRows:
     @property
     def memory_bytes(self) -> int:
         """The memory that it takes, roughly."""
-        each = _ROW_BYTES + 8 + 4 * self._dimension
+        each = _ROW_BYTES + 4 * self._dimension
         return _KEY_BYTES + each * len(self._rewards) + (self.packed.memory_bytes if self.packed is not None else 0)
 
     def add(self, slot: int, reward: float, at_s: float, vector: NDArray[np.float32] | None) -> None:
@@ -145,7 +145,8 @@ class KeyRows:
 
     def _keep(self, kept: BoolArray, found: RowArrays) -> None:
         times = np.array(self._times)[kept]
-        self._slots, self._rewards = array("q", found.slots[kept].tobytes()), array("d", found.rewards[kept].tobytes())
+        self._slots = array("i", found.slots[kept].astype(np.int32).tobytes())
+        self._rewards = array("d", found.rewards[kept].tobytes())
         self._times = array("d", times.tobytes())
         self._vectors = array("f", found.vectors[kept].astype(np.float32).tobytes())
         packed_s = self.packed.newest_s if self.packed is not None else -math.inf
@@ -171,7 +172,7 @@ class KeyRows:
         try:
             said = orjson.loads(data)
             found = KeyRows(dimension)
-            found._slots = array("q", map(slot, said["items"]))
+            found._slots = array("i", map(slot, said["items"]))
             found._rewards, found._times = array("d", said["rewards"]), array("d", said["times"])
             found._vectors = array("f", b64decode(said["vectors"], validate=True))
             found.judged, found.squares = int(said["judged"][0]), float(said["judged"][1])

@@ -20,7 +20,8 @@ def _prior(dimension: int, draw: np.random.Generator) -> HeadPrior:
 
 def _closed_form(prior: HeadPrior, vectors: FloatArray, targets: FloatArray) -> FloatArray:
     precision = np.diag(prior.precision)
-    return np.linalg.solve(precision + vectors.T @ vectors, precision @ prior.weights + vectors.T @ targets)
+    found = np.linalg.solve(precision + vectors.T @ vectors, precision @ prior.weights + vectors.T @ targets)
+    return found.astype(np.float64)
 
 
 def _full(head: Head) -> FloatArray:

@@ -423,7 +423,7 @@ def test_large_table_is_searched_by_its_index() -> None:
 
     index = learner.near = Exact()
     found = learner.top("u0", 10)
-    assert (found.items, index.asked) == (exact.items, 100)
+    assert (found.items, index.asked) == (exact.items, 300)
     assert found.values == pytest.approx(exact.values)
     assert learner.top("u0", 10, exclude=exact.items[:2]).items[:8] == exact.items[2:]
 

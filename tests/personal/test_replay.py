@@ -48,7 +48,10 @@ def test_equal_seeds_give_equal_replays() -> None:
 def test_item_that_a_key_rated_twice_is_offered_once() -> None:
     log = low_rank_log()
     twice = LoggedRewards(
-        *(np.concatenate((one, one)) for one in (log.keys, log.items, log.rewards, log.times_s)),
+        np.tile(log.keys, 2),
+        np.tile(log.items, 2),
+        np.tile(log.rewards, 2),
+        np.tile(log.times_s, 2),
         log.key_names,
         log.item_names,
     )
