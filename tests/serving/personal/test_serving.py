@@ -255,7 +255,7 @@ def test_key_may_have_any_letters(table: Songs) -> None:
     table.feedback({"id": "e-1", "key": key, "item": "s1", "reward": 1.0})
     answer = table.http.get("/keys/Zo%C3%AB%2F50%25")
     assert answer.json()["key"] == key
-    asked = table.http.post("/top", content=b'{"k": 1}', headers={b"mark-key": key.encode()})
+    asked = table.http.post("/top", json={"k": 1}, headers={b"mark-key": key.encode()})
     assert asked.json()["prior"] is False
 
 
