@@ -25,7 +25,9 @@ def main() -> None:
         for _ in range(RATINGS):
             user, song = draw.integers(USERS), draw.integers(SONGS)
             liked = sum(tastes[user][WORDS.index(word)] for word in texts[song].split())
-            rows.writerow([f"user-{user}", f"song-{song}", round(float(np.clip(3 + liked + draw.normal(0, 0.3), 1, 5)), 1)])
+            rows.writerow(
+                [f"user-{user}", f"song-{song}", round(float(np.clip(3 + liked + draw.normal(0, 0.3), 1, 5)), 1)]
+            )
 
 
 if __name__ == "__main__":

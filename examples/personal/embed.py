@@ -10,7 +10,9 @@ from embedder import Embedder
 def main(items: str, table: str) -> None:
     with open(items, newline="") as file:
         rows = list(csv.DictReader(file))
-    np.savez(table, ids=np.array([row["item"] for row in rows]), vectors=Embedder().predict([row["text"] for row in rows]))
+    np.savez(
+        table, ids=np.array([row["item"] for row in rows]), vectors=Embedder().predict([row["text"] for row in rows])
+    )
     print(f"{len(rows)} items in {table}")
 
 

@@ -600,6 +600,8 @@ class ModelServer:
         if self._learning is not None:
             await self._until_stopped(self._learning.catch_up())
             self._learning.start()
+            if self._personal is not None:
+                self._personal.begin()
         for workers in self._workers:
             workers.start()
         for remote in self._remote:

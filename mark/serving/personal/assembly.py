@@ -104,6 +104,11 @@ class Personal:
         self.heads.expire(time.time())
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
 
+    def begin(self) -> None:
+        """The process has read its files."""
+        if self._erasing is not None:
+            self._erasing.begin()
+
     async def erased(self) -> bool:
         """Erase what is kept of deleted keys. False: the disk refused."""
         return self._erasing is None or await self._erasing.done()
@@ -112,7 +117,8 @@ class Personal:
         """Wait for feedback that is on its way, and for deletions."""
         if self._feedback is not None:
             await self._feedback.close()
-        await self.erased()
+        if self._erasing is not None:
+            await self._erasing.close()
 
     def end(self) -> None:
         """Nothing may follow."""

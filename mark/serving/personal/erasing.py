@@ -21,24 +21,42 @@ _LOG = logging.getLogger("mark.serving")
 
 
 class Erasing:
-    """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write."""
+    """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write.
+
+    Nothing is erased before `begin`: while a process reads its files, its state lacks facts, and so would a snapshot.
+    """
 
     def __init__(self, learning: Learning, collector: FeedbackCollector) -> None:
         self._learning, self._collector = learning, collector
         self._keys: dict[str, float] = {}  # until when each is erased, in Unix time
         self._running: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+
+    def begin(self) -> None:
+        """Erase from now on. The process has read its files."""
+        self._begun.set()
+        self._start()
 
     def erase(self, key: str, until_s: float) -> None:
         """Erase a key soon, by its name in the state."""
         self._keys[key] = max(until_s, self._keys.get(key, until_s))
-        if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(self._run())
+        self._start()
 
     async def done(self) -> bool:
         """Erase what waits. False: the disk refused; what is left comes with the next deletion."""
+        await self._begun.wait()
         if self._running is not None:
             await asyncio.wait([self._running])
         return not self._keys
+
+    async def close(self) -> None:
+        """Wait for what is being erased."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    def _start(self) -> None:
+        if self._keys and self._running is None and self._begun.is_set():
+            self._running = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         while keys := self._keys:

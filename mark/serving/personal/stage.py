@@ -86,7 +86,7 @@ def scored_in(item: Any) -> Scored:
 
     ValueError and TypeError are faults of the stage or the driver that made the call.
     """
-    if isinstance(item, dict):
+    if isinstance(item, dict) and (len(item) != 1 or item.keys() & {"vector", "item"}):
         unknown = item.keys() - {"vector", "item"}
         if unknown or not item:
             raise ValueError(f"a call of the head has vector or item, and not {', '.join(sorted(map(str, item)))}")
@@ -101,7 +101,8 @@ def vector_in(value: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     if isinstance(value, dict) and len(value) == 1:  # the one output of a model that names it
         (value,) = value.values()
     try:
-        vector = np.asarray(value, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large for a float32 is infinite, and refused
+            vector = np.asarray(value, dtype=np.float32)
     except (ValueError, TypeError):
         raise ValueError(f"a vector must be a list of numbers, and not {type(value).__name__}") from None
     if vector.ndim != 1 or not vector.size:

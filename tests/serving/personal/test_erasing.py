@@ -50,6 +50,9 @@ def test_facts_of_a_deleted_key_keep_their_numbers_and_lose_their_content(tmp_pa
             learning.shared.take([Fact("w", number + 1, float(number), f"a{number}", content)])
         join.answered(answer("waiting", provenance=observation({}, key="gone").answer.provenance))
         erasing.erase(key_name("gone"), 10.0)
+        await asyncio.sleep(0)
+        assert join.knows("waiting"), "nothing is erased while the process reads its files"
+        erasing.begin()
         assert await erasing.done()
         lines = learning.lacking(orjson.dumps({"writer": "v", "vector": {"since_s": None, "writers": {}}}))
         found = facts_in(lines.partition(b"\n")[2])
@@ -74,6 +77,7 @@ def test_lines_from_after_the_deletion_stay(tmp_path: Path) -> None:
             one = observation({"reward": at_s}, key="gone")
             log.received([Observation(one.answer, one.feedback, at_s)], [], at_s)
         log.received([], [Feedback("x", {"key": "gone", "item": "s", "reward": 1})], 2.0)
+        erasing.begin()
         erasing.erase(key_name("gone"), 50.0)
         assert await erasing.done()
         left = [orjson.loads(line) for path in tmp_path.rglob("*.jsonl") for line in path.read_bytes().splitlines()]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mark.cli.main import main
+from mark.config.pipeline_file import load_pipeline
 from mark.serving.personal.notes import key_name
 from tests.serving.personal.made import FILE, ITEMS, TABLE_FILE, Songs, place
 from tests.serving.test_server_process import served
@@ -268,6 +269,31 @@ def test_driver_calls_the_head(tmp_path: Path) -> None:
         assert songs.feedback({"id": "a-1", "reward": before + 50.0}) == ["applied"]
         assert songs.predict({"x": 0.5, "item": "s1"}, "a") > before + 10.0
         assert songs.feedback({"id": "a-2", "key": "a", "input": 0.5, "reward": 1.0}) == ["applied"]
+
+
+# Conductors
+
+
+def test_conductor_has_the_head_and_the_stage_is_elsewhere(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    with (
+        served(folder, "--stage", "tower", service="songs.toml") as (_, stage),
+        served(folder, "--stage-at", f"tower={stage}", service="songs.toml") as (_, url),
+        Songs(url) as songs,
+    ):
+        before = songs.predict(0.5, "a", x_request_id="a-1")
+        assert songs.feedback({"id": "a-1", "reward": before + 50.0}) == ["applied"]
+        assert songs.feedback({"id": "a-2", "key": "b", "input": 0.5, "reward": before}) == ["applied"]
+        assert songs.predict(0.5, "a") > songs.predict(0.5, "b") + 10.0
+        assert httpx.get(f"{stage}/v2/models/songs/personal", trust_env=False).status_code == 404
+
+
+def test_file_with_heads_is_bought_as_one_fleet_of_its_stages(tmp_path: Path) -> None:
+    config = load_pipeline(str(place(tmp_path) / "songs.toml"))
+    assert config.whole
+    (bought,) = config.bought_services()
+    assert (bought.name, bought.whole, config.groups) == ("songs", ("tower",), (("tower",),))
+    assert config.stage_attainment == config.slo.attainment
 
 
 # Bad input
