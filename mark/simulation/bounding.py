@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.cloud.billing.extras import extras_usd
-from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
+from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, fluid_bound
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 
@@ -32,7 +32,7 @@ def bound(request: RunRequest) -> tuple[Bound, Bound, int, str]:
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)
     at_zero, within_slo = (
-        with_extras(lower_bound(problem, late), inputs, total)
+        with_extras(fluid_bound(problem, late), inputs, total)
         for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
     )
     return at_zero, within_slo, total, inputs.trace.read

@@ -33,7 +33,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S, STEP_S
 from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
-from mark.planning.bounds.lower_bound import Bound, bin_width_s, lower_bound
+from mark.planning.bounds.lower_bound import Bound, bin_width_s, fluid_bound
 from mark.planning.marginal_prices import planned_usd
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.alternatives import Weighed, weigh
@@ -461,7 +461,7 @@ class Simulation:
         problem = bound_problem(
             replace(self._inputs, resolved=allowed), self.stage.accounts.fine_counts(), bin_width_s(own.slo)
         )
-        return [with_extras(lower_bound(problem, each), self._inputs, self.stage.arrived) for each in late]
+        return [with_extras(fluid_bound(problem, each), self._inputs, self.stage.arrived) for each in late]
 
     def _share_on(self, basis: Basis, bill: Bill) -> float:
         """Share of the bill for what a profile row of this basis is used of."""
