@@ -22,7 +22,7 @@ from mark.config.service_file import load_service
 from mark.domain.catalog.tables import load_catalog
 from mark.planning.bounds.dual import solve
 from mark.planning.bounds.linear_program import solve_lp
-from mark.planning.bounds.lower_bound import build_problem, lower_bound, program_of
+from mark.planning.bounds.lower_bound import build_problem, fluid_bound, program_of
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 
@@ -54,7 +54,7 @@ def main() -> None:
     resolved = resolve(service, load_catalog(service.catalog), load_profiles(None))
     name, counts = arrivals(days)
     began = time.perf_counter()
-    lower_bound(build_problem(resolved, np.ones(20), end_s=20.0))
+    fluid_bound(build_problem(resolved, np.ones(20), end_s=20.0))
     print(f"{name}, {days} d, {counts.mean():.0f} requests/s; first call {time.perf_counter() - began:.1f} s")
 
     print("hour   program $     bound $   below %  steps  HiGHS s  bound s")
@@ -68,7 +68,7 @@ def main() -> None:
         highs_s = time.perf_counter() - began
         assert exact is not None
         began = time.perf_counter()
-        found = lower_bound(problem)
+        found = fluid_bound(problem)
         bound_s = time.perf_counter() - began
         assert found.usd is not None
         *_, steps, _ = solve(
@@ -85,7 +85,7 @@ def main() -> None:
     problem = build_problem(resolved, counts, end_s=float(len(counts)))
     for share in (0.0, 0.001, 1.0 - service.slo.attainment):
         began = time.perf_counter()
-        found = lower_bound(problem, share * float(counts.sum()))
+        found = fluid_bound(problem, share * float(counts.sum()))
         seconds = time.perf_counter() - began
         print(f"{1e2 * share:6.1f} {found.usd:11.4f} {1e2 * found.function_share:12.3f} {seconds:8.2f}")
 

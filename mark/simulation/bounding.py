@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.cloud.billing.extras import extras_usd
-from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, fluid_bound
+from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem
+from mark.planning.bounds.whole_bound import highest_bound
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 
@@ -32,7 +33,7 @@ def bound(request: RunRequest) -> tuple[Bound, Bound, int, str]:
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)
     at_zero, within_slo = (
-        with_extras(fluid_bound(problem, late), inputs, total)
+        with_extras(highest_bound(problem, late, with_plan=True), inputs, total)
         for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
     )
     return at_zero, within_slo, total, inputs.trace.read
@@ -56,4 +57,15 @@ def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
     service = inputs.service
     usd = extras_usd(inputs.duration_s, requests, service.request_kb, service.response_kb)
     note = f"${usd:.2f} of it for balancer and data moved"
-    return replace(bound, usd=bound.usd + usd, note="; ".join(filter(None, (bound.note, note))))
+
+    def more(dollars: float | None) -> float | None:
+        return None if dollars is None else dollars + usd
+
+    return replace(
+        bound,
+        usd=bound.usd + usd,
+        fluid_usd=more(bound.fluid_usd),
+        whole_usd=more(bound.whole_usd),
+        feasible_usd=more(bound.feasible_usd),
+        note="; ".join(filter(None, (bound.note, note))),
+    )

@@ -357,18 +357,14 @@ def _types(problem: BoundProblem, bins: int) -> list[_Type]:
 def billed_boot_s(offer: Offer, resolved: ResolvedService) -> float:
     """Seconds that are billed at least before an instance of the offer is ready."""
     # Standbys are stopped burstables, the warm pool is of instances on demand.
-    resumes = offer.market is Market.BURSTABLE or (
-        resolved.service.warm_pool > 0 and offer.market is Market.ON_DEMAND
-    )
+    resumes = offer.market is Market.BURSTABLE or (resolved.service.warm_pool > 0 and offer.market is Market.ON_DEMAND)
     boot_s = offer.boot.shortest_s
     if resumes and offer.resume is not None:
         boot_s = min(boot_s, offer.resume.shortest_s)
     return max(0.0, boot_s - UNBILLED_PENDING_S)
 
 
-def _type(
-    offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, *, free: bool, billed_s: float
-) -> _Type:
+def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, *, free: bool, billed_s: float) -> _Type:
     capacity_rps = candidate.ceiling_rps
     usd_per_s: float | FloatArray = offer.usd_per_s
     if free:

@@ -17,7 +17,7 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.late_price import best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem
 
-_WORK = 9_000_000  # fleets x bins of one evaluation: about a second
+_WORK = 5_000_000  # fleets x bins of one evaluation: about a second
 _PAIRS = 128  # of requests carried and dollars, by fleet; more are merged, which lowers the bound
 # The price of a late request is sought on every few pieces of the part, which together have about so many bins.
 _SEARCH_BINS = 10_000
@@ -151,8 +151,8 @@ def _one_kind(problem: WholeProblem) -> WholeProblem:
     """A single type as cheap as the cheapest in each respect; `Paths` lets one of them serve everything."""
     usd, start = float(problem.usd_per_s.min()), float(problem.start_usd.min())
     return WholeProblem(
-        problem.counts, problem.bin_s, ("any",), np.array([usd]), np.zeros(1), np.array([1e-9]), np.array([start / usd]),
-        problem.function_usd, problem.warm_start, problem.free_rps,
+        problem.counts, problem.bin_s, ("any",), np.array([usd]), np.zeros(1), np.array([1e-9]),
+        np.array([start / usd]), problem.function_usd, problem.warm_start, problem.free_rps,
     )  # fmt: skip
 
 
@@ -216,9 +216,7 @@ def _walk(
                 stride //= sizes[i]
                 for begin in range(0, fleets, span):
                     for n in range(begin + span - stride - 1, begin - 1, -1):  # end one
-                        exact &= _merge(
-                            usd, carried, left, size, n, n + stride, 0.0, some_usd, some_carried, some_left
-                        )
+                        exact &= _merge(usd, carried, left, size, n, n + stride, 0.0, some_usd, some_carried, some_left)
                     for n in range(begin + stride, begin + span):  # start one
                         exact &= _merge(
                             usd, carried, left, size, n, n - stride, launch_usd[i], some_usd, some_carried, some_left

@@ -9,6 +9,7 @@ import numpy as np
 
 from mark.cloud.billing.meter import disk_usd_per_s
 from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.offer import Market
 from mark.planning.bounds.lower_bound import (
     BoundProblem,
     SpotHistory,
@@ -29,9 +30,9 @@ _MOST_MULTIPLES = 500
 class WholeProblem:
     """Requests by bin, and the types of instances that no other type can replace.
 
-    `usd_per_s` is the lowest price of the part, with `disk_usd_per_s` where disks are billed; `by_bin` (bins, types) has
-    the price in each bin, infinite where the type is not available; None: the same in every bin. `boot_s` is the least
-    billed time of a start. `free_rps` is the capacity of committed instances.
+    `usd_per_s` is the lowest price of the part, with `disk_usd_per_s` where disks are billed; `by_bin` (bins, types)
+    has the price in each bin, infinite where the type is not available; None: the same in every bin. `boot_s` is the
+    least billed time of a start. `free_rps` is the capacity of committed instances.
     """
 
     counts: FloatArray  # (bins,) the last one is zero, because its requests may be served after the end
@@ -67,6 +68,8 @@ def whole_problem(problem: BoundProblem) -> WholeProblem | None:
     counts[-1:] = 0.0
     if not counts.any() or not resolved.offers:
         return None
+    if problem.spot_first_hour_free and any(offer.market is Market.SPOT for offer in resolved.offers):
+        return None
     terms = problem.spot or (SpotHistory(),) * len(resolved.offers)
     disks = resolved.catalog.bills_extras
     kinds: list[_Kind] = []
@@ -81,11 +84,7 @@ def whole_problem(problem: BoundProblem) -> WholeProblem | None:
         lowest = offer.usd_per_s + disk if by_bin is None else float(by_bin.min())
         if lowest == math.inf:
             continue
-        kinds.append(
-            _Kind(offer.name, lowest, disk, candidate.ceiling_rps, billed_boot_s(offer, resolved), by_bin)
-        )
-        if problem.spot_first_hour_free and offer.market.value == "spot":
-            return None
+        kinds.append(_Kind(offer.name, lowest, disk, candidate.ceiling_rps, billed_boot_s(offer, resolved), by_bin))
     kept: list[_Kind] = []
     for kind in sorted(kinds, key=lambda k: (k.usd_per_s / k.capacity_rps, k.usd_per_s, k.boot_s, k.name)):
         if not any(other.replaces(kind) for other in kept):
