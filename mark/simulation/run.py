@@ -364,7 +364,11 @@ class Simulation:
         bound_note, regret_fluid = "", None
         if inputs.request.with_bound:
             promised = inputs.service.slo.attainment
-            bound, own_bound = self._bounds((1.0 - promised) * requests.total, float(requests.late))
+            allowed = (1.0 - promised) * requests.total
+            bound, own_bound = self._bounds(allowed, float(requests.late))
+            if bound.usd is not None and own_bound.usd is not None and requests.late <= allowed:
+                # Both prices of a late request are searched. A stricter promise never costs less than a looser one.
+                own_bound = max(bound, own_bound, key=lambda each: each.usd or 0.0)
             bound_note = bound.note
             regret, reason = _regret(bill.total, bound, requests, slo_result, promised)
             if regret is not None and bound.fluid_usd:

@@ -52,7 +52,7 @@ class Blocks:
         rows = np.arange(self.skipped, count, every)
         self.share = len(rows) / max(1, count - self.skipped)
         self.counts = problem.counts[: count * bins].reshape(count, bins)[rows]
-        self.prices, of_block = _patterns(problem, count, bins)
+        self.prices, of_block = block_patterns(problem, bins)
         self.pattern = of_block[rows]
         self.room_s = problem.bin_s
         self.capacity_rps = problem.capacity_rps * (1.0 + SAFE)
@@ -128,8 +128,10 @@ def _sample(problem: WholeProblem, width: int) -> Blocks:
     return Blocks(problem, width, grid=_SEARCH_GRID, every=max(1, len(problem.counts) // _SEARCH_BINS))
 
 
-def _patterns(problem: WholeProblem, count: int, bins: int) -> tuple[FloatArray, IntArray]:
-    """The different rows of prices (patterns, types), infinite where a type is not available, and each block's row."""
+def block_patterns(problem: WholeProblem, bins: int) -> tuple[FloatArray, IntArray]:
+    """The different rows of prices of blocks (patterns, types), infinite where a type is not available, and each
+    block's row."""
+    count = len(problem.counts) // bins
     if problem.by_bin is None:
         return problem.usd_per_s[None] / (1.0 + SAFE), np.zeros(count, dtype=np.int64)
     lowest = problem.by_bin[: count * bins].reshape(count, bins, -1).min(axis=1)
