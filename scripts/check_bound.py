@@ -142,9 +142,7 @@ def main():
         sys.exit(f"{args.file}: refused: no certificate ({type(error).__name__}: {error})")
     if why or abs(usd - head["usd"]) > 1e-7 * abs(usd):
         sys.exit(f"{args.file}: refused: " + (why or f"it proves {usd:.9f} dollars and claims {head['usd']:.9f}"))
-    print(
-        f"proven: no policy pays less than ${usd:.4f} (without commitments, balancer and data moved); digest {digest}"
-    )
+    print(f"proven: no policy pays less than ${usd:.4f}, balancer, data and commitments left out; digest {digest}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mark.planning.bounds.whole_problem import SAFE, WholeProblem, mixes
 GRID = 20_000  # numbers of requests at which the cost of events is tabulated
 _SEARCH_GRID = 3_000
 _SEARCH_BINS = 100_000  # bins that the search looks at, about
-_WIDTHS = (2, 3, 5, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 75, 90, 120, 150, 240)  # bins of a block
+_WIDTHS = (2, 3, 5, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 75, 90, 120, 150, 240, 360, 600)  # bins of a block
 _FINALISTS = 3
 _MOST_PATTERNS = 64
 # Prices that vary are lowered to steps of these sizes, until there are few different ones.
@@ -46,9 +46,7 @@ class Blocks:
         """`every`: look at each so many-th block only, which proves nothing but is quick."""
         bins, count = block_bins, len(problem.counts) // block_bins
         self.width_s = bins * problem.bin_s
-        # A warm start's first fleet has no boot to pay for: its payments are moved on by so many blocks.
-        shift_s = 0.5 * float(problem.boot_s.max()) if problem.warm_start else 0.0
-        self.skipped = max(1, math.ceil(shift_s / self.width_s)) if problem.warm_start else 0
+        self.skipped = _skipped(problem, bins)
         rows = np.arange(self.skipped, count, every)
         self.share = len(rows) / max(1, count - self.skipped)
         self.counts = problem.counts[: count * bins].reshape(count, bins)[rows]
@@ -87,7 +85,7 @@ class Blocks:
 def block_bound(problem: WholeProblem, late_allowed: float) -> BlockProof:
     """The best of several widths of blocks, each at its best price of a late request."""
     bins = len(problem.counts)
-    widths = [w for w in _WIDTHS if bins // w > 1]
+    widths = [w for w in _WIDTHS if bins // w > _skipped(problem, w)]
     if not widths:
         return BlockProof()
     found: list[tuple[float, int, float]] = []
@@ -116,6 +114,14 @@ def prove_blocks(problem: WholeProblem, late_allowed: float, block_bins: int, la
     late_usd = min(late_usd, problem.function_usd)
     value, left = Blocks(problem, block_bins).value(late_usd)
     return BlockProof(value - (late_usd * late_allowed if late_allowed else 0.0), block_bins, late_usd, left)
+
+
+def _skipped(problem: WholeProblem, bins: int) -> int:
+    """Blocks that cost nothing: the first fleet of a warm start has no boot to pay for, so its payments are moved on
+    by half of the longest boot."""
+    if not problem.warm_start:
+        return 0
+    return max(1, math.ceil(0.5 * float(problem.boot_s.max()) / (bins * problem.bin_s)))
 
 
 def _highest(problem: WholeProblem, width: int) -> float:
