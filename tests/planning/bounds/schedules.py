@@ -60,12 +60,14 @@ class SmallCase:
         return float(usd.min())
 
 
-def random_case(rng: np.random.Generator, steps: int, *, halves: bool = False, late: int = 0) -> SmallCase:
+def random_case(
+    rng: np.random.Generator, steps: int, *, halves: bool = False, late: int = 0, shortest_boot_s: float = 0.0
+) -> SmallCase:
     """Demand that swings, surges, jumps or comes in bursts, on a small and a large type."""
     small, large = int(rng.integers(2, 6)), int(rng.integers(8, 20))
     usd = float(rng.uniform(0.8, 1.2))
     dear = usd * large / small * float(rng.uniform(0.25, 1.1))
-    boots = rng.choice([2.0, 5.0, 10.0, 20.0, 40.0, 100.0], 2)
+    boots = np.maximum(shortest_boot_s, rng.choice([2.0, 5.0, 10.0, 20.0, 40.0, 100.0], 2))
     mean = float(rng.uniform(0.1, 2.0 if halves or late else 8.0))
     at = np.arange(steps)
     kind = int(rng.integers(4))

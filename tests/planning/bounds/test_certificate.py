@@ -78,7 +78,8 @@ def test_a_changed_number_is_refused(certificate: BoundCertificate, tmp_path: Pa
             one["billed_boot_s" if forged == "boot" else forged] *= factor
     done = check(written(tmp_path / "forged.npz", head, arrays), "--digest", certificate.sha256)
     assert done.returncode == 1
-    if forged != "function_usd":  # no request is worth so much that its price matters
+    # Here the cheapest schedule has no event, and functions cost more than late requests: these prove the same.
+    if forged not in ("boot", "function_usd"):
         done = check(tmp_path / "forged.npz")
         assert (done.returncode, "refused" in done.stderr) == (1, True)
 
