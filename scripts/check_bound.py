@@ -15,6 +15,7 @@ import io
 import json
 import math
 import sys
+import zipfile
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def main():
             arrays = [data[name] for name in ("counts", "prices", "pattern")]
         why = refusal(head, *arrays)
         usd = None if why else proven(head, *arrays) - head["late_usd"] * head["late_allowed"]
-    except (ValueError, KeyError, TypeError, OSError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, OSError, IndexError, EOFError, zipfile.BadZipFile) as error:
         sys.exit(f"{args.file}: refused: no certificate ({type(error).__name__}: {error})")
     if why or abs(usd - head["usd"]) > 1e-7 * abs(usd):
         sys.exit(f"{args.file}: refused: " + (why or f"it proves {usd:.9f} dollars and claims {head['usd']:.9f}"))

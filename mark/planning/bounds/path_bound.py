@@ -17,7 +17,8 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.late_price import best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem
 
-_WORK = 5_000_000  # fleets x bins of one evaluation: about a second
+_WORK = 8_000_000  # fleets x bins x what pairs take of one evaluation: about a second
+_PAIRS_AT_ONCE = 16.0  # so many pairs of a fleet take as long as the rest of its work in a bin
 _PAIRS = 128  # of requests carried and dollars, by fleet; more are merged, which lowers the bound
 # The price of a late request is sought on every few pieces of the part, which together have about so many bins.
 _SEARCH_BINS = 10_000
@@ -131,7 +132,8 @@ def small_paths(problem: WholeProblem) -> Paths | None:
     """Paths over as many instances as the busiest bins can use; None where these are too many for the work."""
     for need in (_pairs(problem), float(problem.counts.max())):
         most = _useful(problem, need)
-        if math.prod(number + 1 for number in most) * len(problem.counts) <= _WORK:
+        pairs = 1.0 + min(float(_PAIRS), need) / _PAIRS_AT_ONCE
+        if math.prod(number + 1 for number in most) * len(problem.counts) * pairs <= _WORK:
             return Paths(problem, most)
     return None
 

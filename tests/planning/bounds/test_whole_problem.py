@@ -13,11 +13,11 @@ from mark.domain.offer import Delay
 from mark.planning.bounds.whole_problem import mixes, whole_problem
 from tests.planning.bounds.test_lower_bound import offer, problem
 
-AMOUNTS = st.floats(0.5, 9.0)
+AMOUNTS = st.floats(1.0, 9.0)
 
 
-@settings(max_examples=60, derandomize=True)
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=3), st.floats(0.5, 20.0))
+@settings(max_examples=30, derandomize=True)
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=3), st.floats(0.5, 6.0))
 def test_mixes_hold_the_cheapest_way_to_serve_any_number(types: list[tuple[float, float]], top: float) -> None:
     usd, requests = np.array(types).T
     found = mixes(usd, requests, top)
@@ -25,7 +25,7 @@ def test_mixes_hold_the_cheapest_way_to_serve_any_number(types: list[tuple[float
     assert np.all(np.diff(found.requests) > 0.0)
     assert np.allclose(found.numbers @ usd, found.usd)
     ranges = [range(math.ceil(top / each) + 1) for each in requests]
-    for wanted in np.linspace(0.0, top, 7):
+    for wanted in (0.3 * top, top):
         least = min(
             float(np.dot(numbers, usd)) for numbers in itertools.product(*ranges) if np.dot(numbers, requests) >= wanted
         )
