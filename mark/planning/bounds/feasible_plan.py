@@ -7,6 +7,7 @@ or in the next one. Requests beyond go to functions, or are late as far as the p
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -57,9 +58,9 @@ def _by_steps(problem: WholeProblem, late_allowed: float, late_usd: float, step_
         return math.inf
     usd_per_s, rps = problem.usd_per_s[steady], problem.capacity_rps[steady]
     start_usd = usd_per_s * np.maximum(problem.boot_s[steady], MINIMUM_BILLED_S - width * problem.bin_s)
-    counts = np.zeros(steps * width)
-    counts[: len(problem.counts)] = problem.counts
-    counts = counts.reshape(steps, width)
+    padded = np.zeros(steps * width)
+    padded[: len(problem.counts)] = problem.counts
+    counts = padded.reshape(steps, width)
     fleets = _fleets(usd_per_s, rps, counts, problem)
     free = problem.free_rps * problem.bin_s
     room, run_usd = fleets @ rps * problem.bin_s + free, fleets @ usd_per_s
@@ -90,9 +91,10 @@ def _fleets(usd_per_s: FloatArray, rps: FloatArray, counts: FloatArray, problem:
     return np.asarray(front.numbers[kept[often[kept] > 0]], dtype=np.float64)
 
 
-def _cheapest_price(problem: WholeProblem, late_allowed: float, first: float, plan: object) -> float:
+def _cheapest_price(
+    problem: WholeProblem, late_allowed: float, first: float, plan: Callable[[float], tuple[float, float]]
+) -> float:
     """The least dollars of the plans at several prices of a request without an instance."""
-    assert callable(plan)
     best, low, high = math.inf, 0.0, math.inf
     price = first
     for _ in range(_EVALUATIONS):

@@ -48,7 +48,7 @@ class Paths:
     def __init__(self, problem: WholeProblem, most: tuple[int, ...]) -> None:
         self.problem, self.most = problem, most
         self._sizes = np.array(most, dtype=np.int64) + 1
-        numbers = np.indices(self._sizes).reshape(len(most), -1).T.astype(np.float64)
+        numbers = np.indices(tuple(number + 1 for number in most)).reshape(len(most), -1).T.astype(np.float64)
         bin_s, capacity = problem.bin_s, problem.capacity_rps * (1.0 + SAFE)
         self._run_usd = numbers @ problem.usd_per_s * bin_s / (1.0 + SAFE)
         self._room = (numbers @ capacity + problem.free_rps * (1.0 + SAFE)) * bin_s
@@ -183,7 +183,7 @@ def _merge(
         if k == 0 or at < some_usd[k - 1]:
             some_usd[k], some_carried[k], some_left[k] = at, requests, late
             k += 1
-    fits = k <= usd.shape[1]
+    fits: bool = k <= usd.shape[1]
     if not fits:
         last = usd.shape[1] - 1
         some_usd[last], some_left[last] = some_usd[k - 1], some_left[k - 1]
