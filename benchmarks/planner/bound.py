@@ -5,6 +5,12 @@
 Real traffic (twitter_stream x 2.5, from MARK_DATA or ../shared/data) where it is there, else a seeded stand-in.
 Asserted is what does not depend on the machine: the bound never exceeds the program, stays within 0.1 % of it, and the
 interior-point method takes at most 40 steps. Seconds are printed.
+
+    python benchmarks/planner/bound.py --whole
+
+The bound in whole instances of a diurnal day and of a week with 600 million requests (seed 0, `inception-v3-2026`): its
+seconds, a plan, the certificate's bytes, and the seconds of `scripts/check_bound.py`. Asserted: bound <= plan, at most
+1 MB, and the script's agreement.
 """
 
 from __future__ import annotations
@@ -13,6 +19,9 @@ import argparse
 import gzip
 import itertools
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,13 +29,17 @@ import numpy as np
 
 from mark.config.service_file import load_service
 from mark.domain.catalog.tables import load_catalog
+from mark.planning.bounds.certificate import certify_blocks
 from mark.planning.bounds.dual import solve
+from mark.planning.bounds.feasible_plan import feasible_usd
 from mark.planning.bounds.linear_program import solve_lp
-from mark.planning.bounds.lower_bound import build_problem, lower_bound, program_of
+from mark.planning.bounds.lower_bound import build_problem, fluid_bound, program_of
+from mark.planning.bounds.whole_bound import whole_proof
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 
 DAY_S = 86_400
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check_bound.py"
 
 
 def arrivals(days: int) -> tuple[str, np.ndarray]:
@@ -46,15 +59,52 @@ def arrivals(days: int) -> tuple[str, np.ndarray]:
     return "twitter_stream x 2.5", rng.poisson(2.5 * counts)
 
 
+def whole() -> None:
+    service = load_service("inception-v3-2026")
+    resolved = resolve(service, load_catalog(service.catalog), load_profiles(None))
+    rng = np.random.default_rng(0)
+    at = np.arange(DAY_S)
+    day_rps = 163.0 * (1.0 + 0.6 * np.sin(2.0 * np.pi * at / DAY_S)) * np.repeat(rng.gamma(25.0, 1.0 / 25.0, 288), 300)
+    print("part    requests     fluid $    whole $     plan $  block s  seconds  bytes  check s")
+    for name, rates in (("day", day_rps), ("week", np.tile(day_rps, 7) * 6.1)):
+        counts = rng.poisson(rates).astype(float)
+        problem = build_problem(resolved, counts, end_s=float(len(counts)))
+        late = (1.0 - service.slo.attainment) * float(counts.sum())
+        whole_proof(build_problem(resolved, counts[:4000], end_s=4000.0), 0.0)  # compiled
+        began = time.perf_counter()
+        proof = whole_proof(problem, late)
+        seconds = time.perf_counter() - began
+        assert proof is not None
+        plan_usd = feasible_usd(proof.problem, late, proof.late_usd)
+        certificate = certify_blocks(problem, late)
+        with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            file.write(certificate.content)
+            file.flush()
+            began = time.perf_counter()
+            subprocess.run([sys.executable, SCRIPT, file.name, "--digest", certificate.sha256], check=True)
+            check_s = time.perf_counter() - began
+        fluid_usd = fluid_bound(problem, late).usd
+        print(f"{name:5s} {counts.sum():11,.0f} {fluid_usd:11.3f} {proof.usd:10.3f} {plan_usd:10.3f} "
+              f"{proof.blocks.block_bins:8d} {seconds:8.2f} {len(certificate.content):7,d} {check_s:6.2f}")  # fmt: skip
+        assert plan_usd is not None
+        assert proof.usd <= plan_usd
+        assert len(certificate.content) <= 1_000_000
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=1)
-    days = parser.parse_args().days
+    parser.add_argument("--whole", action="store_true", help="the bound in whole instances, of a day and of a week")
+    args = parser.parse_args()
+    if args.whole:
+        whole()
+        return
+    days = args.days
     service = load_service("inception-v3")
     resolved = resolve(service, load_catalog(service.catalog), load_profiles(None))
     name, counts = arrivals(days)
     began = time.perf_counter()
-    lower_bound(build_problem(resolved, np.ones(20), end_s=20.0))
+    fluid_bound(build_problem(resolved, np.ones(20), end_s=20.0))
     print(f"{name}, {days} d, {counts.mean():.0f} requests/s; first call {time.perf_counter() - began:.1f} s")
 
     print("hour   program $     bound $   below %  steps  HiGHS s  bound s")
@@ -68,7 +118,7 @@ def main() -> None:
         highs_s = time.perf_counter() - began
         assert exact is not None
         began = time.perf_counter()
-        found = lower_bound(problem)
+        found = fluid_bound(problem)
         bound_s = time.perf_counter() - began
         assert found.usd is not None
         *_, steps, _ = solve(
@@ -85,7 +135,7 @@ def main() -> None:
     problem = build_problem(resolved, counts, end_s=float(len(counts)))
     for share in (0.0, 0.001, 1.0 - service.slo.attainment):
         began = time.perf_counter()
-        found = lower_bound(problem, share * float(counts.sum()))
+        found = fluid_bound(problem, share * float(counts.sum()))
         seconds = time.perf_counter() - began
         print(f"{1e2 * share:6.1f} {found.usd:11.4f} {1e2 * found.function_share:12.3f} {seconds:8.2f}")
 

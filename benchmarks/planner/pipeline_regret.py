@@ -38,7 +38,7 @@ from mark.config.pipeline_file import load_pipeline
 from mark.domain.arrays import FloatArray
 from mark.domain.time import DAY_S, HOUR_S
 from mark.planning.bounds.cost_gap import CostGap, cost_gap
-from mark.planning.bounds.lower_bound import lower_bound
+from mark.planning.bounds.lower_bound import fluid_bound
 from mark.planning.graphs.latency_split import StageCost, split_latency
 from mark.planning.graphs.stage_cost import stage_cost
 from mark.simulation.bounding import drawn_problem
@@ -186,7 +186,7 @@ def plans_of(request: RunRequest, parts_s: list[float]) -> tuple[float, CostGap]
     for stage in controlled_stages(request, config, pipeline, law, trace, part, np.ones((1, 1)))[0]:
         problem, total = drawn_problem(stage.inputs)
         late = (1.0 - stage.inputs.service.slo.attainment) * total
-        bound, gap = lower_bound(problem, late), cost_gap(problem, late)
+        bound, gap = fluid_bound(problem, late), cost_gap(problem, late)
         assert bound.usd is not None
         assert gap is not None
         bound_usd += bound.usd

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
 
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
+from mark.planning.bounds.certificate import BoundCertificate
 from mark.simulation.bounding import bound
 from mark.studies.pipeline_bound_study import bound_pipeline
 from mark.studies.report.bound_report import bound_json, bound_table
@@ -24,6 +27,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     add_pipeline_options(parser, answers=False)
     add_run_options(parser)
+    parser.add_argument(
+        "--certificate",
+        metavar="FILE",
+        type=Path,
+        help="write what proves the bound in whole instances, for scripts/check_bound.py (a .npz file)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -32,15 +41,32 @@ def run(args: argparse.Namespace) -> int:
         return _pipeline(args)
     refuse_pipeline_options(args)
     with progress("bounding") as bar:
-        at_zero, within_slo, requests, read = bound(request_from(args, bar))
-    data = bound_json(args.service, args.trace, requests, at_zero, within_slo, read)
-    deliver(data, args.json, lambda: bound_table(at_zero, within_slo, requests, read))
+        found = bound(request_from(args, bar), certify=args.certificate is not None)
+    certificate = None if found.certificate is None else _written(found.certificate, args.certificate)
+    words = f"{args.certificate} proves ${found.certificate.usd:.2f} in blocks" if found.certificate else ""
+    shown = (found.requests, found.at_zero, found.within_slo, found.read)
+    deliver(
+        bound_json(args.service, args.trace, *shown, certificate),
+        args.json,
+        lambda: bound_table(found.at_zero, found.within_slo, found.requests, found.read, words),
+    )
     return 0
+
+
+def _written(certificate: BoundCertificate, file: Path) -> dict[str, Any]:
+    """Write the certificate and return what the JSON says of it. Raises BadInput."""
+    try:
+        file.write_bytes(certificate.content)
+    except OSError as error:
+        raise BadInput("cannot be written: " + (error.strerror or str(error)), "--certificate", str(file)) from error
+    return {"file": str(file), "usd": certificate.usd, "sha256": certificate.sha256}
 
 
 def _pipeline(args: argparse.Namespace) -> int:
     if args.tail is not None:
         raise BadInput("a pipeline is bounded without this option", "--tail")
+    if args.certificate is not None:
+        raise BadInput("the bound of a pipeline has no certificate", "--certificate", str(args.certificate))
     # What a driver and its models print is none of the result.
     with progress("bounding") as bar, redirect_stdout(sys.stderr):
         found = bound_pipeline(request_from(args), lineage=args.lineage, queries=args.queries, progress=bar)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mark.cloud.billing.extras import extras_usd
-from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
+from mark.planning.bounds.certificate import BoundCertificate, certify_blocks
+from mark.planning.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem
+from mark.planning.bounds.whole_bound import highest_bound
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 
@@ -27,15 +29,27 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
     )
 
 
-def bound(request: RunRequest) -> tuple[Bound, Bound, int, str]:
-    """The lower bound with no late request and with (1 - SL_min) of them late; the requests; what was read."""
+@dataclass(frozen=True, slots=True)
+class BoundedPart:
+    """The bounds of a part with no late request and with (1 - SL_min) of them late, and what was read of the trace."""
+
+    at_zero: Bound
+    within_slo: Bound
+    requests: int
+    read: str
+    certificate: BoundCertificate | None = None
+
+
+def bound(request: RunRequest, *, certify: bool = False) -> BoundedPart:
+    """The lower bounds of a part. `certify`: with the certificate of the second one. Raises BadInput."""
     inputs = open_inputs(request)
     problem, total = drawn_problem(inputs)
+    late = (1.0 - inputs.service.slo.attainment) * total
     at_zero, within_slo = (
-        with_extras(lower_bound(problem, late), inputs, total)
-        for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
+        with_extras(highest_bound(problem, each, with_plan=True), inputs, total) for each in (0.0, late)
     )
-    return at_zero, within_slo, total, inputs.trace.read
+    certificate = certify_blocks(problem, late) if certify else None
+    return BoundedPart(at_zero, within_slo, total, inputs.trace.read, certificate)
 
 
 def drawn_problem(inputs: Inputs) -> tuple[BoundProblem, int]:
@@ -56,4 +70,15 @@ def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
     service = inputs.service
     usd = extras_usd(inputs.duration_s, requests, service.request_kb, service.response_kb)
     note = f"${usd:.2f} of it for balancer and data moved"
-    return replace(bound, usd=bound.usd + usd, note="; ".join(filter(None, (bound.note, note))))
+
+    def more(dollars: float | None) -> float | None:
+        return None if dollars is None else dollars + usd
+
+    return replace(
+        bound,
+        usd=bound.usd + usd,
+        fluid_usd=more(bound.fluid_usd),
+        whole_usd=more(bound.whole_usd),
+        feasible_usd=more(bound.feasible_usd),
+        note="; ".join(filter(None, (bound.note, note))),
+    )

@@ -165,7 +165,10 @@ class SimulationResult:
     decisions: tuple[Decision, ...]
     bound_usd: float | None = None  # (1 - SL_min) of the requests excused
     bound_own_usd: float | None = None  # as many as were late in this run
+    bound_fluid_usd: float | None = None  # as `bound_usd`, with instances that can be divided
+    bound_disks_usd: float = 0.0  # of `bound_usd`, for disks
     regret: float | None = None
+    regret_fluid: float | None = None  # bill over `bound_fluid_usd`
     regret_reason: str = ""  # why there is none
     bound_note: str = ""  # the bin width used, say
     notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
@@ -229,7 +232,9 @@ class SimulationResult:
             "functions": {**asdict(self.functions), "cold_share": self.functions.cold_share},
             "bound_usd": self.bound_usd,
             "bound_own_usd": self.bound_own_usd,
+            "bound_fluid_usd": self.bound_fluid_usd,
             "regret": self.regret,
+            "regret_fluid": self.regret_fluid,
             "fleet": asdict(self.fleet),
             "speed": asdict(self.speed),
             "regret_reason": self.regret_reason,

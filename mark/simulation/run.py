@@ -33,7 +33,8 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import HOUR_S, STEP_S
 from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
-from mark.planning.bounds.lower_bound import Bound, bin_width_s, lower_bound
+from mark.planning.bounds.lower_bound import Bound, bin_width_s
+from mark.planning.bounds.whole_bound import highest_bound
 from mark.planning.marginal_prices import planned_usd
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.alternatives import Weighed, weigh
@@ -368,12 +369,18 @@ class Simulation:
         bill = self.bill()
         slo_result = self._slo_result(requests)
         bound, own_bound, regret, reason = None, None, None, "not asked for"
-        bound_note = ""
+        bound_note, regret_fluid = "", None
         if inputs.request.with_bound:
             promised = inputs.service.slo.attainment
-            bound, own_bound = self._bounds((1.0 - promised) * requests.total, float(requests.late))
+            allowed = (1.0 - promised) * requests.total
+            bound, own_bound = self._bounds(allowed, float(requests.late))
+            if bound.usd is not None and own_bound.usd is not None and requests.late <= allowed:
+                # Both prices of a late request are searched. A stricter promise never costs less than a looser one.
+                own_bound = max(bound, own_bound, key=lambda each: each.usd or 0.0)
             bound_note = bound.note
             regret, reason = _regret(bill.total, bound, requests, slo_result, promised)
+            if regret is not None and bound.fluid_usd:
+                regret_fluid = bill.total / bound.fluid_usd
         ccdf_s, ccdf_share = accounts.ccdf()
         plan = self._controller.last_plan
         return SimulationResult(
@@ -420,7 +427,10 @@ class Simulation:
             weighed=tuple(self._weighed),
             bound_usd=None if bound is None else bound.usd,
             bound_own_usd=None if own_bound is None else own_bound.usd,
+            bound_fluid_usd=None if bound is None else bound.fluid_usd,
+            bound_disks_usd=0.0 if bound is None else bound.disks_usd,
             regret=regret,
+            regret_fluid=regret_fluid,
             regret_reason=reason,
             bound_note=bound_note,
             notes=self._notes(resolved, first if plan is None else plan),
@@ -469,7 +479,7 @@ class Simulation:
         problem = bound_problem(
             replace(self._inputs, resolved=allowed), self.stage.accounts.fine_counts(), bin_width_s(own.slo)
         )
-        return [with_extras(lower_bound(problem, each), self._inputs, self.stage.arrived) for each in late]
+        return [with_extras(highest_bound(problem, each), self._inputs, self.stage.arrived) for each in late]
 
     def _share_on(self, basis: Basis, bill: Bill) -> float:
         """Share of the bill for what a profile row of this basis is used of."""

@@ -121,13 +121,16 @@ def _split(
     assert result.bound_usd is not None
     assert result.bound_own_usd is not None
     bill_usd, perfect_usd, certain_usd = result.bill.total, perfect.bill.total, certain.bill.total
+    fluid_usd = result.bound_usd if result.bound_fluid_usd is None else result.bound_fluid_usd
+    whole_in_bound_usd = result.bound_usd - fluid_usd - result.bound_disks_usd
     parts = {
         "forecast_error": bill_usd - perfect_usd,
         "boot_delay": perfect_usd - certain_usd,
         "launch_overhead": certain.fleet.boot_usd - plans.launches_usd,
         "queueing": plans.queueing_usd - plans.whole_usd,
-        "integrality": plans.whole_usd - plans.fluid_usd,
-        "extras": certain.bill.other - extras_in_bound,
+        # The bound has whole instances and their disks already, as far as they could be proven.
+        "integrality": plans.whole_usd - plans.fluid_usd - whole_in_bound_usd,
+        "extras": certain.bill.other - extras_in_bound - result.bound_disks_usd,
         "beyond_promise": result.bound_own_usd - result.bound_usd,
     }
     parts["other"] = bill_usd - result.bound_usd - math.fsum(parts.values())

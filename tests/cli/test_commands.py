@@ -1,5 +1,6 @@
 """The commands end to end, on a few minutes of generated traffic."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,19 @@ def test_bound_prints_both_rows(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(capsys.readouterr().out)
     strict, late = (row["usd"] for row in data["bounds"])
     assert 0.0 < late <= strict == data["bound_usd"]
+    for row in data["bounds"]:
+        assert row["usd"] == max(row["fluid_usd"], row["whole_usd"]) <= row["feasible_usd"]
+
+
+def test_bound_writes_a_certificate_with_its_digest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bound.npz"
+    assert main(["bound", TRACE, *RUN, "--certificate", str(file), "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)["certificate"]
+    assert told["file"] == str(file)
+    assert told["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert told["usd"] > 0.0
+    assert main(["bound", TRACE, *RUN, "--certificate", str(tmp_path / "no" / "bound.npz")]) == 2
+    assert "--certificate" in capsys.readouterr().err
 
 
 def test_plan_explains_one_decision(capsys: pytest.CaptureFixture[str]) -> None:

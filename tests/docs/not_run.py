@@ -20,6 +20,10 @@ NOT_RUN = {
         "mark serve service.toml --peer https://1",
     ): "needs another machine; tests/serving/learned/test_processes.py starts two servers",
     (
+        "bound.md",
+        "mark bound TRACE --service S --certifica",
+    ): "needs the files of a run",
+    (
         "forecasting.md",
         "mark forecast fit TRACE --predictor lstm",
     ): "takes minutes, and torch; tests/cli/test_forecast_fit.py runs it in small",

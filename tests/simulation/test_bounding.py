@@ -29,8 +29,9 @@ def test_the_bound_holds_the_balancer_where_the_catalogue_bills_it() -> None:
         start_s=3600.0,
         duration_s=3600.0,
     )
-    (plain, within_slo, requests, _), with_extras = bound(request), bound(replace(request, catalog="aws-2026"))[0]
-    assert (plain.late_allowed, within_slo.late_allowed) == (0.0, pytest.approx(0.02 * requests))
+    found, with_extras = bound(request), bound(replace(request, catalog="aws-2026")).at_zero
+    plain = found.at_zero
+    assert (plain.late_allowed, found.within_slo.late_allowed) == (0.0, pytest.approx(0.02 * found.requests))
     assert plain.usd is not None
     assert with_extras.usd is not None
     assert "balancer" not in plain.note

@@ -187,8 +187,9 @@ def test_one_request_is_a_trace(tmp_path: Any) -> None:
 
 def test_bound_and_plan_answer_without_a_run() -> None:
     """`mark bound` prints two bounds, the looser one lower; `mark plan` one decision with its forecast."""
-    at_zero, within_slo, total, _ = bound(request())
-    assert total > 0
+    found = bound(request())
+    at_zero, within_slo = found.at_zero, found.within_slo
+    assert found.requests > 0
     assert at_zero.usd is not None
     assert within_slo.usd is not None
     assert within_slo.usd <= at_zero.usd

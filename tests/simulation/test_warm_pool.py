@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from mark.domain.offer import Delay
-from mark.planning.bounds.lower_bound import lower_bound
+from mark.planning.bounds.whole_bound import highest_bound
 from mark.simulation.bounding import drawn_problem
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
@@ -102,7 +102,7 @@ def test_the_bound_launches_at_the_price_of_a_resume(bursts: Inputs) -> None:
     quick = dataclasses.replace(plain, resolved=dataclasses.replace(plain.resolved, offers=boots))
 
     def bound_usd(inputs: Inputs) -> float:
-        usd = lower_bound(drawn_problem(inputs)[0]).usd
+        usd = highest_bound(drawn_problem(inputs)[0]).usd
         assert usd is not None
         return usd
 

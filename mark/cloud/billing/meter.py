@@ -34,6 +34,11 @@ def disks_of(offer: Offer) -> float:
     return GPU_DISKS if offer.gpus and offer.market is not Market.SAGEMAKER else 1.0
 
 
+def disk_usd_per_s(offer: Offer) -> float:
+    """Dollars a second of the disk of an instance, from its launch until it is terminated."""
+    return disks_of(offer) * _DISK_USD_PER_S
+
+
 # Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.
 Cost = Callable[[float], float]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,6 @@ from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.domain.time import DAY_S
 from mark.planning.bounds.linear_program import BoundProgram, Proof, prove, solve_lp
-from mark.planning.bounds.whole_floor import WholeFloor, whole_floor
 
 # Where the prices of credits and of late requests are sought. They may be off: any price proves a bound, and near the
 # best one its error hardly matters.
@@ -89,9 +88,11 @@ class BoundProblem:
 class Bound:
     """No policy pays less. `usd` is None where no policy can answer everything; `status` is "proven" or "infeasible".
 
+    `usd` is the higher of `fluid_usd`, which the linear program proves with divisible instances, and `whole_usd`, which
+    counts whole instances (None where that was not asked for). `disks_usd` of `usd` are for disks.
     `instance_usd`, `function_usd` and `function_share` (of the requests) describe, closely, the fleet that would attain
-    it. `fluid_usd` is what the linear program alone proves, whose instances can be divided. `gap`: at most so far,
-    relative, below the linear program's value; None where that was not measured.
+    `usd`. `feasible_usd` is a plan of whole instances by the bound's own rules; no proof by these rules can exceed it.
+    `gap`: at most so far, relative, below the linear program's value; None where that was not measured.
     """
 
     usd: float | None
@@ -104,6 +105,9 @@ class Bound:
     note: str
     gap: float | None = None
     fluid_usd: float | None = None
+    whole_usd: float | None = None
+    feasible_usd: float | None = None
+    disks_usd: float = 0.0
 
 
 def bin_width_s(slo: Slo) -> float:
@@ -134,8 +138,10 @@ def build_problem(
     return BoundProblem(demand, bin_s, resolved, warm_start, end_s, terms, spot_first_hour_free)
 
 
-def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
+def fluid_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
     """The least that any policy can pay that answers all but `late_allowed` requests in time, knowing the future.
+
+    Instances can be divided here; `mark.planning.bounds.whole_bound` counts them whole.
 
     Takes about half a second for a day of one-second bins. Deterministic. Raises BadInput for a `late_allowed` that
     is negative or not finite.
@@ -157,7 +163,9 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
         spent = min(usd, functions * function_usd) if functions > 0.0 else 0.0
         share = min(1.0, functions / total) if total > 0.0 else 0.0
         usd += committed_usd
-        return Bound(usd, problem.bin_s, late_allowed, share, usd - spent, spent, "proven", "; ".join(notes), gap)
+        return Bound(
+            usd, problem.bin_s, late_allowed, share, usd - spent, spent, "proven", "; ".join(notes), gap, fluid_usd=usd
+        )
 
     def infeasible(requests: float, why: str) -> Bound:
         note = f"{why}: {requests:,.0f} requests, {late_allowed:,.0f} may be late"
@@ -188,29 +196,7 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
     served = proof.left_out - late if worth >= program.function else 0.0
     measured = proof.gap if late == 0.0 and not program.credits.any() else None
     usd = (proof.value - late * worth) * program.usd
-    fluid = bound(usd, served * program.requests, measured)
-    floor = _floor(problem, late_allowed)
-    if floor.usd > usd:
-        notes.append("by one whole instance while requests may come")
-        return replace(bound(floor.usd, floor.functions), fluid_usd=fluid.usd)
-    return replace(fluid, fluid_usd=fluid.usd)
-
-
-def _floor(problem: BoundProblem, late_allowed: float) -> WholeFloor:
-    """By an instance that must be there; what is committed is there anyway."""
-    resolved = problem.resolved
-    if resolved.committed:
-        return WholeFloor(0.0)
-    bins = _bins_within(problem)
-    kinds = list(zip(_types(problem, bins), resolved.candidates, strict=True))
-    return whole_floor(
-        problem.counts[: bins - 1],
-        bin_usd=problem.bin_s * min(float(np.min(kind.price)) * one.ceiling_rps for kind, one in kinds),
-        start_usd=min(kind.start * one.ceiling_rps for kind, one in kinds),
-        function_usd=resolved.in_time_usd,
-        warm_start=problem.warm_start,
-        late_allowed=late_allowed,
-    )
+    return bound(usd, served * program.requests, measured)
 
 
 def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float]:
@@ -299,7 +285,7 @@ class _Type:
         )
 
 
-def _bins_within(problem: BoundProblem) -> int:
+def bins_within(problem: BoundProblem) -> int:
     """How many bins lie within the part."""
     return min(len(problem.counts), math.floor(problem.end_s / problem.bin_s + 1e-9))
 
@@ -310,7 +296,7 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
     None where nothing is to be served there.
     """
     function_usd = problem.resolved.in_time_usd
-    bins = _bins_within(problem)
+    bins = bins_within(problem)
     demand = problem.counts[: max(bins - 1, 0)]
     if not demand.any():
         return None
@@ -342,11 +328,11 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
         launch=np.array([kind.launch for kind in kept]) / requests,
         surplus=np.array([kind.surplus for kind in kept]) / usd,
         launches=float(LAUNCH_CREDIT_STARTS_PER_DAY * math.ceil(problem.end_s / DAY_S)),
-        free=_committed_rps(problem.resolved) * problem.bin_s / requests,
+        free=committed_rps(problem.resolved) * problem.bin_s / requests,
     )
 
 
-def _committed_rps(resolved: ResolvedService) -> float:
+def committed_rps(resolved: ResolvedService) -> float:
     """Requests/s that committed instances serve at most."""
     pairs = zip(resolved.offers, resolved.candidates, strict=True)
     return sum(resolved.committed.get(offer.name, 0) * candidate.ceiling_rps for offer, candidate in pairs)
@@ -355,7 +341,6 @@ def _committed_rps(resolved: ResolvedService) -> float:
 def _types(problem: BoundProblem, bins: int) -> list[_Type]:
     resolved = problem.resolved
     terms = problem.spot or (SpotHistory(),) * len(resolved.offers)
-    pools = resolved.service.warm_pool > 0
     return [
         _type(
             offer,
@@ -363,24 +348,29 @@ def _types(problem: BoundProblem, bins: int) -> list[_Type]:
             term,
             bins,
             free=problem.spot_first_hour_free and offer.market is Market.SPOT,
-            # Standbys are stopped burstables, the warm pool is of instances on demand.
-            resumes=offer.market is Market.BURSTABLE or (pools and offer.market is Market.ON_DEMAND),
+            billed_s=billed_boot_s(offer, resolved),
         )
         for offer, candidate, term in zip(resolved.offers, resolved.candidates, terms, strict=True)
     ]
 
 
-def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, *, free: bool, resumes: bool) -> _Type:
+def billed_boot_s(offer: Offer, resolved: ResolvedService) -> float:
+    """Seconds that are billed at least before an instance of the offer is ready."""
+    # Standbys are stopped burstables, the warm pool is of instances on demand.
+    resumes = offer.market is Market.BURSTABLE or (resolved.service.warm_pool > 0 and offer.market is Market.ON_DEMAND)
+    boot_s = offer.boot.shortest_s
+    if resumes and offer.resume is not None:
+        boot_s = min(boot_s, offer.resume.shortest_s)
+    return max(0.0, boot_s - UNBILLED_PENDING_S)
+
+
+def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, *, free: bool, billed_s: float) -> _Type:
     capacity_rps = candidate.ceiling_rps
     usd_per_s: float | FloatArray = offer.usd_per_s
     if free:
         usd_per_s = 0.0
     elif terms.usd_per_hour is not None:
         usd_per_s = terms.usd_per_hour[:bins] / 3600.0
-    boot_s = offer.boot.shortest_s
-    if resumes and offer.resume is not None:
-        boot_s = min(boot_s, offer.resume.shortest_s)
-    billed_s = max(0.0, boot_s - UNBILLED_PENDING_S)
     name, price = offer.name, usd_per_s / capacity_rps
     start = float(np.min(price)) * billed_s
     credits = offer.credits

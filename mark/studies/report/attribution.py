@@ -20,8 +20,11 @@ MEANINGS = {
     "boot_delay": ("boot delay", "further saving when every boot takes its mean, and the policy knows"),
     "launch_overhead": ("launch overhead", "cost of booting beyond the launches of the bound"),
     "queueing": ("queueing", "clairvoyant plans, minute by minute, of whole instances: with queues less without"),
-    "integrality": ("integrality", "clairvoyant plans, minute by minute: whole instances less fractions"),
-    "extras": ("extras", "disks and the controller, which the bound leaves out"),
+    "integrality": (
+        "integrality",
+        "clairvoyant plans, minute by minute: whole instances less fractions, beyond those of the bound",
+    ),
+    "extras": ("extras", "the controller, and disks beyond those in the bound"),
     "beyond_promise": (
         "beyond promise",
         "requests in time beyond the promise, which the bound leaves out",

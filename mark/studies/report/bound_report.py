@@ -14,14 +14,21 @@ if TYPE_CHECKING:
     from mark.planning.bounds.pipeline_bound import PipelineBound
 
 
-def bound_table(at_zero: Bound, within_slo: Bound, requests: int, read: str = "") -> RenderableType:
-    table = columns("late requests allowed", "at least", "instances", "functions", "$ per million", "by functions")
+def bound_table(
+    at_zero: Bound, within_slo: Bound, requests: int, read: str = "", certificate: str = ""
+) -> RenderableType:
+    """`certificate`: a sentence about the certificate that was written."""
+    table = columns(
+        "late\nallowed", "at\nleast", "fluid", "whole", "a\nplan", "functions", "$ per\nmillion", "by func-\ntions"
+    )
     for bound in (at_zero, within_slo):
         known = bound.usd is not None
         table.add_row(
             count(bound.late_allowed),
             usd(bound.usd),
-            usd(bound.instance_usd if known else None),
+            usd(bound.fluid_usd),
+            usd(bound.whole_usd),
+            usd(bound.feasible_usd),
             usd(bound.function_usd if known else None),
             usd(bound.usd / requests * 1e6 if bound.usd is not None and requests else None),
             percent(bound.function_share if known else None),
@@ -35,21 +42,42 @@ def bound_table(at_zero: Bound, within_slo: Bound, requests: int, read: str = ""
         *what_was_read(read),
         text(f"The least possible bill for {count(requests)} requests, with perfect foresight", "bold"),
         table,
-        *sentences([words]),
+        *sentences([words, *_gap_words(within_slo), *([f"Certificate: {certificate}"] if certificate else [])]),
         *small_print(dict.fromkeys(bound.note for bound in (at_zero, within_slo) if bound.note)),
     )
 
 
+def _gap_words(bound: Bound) -> list[str]:
+    """How much a better proof by the same rules could add, where a plan is known."""
+    if bound.usd is None or bound.feasible_usd is None or not bound.usd > 0.0:
+        return []
+    return [
+        f"A plan of whole instances that knows every arrival costs {usd(bound.feasible_usd)}, "
+        f"{percent(bound.feasible_usd / bound.usd - 1.0)} more: no proof by these rules exceeds it."
+    ]
+
+
 def bound_json(
-    service: str, trace: str, requests: int, at_zero: Bound, within_slo: Bound, read: str = ""
+    service: str,
+    trace: str,
+    requests: int,
+    at_zero: Bound,
+    within_slo: Bound,
+    read: str = "",
+    certificate: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """`certificate`: the file, what it proves and its digest, where one was written."""
     return {
         "schema": 1,
         "service": service,
         "trace": {"name": trace, "requests": requests, "read": read},
         "bound_usd": at_zero.usd,
-        "bounds": [proven_json(bound) for bound in (at_zero, within_slo)],
-    }
+        "bounds": [proven_json(bound) | _whole_json(bound) for bound in (at_zero, within_slo)],
+    } | ({"certificate": certificate} if certificate else {})
+
+
+def _whole_json(bound: Bound) -> dict[str, Any]:
+    return {"fluid_usd": bound.fluid_usd, "whole_usd": bound.whole_usd, "feasible_usd": bound.feasible_usd}
 
 
 def proven_json(bound: Bound | PipelineBound) -> dict[str, Any]:

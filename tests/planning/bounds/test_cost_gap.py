@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mark.domain.offer import BurstCredits, Delay, Market
 from mark.planning.bounds.cost_gap import CostGap, cost_gap
-from mark.planning.bounds.lower_bound import BoundProblem, lower_bound
+from mark.planning.bounds.lower_bound import BoundProblem, fluid_bound
 from mark.planning.demand.served_load import overflow_rps
 from tests.planning.bounds.test_lower_bound import Steps, offer, problem
 
@@ -130,7 +130,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
         assert call is not None
         assert all(usd / 3600.0 / rps >= call for usd, rps in kinds)
         return
-    bound = lower_bound(made).fluid_usd
+    bound = fluid_bound(made).fluid_usd
     assert bound is not None
     slack = 0.01 * bound + 1e-4  # capacity is looked at on a grid
     assert plans.fluid_usd <= plans.whole_usd + slack
@@ -145,7 +145,7 @@ def test_without_functions_the_late_requests_are_left_over() -> None:
     made = problem(poisson(40.0), (offer(), 10.0))
     total = float(made.counts.sum())
     costs = [found(made, share * total).fluid_usd for share in (0.0, 0.01, 0.05)]
-    bounds = [lower_bound(made, share * total).usd for share in (0.0, 0.01, 0.05)]
+    bounds = [fluid_bound(made, share * total).usd for share in (0.0, 0.01, 0.05)]
     assert costs[0] > costs[1] > costs[2]
     assert costs[1] == pytest.approx(bounds[1], rel=0.05)
     assert costs[2] == pytest.approx(bounds[2], rel=0.05)
@@ -155,7 +155,7 @@ def test_with_functions_more_may_be_late_than_are_called() -> None:
     """At a price that makes calls rare: requests that may be late need not be called, which makes the plan cheaper."""
     made = problem(poisson(40.0), (offer(), 10.0), usd_per_request=1e-3)
     late = 0.02 * float(made.counts.sum())
-    bound = lower_bound(made, late).usd
+    bound = fluid_bound(made, late).usd
     assert found(made, late).fluid_usd == pytest.approx(bound, rel=0.05)
     assert found(made, late).fluid_usd < 0.99 * found(made).fluid_usd
 

@@ -22,7 +22,7 @@ from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
 from mark.planning.bounds import dual
 from mark.planning.bounds.linear_program import BoundProgram, prove, solve_lp
-from mark.planning.bounds.lower_bound import BoundProblem, build_problem, lower_bound, program_of
+from mark.planning.bounds.lower_bound import BoundProblem, build_problem, fluid_bound, program_of
 
 # How far the interior-point method may stay below the program's value, relative.
 CLOSE = 1e-3
@@ -66,7 +66,7 @@ def problem(counts: list[float] | np.ndarray, *offers: tuple[Offer, float], **mo
 
 
 def usd(made: BoundProblem, late: float = 0.0) -> float:
-    found = lower_bound(made, late)
+    found = fluid_bound(made, late)
     assert found.usd is not None
     return found.usd
 
@@ -151,22 +151,10 @@ def programs(draw: st.DrawFn, credits: bool = False) -> BoundProgram:
 
 def test_constant_demand_costs_exactly_the_instances_that_serve_it() -> None:
     # 20 requests/s for an hour on instances of 10 requests/s at 1 $/h: two instances, two dollars, less one bin's work.
-    found = lower_bound(problem([20.0] * 3600, (offer(), 10.0), usd_per_request=1e-3))
+    found = fluid_bound(problem([20.0] * 3600, (offer(), 10.0), usd_per_request=1e-3))
     assert found.usd == pytest.approx(2.0 * 3599 / 3600, rel=CLOSE)
     assert found.function_share == pytest.approx(0.0, abs=1e-3)
     assert found.status == "proven"
-
-
-def test_small_service_pays_for_one_whole_instance() -> None:
-    """A hundredth of one would do for its requests."""
-    rare = problem(np.full(7200, 1.0), (offer(), 100.0), (offer("b.xlarge", 3.0), 400.0))
-    assert usd(rare) == pytest.approx(2.0, rel=0.001)
-    assert usd(rare, late=0.02 * 7200) == pytest.approx(1.96, rel=0.01)
-    assert "whole instance" in lower_bound(rare).note
-    committed = replace(rare, resolved=replace(rare.resolved, committed={rare.resolved.offers[0].name: 1}))
-    assert usd(committed) < 0.03
-    many = problem(np.full(7200, 1000.0), (offer(), 100.0))
-    assert "whole instance" not in lower_bound(many).note
 
 
 @pytest.mark.parametrize("price", [0.5, 0.9, 1.1, 2.0, None])
@@ -194,7 +182,7 @@ def test_a_run_late_in_nearly_all_bins_has_bound_zero() -> None:
     """An overloaded fleet answers nearly everything too late: its bound is 0, not a fault."""
     made = problem([3.0, 5.0, 4.0, 2.0], (offer(), 10.0), usd_per_request=1e-4)
     for late in (12.0, 13.0):
-        found = lower_bound(made, late)
+        found = fluid_bound(made, late)
         assert (found.usd, found.status) == (0.0, "proven")
     assert usd(made, 11.0) > 0.0
 
@@ -204,7 +192,7 @@ def test_the_last_bin_may_be_served_after_the_end() -> None:
 
 
 def test_with_functions_alone_every_request_costs_its_price() -> None:
-    found = lower_bound(problem([3.0, 4.0, 5.0], usd_per_request=0.01), 2.0)
+    found = fluid_bound(problem([3.0, 4.0, 5.0], usd_per_request=0.01), 2.0)
     assert found.usd == pytest.approx(0.1, rel=1e-6)
     assert found.function_usd == found.usd
     assert found.instance_usd == 0.0
@@ -212,7 +200,7 @@ def test_with_functions_alone_every_request_costs_its_price() -> None:
 
 @pytest.mark.parametrize("use", [{}, {"usd_per_request": 0.01, "warm_s": 0.7}])
 def test_nothing_that_serves_in_time_is_infeasible_with_the_reason(use: dict[str, float]) -> None:
-    found = lower_bound(problem([3.0, 4.0], **use), 6.0)
+    found = fluid_bound(problem([3.0, 4.0], **use), 6.0)
     assert found.usd is None
     assert found.status == "infeasible"
     assert found.note == "neither instances nor a function in time: 7 requests, 6 may be late"
@@ -438,7 +426,7 @@ def test_an_offer_that_another_can_stand_in_for_changes_nothing() -> None:
 
 def test_the_same_problem_has_the_same_bound() -> None:
     made = problem([5.0, 40.0, 5.0] * 100, (offer(), 10.0), usd_per_request=1e-4)
-    assert lower_bound(made, 3.0) == lower_bound(made, 3.0)
+    assert fluid_bound(made, 3.0) == fluid_bound(made, 3.0)
 
 
 # -- spot --------------------------------------------------------------------------------------------------------------
@@ -453,8 +441,8 @@ def test_interrupted_spot_serves_until_its_notice_ends() -> None:
     gone = Steps("availability", (0.0, 300.0, 600.0), (1.0, 0.0, 0.5))
     made = problem(counts, spot(), usd_per_request=0.01, spot=(gone,))
     # Away from 300 + 120 s to 600 s; carried work touches one bin at either side.
-    assert lower_bound(made).function_share == pytest.approx(0.18, abs=0.005)
-    without = lower_bound(problem(counts, spot(), spot=(gone,)))
+    assert fluid_bound(made).function_share == pytest.approx(0.18, abs=0.005)
+    without = fluid_bound(problem(counts, spot(), spot=(gone,)))
     assert without.usd is None
     assert "no spot capacity" in without.note
     # Another zone with capacity carries on.
@@ -472,7 +460,7 @@ def test_spot_costs_what_its_series_says() -> None:
 
 
 def test_a_free_first_hour_makes_spot_free_and_says_so() -> None:
-    found = lower_bound(problem([10.0] * 100, spot(), spot_first_hour_free=True))
+    found = fluid_bound(problem([10.0] * 100, spot(), spot_first_hour_free=True))
     assert found.usd == 0.0
     assert "spot counted as free" in found.note
 
@@ -514,7 +502,7 @@ def test_impossible_numbers_are_refused_with_one_line() -> None:
         problem([1.0], fleet, bin_s=0.5)
     for late in (-1.0, math.nan, math.inf):
         with pytest.raises(BadInput, match="late"):
-            lower_bound(problem([1.0], fleet), late)
+            fluid_bound(problem([1.0], fleet), late)
 
 
 # -- real traffic ------------------------------------------------------------------------------------------------------
@@ -547,7 +535,7 @@ def test_the_bound_pays_committed_instances_once() -> None:
     plain = problem([30.0] * 3600, (offer(), 10.0), usd_per_request=1e-3)
     assert usd(committed(plain, 2, 0.0)) == pytest.approx(usd(plain) / 3.0, rel=CLOSE)
     assert usd(committed(plain, 2, 1.3)) == pytest.approx(usd(plain) / 3.0 + 1.3, rel=CLOSE)
-    found = lower_bound(committed(plain, 4, 2.6))
+    found = fluid_bound(committed(plain, 4, 2.6))
     assert found.usd == pytest.approx(2.6)
     assert "$2.60 of it for committed instances" in found.note
 

@@ -15,7 +15,7 @@ from mark.domain.errors import BadInput
 from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
-from mark.planning.bounds.lower_bound import build_problem, lower_bound
+from mark.planning.bounds.lower_bound import build_problem, fluid_bound
 from mark.planning.bounds.pipeline_bound import PipelineBound, pipeline_bound
 from mark.planning.graphs.estimate import PipelineEstimator, QuerySample, StageChoice, usd_per_hour
 from mark.planning.graphs.tuned_run import run_tuned
@@ -236,7 +236,7 @@ def test_one_stage_alone_is_a_service(warm: bool, function: tuple[float, float] 
     bin_s = found.stages[0].bin_s
     counts = np.bincount((sample.arrivals_s / bin_s).astype(int), minlength=round(problem.end_s / bin_s))
     made = build_problem(stage, counts, end_s=problem.end_s, bin_s=bin_s, warm_start=warm)
-    service = lower_bound(made, late).fluid_usd  # a pipeline does not know that an instance is whole
+    service = fluid_bound(made, late).fluid_usd  # a pipeline does not know that an instance is whole
     assert service is not None
     assert service * (1.0 - 1e-9) <= usd(found) <= service * (1.0 + (CLOSE if late == 0.0 else 0.02))
 
