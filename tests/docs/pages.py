@@ -32,7 +32,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
 
 _COMMAND = re.compile(
-    r"(\.venv/bin/)?(mark (?=simulate|compare|bound|plan|forecast|trace|catalog|init|check|profile|serve|gateway|keys|"
+    r"(\.venv/bin/)?(mark (?=simulate|compare|insure|bound|plan|forecast|trace|catalog|init|check|profile|serve|gateway|keys|"
     r"controller|testbed|deploy|reproduce|reconcile|models|pipeline|feedback|selection|torture)|"
     r"pip |python |make |curl |aws |terraform |git |cd |docker |env )"
 )
