@@ -32,8 +32,8 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
 
 _COMMAND = re.compile(
-    r"(\.venv/bin/)?(mark (?=simulate|compare|insure|bound|plan|forecast|trace|catalog|init|check|profile|serve|gateway|keys|"
-    r"controller|testbed|deploy|reproduce|reconcile|models|pipeline|feedback|selection|torture)|"
+    r"(\.venv/bin/)?(mark (?=simulate|compare|bound|plan|forecast|trace|catalog|init|check|profile|serve|gateway|keys|"
+    r"insure|controller|testbed|deploy|reproduce|reconcile|models|pipeline|feedback|selection|torture)|"
     r"pip |python |make |curl |aws |terraform |git |cd |docker |env )"
 )
 _SERVER = re.compile(r"(env .*)?mark (serve|gateway|controller) ")
