@@ -26,10 +26,10 @@ from mark.insurance.settings import CONCAT, SUM
 from mark.models.from_torch import TorchModel
 from mark.models.loading import in_one_line
 
-EPOCHS = 40
+EPOCHS = 50
 LEAST_ITEMS = 100
 _HELD_OUT = 0.2  # of the items: accuracies are measured on these, and no parity model is trained on them
-_BATCH = 64
+_BATCH = 32
 _LEAST_GROUPS = 4000  # of an epoch: few items make many groups
 _RATE, _DECAY = 1e-3, 1e-5  # of Adam
 _TEST_ROUNDS = 4  # groupings of the items held out: each item is reconstructed so often

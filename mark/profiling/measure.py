@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.profile import MOST_BATCH, Profile, ProfileRow
 from mark.profiling.table import load_profiles
@@ -49,7 +50,7 @@ def check_sizes(sizes: Sequence[int], where: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def mean_and_half_s(times_s: Sequence[float]) -> tuple[float, float]:
+def mean_and_half_s(times_s: Sequence[float] | FloatArray) -> tuple[float, float]:
     """The mean, and half the width of its 95 % interval; infinite for fewer than two times."""
     times = np.asarray(times_s)
     blocks = min(_BLOCKS, len(times))

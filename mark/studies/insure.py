@@ -175,6 +175,11 @@ def insure(request: RunRequest, instance: str | None = None, *, executor: StudyE
     )
 
 
+def most_instances(calm: int) -> int:
+    """The largest fleet that is tried. Replication takes some twice the calm instances, so more never pay."""
+    return 4 * calm + 8
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """Options to search the smallest fleet of, in one process."""
@@ -217,8 +222,7 @@ class InsuredFleets:
         self._slo = inputs.resolved.slo
         _, self._able = offer_named(offer, inputs.resolved)
         self._arrivals_s = _arrivals(inputs)
-        # Replication serves the second copies on as many instances again, so more than this never pays.
-        self._most = 4 * calm + 8
+        self._most = most_instances(calm)
         self._own: dict[int, FixedRun] = {}
         # What the service file says of parity models: their accuracy, and when reconstructions answer.
         self._said = (

@@ -20,6 +20,7 @@ _OPEN = {
     "counts",
     "running",
     "batches",
+    "settings",
 }  # keyed by names that depend on the run
 
 
@@ -109,3 +110,10 @@ def test_a_simulated_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> Non
     written = _written(tmp_path, "simulate", "synthetic:poisson?rate=40", "--service", str(service), *part)
     assert _keys(written) == _keys(_examples()[7])
     assert written["usd"] == pytest.approx(sum(stage["usd"] for stage in written["stages"]))
+
+
+def test_protections_have_the_keys_of_their_example(tmp_path: Path) -> None:
+    service = ROOT / "examples" / "insurance" / "noisy.toml"
+    part = ("--duration", "120", "--jobs", "1")
+    written = _written(tmp_path, "insure", "synthetic:poisson?rate=100", "--service", str(service), *part)
+    assert _keys(written) == _keys(_examples()[-1])

@@ -74,7 +74,7 @@ def test_hedging_that_lengthens_the_tail_is_never_advised(tmp_path: Path) -> Non
     """Second copies after 1.5 service times melt 14 instances down."""
     found = fleets(request(tmp_path, minutes=60.0))
     hedged, bare = found.hedged(0.15, 14), found.unprotected(NONE, 14)
-    assert hedged.p999_s > 1.5 * bare.p999_s
+    assert hedged.p999_s > 1.2 * bare.p999_s
     assert hedged.worse
     assert not replace(hedged, keeps=True).able
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.offer import instance_of
-from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE
+from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, most_instances
 from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.studies.report.plots import COLOURS
@@ -154,14 +154,15 @@ def _others_words(found: Insurance, advised: InsuredFleet) -> list[str]:
             continue
         if one.able:
             more = (_month(found, one) or 0.0) - (_month(found, advised) or 0.0)
-            dearer.append(f"{_NAMES[one.option].lower()} cost {dollars(more)} a month more ({_fleet(one)})")
+            dearer.append(f"{_NAMES[one.option].lower()} ({_fleet(one)}, {dollars(more)} a month more)")
         elif one.worse and one.keeps:
             never.append(f"{_NAMES[one.option].lower()} only with a longer tail than without")
         else:
             never.append(f"{_NAMES[one.option].lower()} ({percent(one.attainment, 2)} at best)")
-    lines = [_sentence(listed(dearer))] if dearer else []
-    if never:
-        lines.append(f"Whatever the number of instances, these never keep it: {listed(never)}.")
+    lines = [f"Dearer fleets that keep the promise: {listed(dearer)}."] if dearer else []
+    calm = found.of(NONE)
+    if never and calm is not None:
+        lines.append(f"With up to {most_instances(calm.instances)} instances these do not keep it: {listed(never)}.")
     return lines
 
 

@@ -48,16 +48,20 @@ def shown(found: Insurance) -> str:
 def test_cheapest_fleet_that_keeps_the_promise_is_advised() -> None:
     hedge = fleet(HEDGE, 1.2, settings={"hedge_after_ms": 150.0})
     missed = fleet(INSTANCES, 1.0, attainment=0.98, keeps=False)
-    found = insurance(missed, hedge, fleet(PARITY, 1.5, settings={"k": 4}, parity_instances=3))
+    none = fleet(NONE, 0.9, attainment=0.9, keeps=False)
+    found = insurance(none, missed, hedge, fleet(PARITY, 1.5, settings={"k": 4}, parity_instances=3))
     assert takeaways(found)[0].startswith("Buy hedging (12 instances, 150 ms, $876 a month)")
-    assert "parity models cost $219 a month more (12 + 3 instances, k = 4)".lower() in takeaways(found)[1].lower()
-    assert "never keep it: more instances (98.00 % at best)" in takeaways(found)[2]
+    assert takeaways(found)[1:3] == [
+        "Dearer fleets that keep the promise: parity models (12 + 3 instances, k = 4, $219 a month more).",
+        "With up to 56 instances these do not keep it: more instances (98.00 % at best).",
+    ]
     assert "hedge_after_ms = 150" in takeaways(found)[3]
 
 
 def test_fleet_that_melts_down_is_marked_and_not_advised() -> None:
     worse = fleet(HEDGE, 1.0, worse=True, settings={"hedge_after_ms": 150.0})
-    found = insurance(worse, fleet(PARITY, 1.5, settings={"k": 2}, parity_instances=6))
+    none = fleet(NONE, 0.9, attainment=0.9, keeps=False)
+    found = insurance(none, worse, fleet(PARITY, 1.5, settings={"k": 2}, parity_instances=6))
     assert found.advised is not None
     assert found.advised.option == PARITY
     assert "99.50 WORSE" in shown(found)
