@@ -32,7 +32,7 @@ FOUND: dict[str, Callable[[], Any]] = {
     },
     **{
         f"parm-{n}": partial(test_panels_page.found, f"parm-{n}")
-        for n in ("fig10", "fig11", "fig12", "fig13", "fig14", "batches", "delays")
+        for n in ("fig10", "fig11", "fig12", "fig13", "fig14", "batches", "delays", "accuracy")
     },
 }
 

@@ -50,6 +50,7 @@ from mark_papers.paper_pages.optimal_page import optimal_json, optimal_table
 from mark_papers.paper_pages.table2_page import table2_json, table2_table
 from mark_papers.paper_pages.table3_page import table3_json, table3_table
 from mark_papers.paper_pages.table5_page import as_json, render
+from mark_papers.parm.accuracy import run_parm_accuracy
 from mark_papers.parm.latency import (
     run_parm_batches,
     run_parm_delays,
@@ -77,9 +78,10 @@ tuner and ours where a replica takes 5 to 180 s to become active.
 Of Clipper: clipper-fig3-7: errors of an ensemble, and where its models agree. clipper-fig3-8: policies while the best
 model is broken. clipper-fig3-9: late replies in larger ensembles, simulated. clipper-fig3-10: a selection for each
 user.
-Of ParM, simulated: latencies with parity models and with as many more instances, by the rate (parm-fig10), by k and
-beside hedging (parm-fig11), by the network's load (parm-fig12), beside other tasks (parm-fig13), beside smaller models
-(parm-fig14), in batches (parm-batches), and by how often answers are delayed (parm-delays).
+Of ParM: accuracy of reconstructions by code and k (parm-accuracy, needs torch). Simulated: latencies with parity
+models and with as many more instances, by the rate (parm-fig10), by k and beside hedging (parm-fig11), by the network's
+load (parm-fig12), beside other tasks (parm-fig13), beside smaller models (parm-fig14), in batches (parm-batches), and
+by how often answers are delayed (parm-delays).
 """
 
 
@@ -226,6 +228,7 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "clipper-fig3-8": lambda args: _panels("asking", run_clipper_fig3_8),
     "clipper-fig3-9": lambda args: _panels("asking", run_clipper_fig3_9),
     "clipper-fig3-10": lambda args: _panels("asking", run_clipper_fig3_10),
+    "parm-accuracy": lambda args: _panels("training", run_parm_accuracy),
     "parm-fig10": lambda args: _panels("simulating", run_parm_fig10),
     "parm-fig11": lambda args: _panels("simulating", run_parm_fig11),
     "parm-fig12": lambda args: _panels("simulating", run_parm_fig12),
