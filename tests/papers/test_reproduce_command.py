@@ -30,6 +30,7 @@ FOUND: dict[str, Callable[[], Any]] = {
         f"clipper-{n}": partial(test_panels_page.found, f"clipper-{n}")
         for n in ("fig3-7", "fig3-8", "fig3-9", "fig3-10")
     },
+    **{f"velox-{n}": partial(test_panels_page.found, f"velox-{n}") for n in ("fig2-3", "fig2-4")},
     **{
         f"parm-{n}": partial(test_panels_page.found, f"parm-{n}")
         for n in ("fig10", "fig11", "fig12", "fig13", "fig14", "batches", "delays", "accuracy")
@@ -77,7 +78,7 @@ def test_a_figure_is_json_and_nothing_else_when_asked(
 
 
 def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
-    if experiment.figure.startswith(("inferline-", "clipper-", "parm-")):
+    if experiment.figure.startswith(("inferline-", "clipper-", "parm-", "velox-")):
         assert main(["reproduce", experiment.figure, "--trace", "t.csv"]) == 2
         assert f"--trace: {experiment.figure} takes no traffic" in capsys.readouterr().err
         return

@@ -20,7 +20,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class FigurePanel:
-    """One plot and its table. Columns of `rows` that end in `_ms` are milliseconds, other numbers shares of 1.
+    """One plot and its table. Columns of `rows` that end in `_ms` or `_us` are times, other numbers shares of 1.
 
     `axes` are the titles of x and y; the numbers of `y` are as those of the column that it is named after.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mark_papers.panels import FigurePanel, PanelFigure
 
-_MS = "_ms"
+_TIMES = ("_ms", "_us")
 
 
 def panels_json(found: PanelFigure) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _plotted(panel: FigurePanel) -> Figure:
     x_title, y_title = panel.axes
     figure.update_xaxes(title_text=_head(x_title))
     figure.update_yaxes(
-        title_text=_head(y_title), tickformat=None if y_title.endswith(_MS) else ".0%", rangemode="tozero"
+        title_text=_head(y_title), tickformat=None if y_title.endswith(_TIMES) else ".0%", rangemode="tozero"
     )
     return styled(figure, 420)
 
@@ -78,7 +78,7 @@ def _heads(panel: FigurePanel) -> tuple[str, ...]:
 
 
 def _head(column: str) -> str:
-    return f"{column.removesuffix(_MS).replace('_', ' ')} ms" if column.endswith(_MS) else column.replace("_", " ")
+    return column.replace("_", " ")
 
 
 def _cells(panel: FigurePanel) -> list[list[str]]:
@@ -88,4 +88,4 @@ def _cells(panel: FigurePanel) -> list[list[str]]:
 def _cell(column: str, value: str | float) -> str:
     if isinstance(value, str):
         return value
-    return number(value, 1) if column.endswith(_MS) else percent(value, 2)
+    return number(value, 1) if column.endswith(_TIMES) else percent(value, 2)

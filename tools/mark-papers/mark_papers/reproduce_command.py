@@ -60,6 +60,7 @@ from mark_papers.parm.latency import (
     run_parm_fig13,
     run_parm_fig14,
 )
+from mark_papers.velox.speed import run_velox_fig2_3, run_velox_fig2_4
 
 # A figure as JSON, as a table and as a page.
 Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
@@ -82,6 +83,7 @@ Of ParM: accuracy of reconstructions by code and k (parm-accuracy, needs torch).
 models and with as many more instances, by the rate (parm-fig10), by k and beside hedging (parm-fig11), by the network's
 load (parm-fig12), beside other tasks (parm-fig13), beside smaller models (parm-fig14), in batches (parm-batches), and
 by how often answers are delayed (parm-delays).
+Of Velox: what an update of a user's model takes (velox-fig2-3), and the best items of a set (velox-fig2-4).
 """
 
 
@@ -110,7 +112,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.model and args.what != "optimal":
         raise BadInput("only `optimal` can be of some models", "--model", args.what)
-    if args.what.startswith(("inferline-", "clipper-", "parm-")):
+    if args.what.startswith(("inferline-", "clipper-", "parm-", "velox-")):
         for option, given in (("--trace", args.trace), ("--spot-trace", args.spot_trace)):
             if given:
                 raise BadInput(f"{args.what} takes no traffic: it makes its own queries", option, given)
@@ -228,6 +230,8 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "clipper-fig3-8": lambda args: _panels("asking", run_clipper_fig3_8),
     "clipper-fig3-9": lambda args: _panels("asking", run_clipper_fig3_9),
     "clipper-fig3-10": lambda args: _panels("asking", run_clipper_fig3_10),
+    "velox-fig2-3": lambda args: _panels("updating", run_velox_fig2_3),
+    "velox-fig2-4": lambda args: _panels("asking", run_velox_fig2_4),
     "parm-accuracy": lambda args: _panels("training", run_parm_accuracy),
     "parm-fig10": lambda args: _panels("simulating", run_parm_fig10),
     "parm-fig11": lambda args: _panels("simulating", run_parm_fig11),
