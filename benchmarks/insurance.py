@@ -181,7 +181,7 @@ def drawn(fleets: dict[str, list[int | None]]) -> str:
         return round(x, 1), round((height - bottom) * (1.0 - (count - least) / (most - least)) + 10, 1)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + 10}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -12 {width} {height + 22}"'
         ' font-family="system-ui, sans-serif" font-size="13" fill="#777">',
         "<title>Smallest fleets that keep a promise of 99 %, by protection and RT_max</title>",
     ]
