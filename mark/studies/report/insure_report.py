@@ -103,6 +103,7 @@ def month_figure(found: Insurance) -> Figure:
         y=months,
         marker={"color": fills, "line": {"color": COLOURS[0], "width": 1.5}},
         hovertemplate="$%{y:,.2f} a month<extra></extra>",
+        showlegend=False,
     )
     figure.update_yaxes(title_text="$ a month", rangemode="tozero")
     return styled(figure, 340)
