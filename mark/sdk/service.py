@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mark.profiling.measure import Measured
     from mark.profiling.measure_server import Profiling
     from mark.simulation.result import SimulationResult
+    from mark.studies.insure import Insurance
     from mark.studies.pipeline_plan import PlannedPipeline
     from mark.studies.pipeline_result import PipelineRun
     from mark.studies.report.explain import Explanation
@@ -272,6 +273,20 @@ class Service(Generic[RunT, PlanT, ProfileT]):
         from mark.studies.compare import compare
 
         return cast("dict[str, RunT]", compare(request, tuple(policies), executor=executor))
+
+    def insure(
+        self, trace: Traffic, instance: str | None = None, *, processes: int = 1, **options: Unpack[RunOptions]
+    ) -> Insurance:
+        """The smallest fixed fleet that keeps the promise with each protection against slow instances, and the advised.
+
+        Fleets are of one type: the one whose fleet of calm instances costs least, or `instance`. Instances slow down as
+        `[faults]` of the service file says. Raises Infeasible where not even calm instances keep the promise.
+        """
+        from mark.studies.executor import executor_for
+        from mark.studies.insure import insure
+
+        request, _ = self._request(trace, "mark", options)
+        return insure(replace(request, with_bound=False), instance, executor=executor_for(processes))
 
     def plan(
         self,

@@ -105,6 +105,14 @@ def test_policies_are_compared_by_the_names_given() -> None:
         check_laws(result)
 
 
+def test_protection_against_slow_instances_is_advised() -> None:
+    service = mark.Service(Path(__file__).parents[2] / "examples" / "insurance" / "noisy.toml")
+    found = service.insure("synthetic:poisson?rate=20", duration_s=300.0)
+    assert [one.option for one in found.options] == ["none", "instances", "hedge", "parity", "replicate"]
+    assert found.advised is not None
+    assert found.advised.attainment >= 0.99
+
+
 def test_one_decision_is_explained() -> None:
     service = mark.Service("inception-v3")
     first = service.plan(POISSON, at_s=300.0, predictor="seasonal-naive")
