@@ -45,7 +45,7 @@ _COUNTED = {
     "members": "Queries in coding groups.",
     "passed_by": "Queries in no coding group.",
     "reconstructed": "Queries answered by a reconstruction.",
-    "saved": "Reconstructed queries whose exact answer came after the deadline, or never.",
+    "saved": "Queries reconstructed by the deadline whose exact answer came after it, or never.",
     "compared": "Reconstructed queries whose exact answer came later.",
     "agreed": "Of the compared ones, those with the same largest score.",
     "held": "Refusals of the model that waited for a reconstruction.",

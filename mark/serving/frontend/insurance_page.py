@@ -39,7 +39,7 @@ def insurance_page(name: str, said: dict[str, Any]) -> str:
         ("state", escape(_state(said))),
         ("code", f"{escape(said['code'])}, k = {said['k']}, parity models: {said['r']}"),
         ("answers by reconstruction", f"{said['reconstructed']:,}"),
-        ("of these saved: the model's answer came too late, or never", f"{said['saved']:,}"),
+        ("of these saved: in time, where the model's answer came late or never", f"{said['saved']:,}"),
         ("agreement of reconstructions with the model's later answers", _agreement(said)),
         ("refusals held for a reconstruction", f"{said['held']:,}, of which {said['held_passed_on']:,} passed on"),
         ("queries in groups, and beside them", f"{said['members']:,}, {said['passed_by']:,}"),
