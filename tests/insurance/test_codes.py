@@ -85,3 +85,10 @@ def test_integers_are_encoded_as_floats() -> None:
     (whole,) = ParityCode(SUM, 2).encode([np.array([200], dtype=np.uint8)] * 2)
     assert whole.dtype == np.float32
     assert whole[0] == 400.0
+
+
+@pytest.mark.parametrize("name", [SUM, CONCAT])
+def test_queries_too_large_to_add_are_encoded_as_infinite_without_a_warning(name: str) -> None:
+    largest = np.full((4, 4), np.finfo(np.float32).max)
+    (found,) = ParityCode(name, 4).encode([largest] * 4)
+    assert np.isinf(found).any()

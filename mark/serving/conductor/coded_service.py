@@ -102,7 +102,7 @@ class CodedService:
         self.off, self._off_unix_s = "", 0.0
         self._called = 0
         self._named: str | None = None  # the model's only output, where outputs have names
-        self._told_shape = False
+        self._told_shape = self._told_unusable = False
         if off:
             self.switch_off(off)
 
@@ -152,6 +152,10 @@ class CodedService:
         self._items.pop(member, None)
         self._named = next(iter(result)) if isinstance(result, dict) and len(result) == 1 else None
         self.act(self.groups.answered(member, only_output(result), now_s), now_s)
+        if self.groups.claims.unusable and not self._told_unusable:
+            self._told_unusable = True
+            shape = list(self.parity.output_shape)
+            _LOG.error("an answer of the model cannot reconstruct others: they need finite scores of shape %s", shape)
 
     def missed(self, member: Member, now_s: float, *, refused: bool) -> bool:
         """The model has not; True: its refusal is held."""

@@ -45,6 +45,8 @@ def insurance_page(name: str, said: dict[str, Any]) -> str:
         ("queries in groups, and beside them", f"{said['members']:,}, {said['passed_by']:,}"),
         ("groups, and of them without a parity call", f"{said['groups']:,}, {said['given_up']:,}"),
         ("parity calls, and of them without an answer", f"{said['parity_calls']:,}, {said['parity_missed']:,}"),
+        ("malformed answers of parity models, and reconstructions", f"{said['malformed']:,}"),
+        ("answers of the model that cannot reconstruct others", f"{said['unusable']:,}"),
         ("a group is filled after", fill),
         ("premium: cost of the parity instances", "unknown" if premium is None else f"${premium:,.2f} an hour"),
     ]
