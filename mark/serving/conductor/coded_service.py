@@ -1,8 +1,8 @@
 """Items of a request to a service with parity models: reconstructed where the model's own answer is late.
 
-Which queries share parity calls, and when a reconstruction answers, is decided by `mark.insurance.coding`. Here are the
-calls, the timer and what is told of the claims. Without a parity model that is ready, and after a change of the model
-that the parity models were not made for, queries pass by and are answered as without insurance.
+`mark.insurance.coding` decides which queries share parity calls, and when a reconstruction answers. This module makes the
+calls, runs the timer and publishes the claims. While no parity model is ready, or where the parity models belong to
+another version of the model, queries pass by and are answered as without insurance.
 """
 
 from __future__ import annotations
