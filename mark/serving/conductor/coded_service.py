@@ -1,7 +1,7 @@
 """Items of a request to a service with parity models: reconstructed where the model's own answer is late.
 
-`mark.insurance.coding` decides which queries share parity calls, and when a reconstruction answers. This module makes the
-calls, runs the timer and publishes the claims. While no parity model is ready, or where the parity models belong to
+`mark.insurance.coding` decides which queries share parity calls, and when a reconstruction answers. This module makes
+the calls, runs the timer and publishes the claims. While no parity model is ready, or where the parity models belong to
 another version of the model, queries pass by and are answered as without insurance.
 """
 
