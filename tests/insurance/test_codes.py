@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.insurance.codes import ParityCode, check_shape
 from mark.insurance.settings import CONCAT, SUM
@@ -89,6 +90,6 @@ def test_integers_are_encoded_as_floats() -> None:
 
 @pytest.mark.parametrize("name", [SUM, CONCAT])
 def test_queries_too_large_to_add_are_encoded_as_infinite_without_a_warning(name: str) -> None:
-    largest = np.full((4, 4), np.finfo(np.float32).max)
+    largest: FloatArray = np.full((4, 4), np.finfo(np.float32).max, dtype=np.float32)
     (found,) = ParityCode(name, 4).encode([largest] * 4)
     assert np.isinf(found).any()
