@@ -83,7 +83,7 @@ torture: $(VENV)/.dev  ## two minutes on two cores: 200 fleet-days of the contro
 	$(BIN)/mark torture --seeds 400 --hours 6 --seed $(or $(SEED),$(shell date +%s)) --json out/torture.json
 
 COMPILED_TESTS := backend/test_bouncer backend/test_cache backend/test_metrics backend/test_port backend/test_replica \
-	backend/test_sieve backend/test_tuning backend/test_variants conductor/test_conductor conductor/test_processes frontend/test_conformance frontend/test_server \
+	backend/test_sieve backend/test_tuning backend/test_variants conductor/test_coded_service conductor/test_conductor conductor/test_insured_processes conductor/test_processes frontend/test_conformance frontend/test_server \
 	frontend/test_http frontend/test_routes layers/test_layer test_compiled test_server_process worker/test_shared_memory
 # -P: else the sources in this folder would come before their compiled form. Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form

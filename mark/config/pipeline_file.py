@@ -142,7 +142,7 @@ class PipelineConfig:
     def check_visits(self) -> None:
         """Raises BadInput where nothing says which queries visit a stage, so that none can be served.
 
-        Parity models without code can be simulated only.
+        A code without parity models can only be simulated.
         """
         if self.insurance is not None and (parity := self.insurance.parity) is not None and not parity.models:
             what = "has no parity models, so it can only be simulated: train them with `mark insure train`"

@@ -41,10 +41,11 @@ class ParityCode:
         stacked = np.stack([np.asarray(query) for query in queries])
         if not np.issubdtype(stacked.dtype, np.floating):
             stacked = stacked.astype(np.float32)
-        if self.name == SUM:
-            weights = self.weights.astype(stacked.dtype)
-            return [np.tensordot(weights[p], stacked, axes=1) for p in range(self.r)]
-        return [_grid(stacked)] * self.r
+        with np.errstate(over="ignore", invalid="ignore"):  # the answer to such a query is found not finite
+            if self.name == SUM:
+                weights = self.weights.astype(stacked.dtype)
+                return [np.tensordot(weights[p], stacked, axes=1) for p in range(self.r)]
+            return [_grid(stacked)] * self.r
 
     def targets(self, outputs: FloatArray) -> FloatArray:
         """The outputs that the parity models should have, (r, groups, ...), from (groups, k, ...) of the model."""

@@ -31,7 +31,8 @@ class Member:
     """A query in a coding group, or one that waits for its answer."""
 
     __slots__ = (
-        "accepts", "answered", "deadline_s", "from_s", "group", "input", "pending", "place", "reconstruction", "refused"
+        "accepts", "answered", "deadline_s", "from_s", "group", "in_time", "input", "pending", "place",
+        "reconstruction", "refused",
     )  # fmt: skip
 
     def __init__(
@@ -44,7 +45,8 @@ class Member:
         self.pending = True  # its call of the model is under way
         self.refused = False  # a refusal of the model is held
         self.answered = False  # it needs no answer any more
-        self.reconstruction: FloatArray | None = None  # what it was answered with
+        self.reconstruction: FloatArray | None = None  # what it was answered with,
+        self.in_time = False  # and whether that was by its deadline
 
 
 class CodingGroup:
@@ -109,7 +111,7 @@ class Claims:
     members: int = 0
     passed_by: int = 0  # queries that fit into no group
     reconstructed: int = 0
-    saved: int = 0  # of them those whose exact answer came after the deadline, or never
+    saved: int = 0  # of them those in time whose exact answer came after the deadline, or never
     compared: int = 0  # of them those whose exact answer came later
     agreed: int = 0  # of these, those with the same largest score
     held: int = 0  # refusals that waited for a reconstruction
@@ -251,7 +253,7 @@ class CodingGroups:
         found = self._output(output)
         claims = self.claims
         if member.reconstruction is not None:
-            claims.saved += now_s > member.deadline_s
+            claims.saved += member.in_time and now_s > member.deadline_s
             if found is not None and found.size > 1:
                 claims.compared += 1
                 claims.agreed += int(np.argmax(found)) == int(np.argmax(member.reconstruction))
@@ -277,9 +279,8 @@ class CodingGroups:
 
     def _missed(self, member: Member, now_s: float, *, may_hold: bool) -> tuple[bool, list[Action]]:
         member.pending = False
-        if member.reconstruction is not None:
-            self.claims.saved += 1
-        holds = may_hold and not member.answered and member.accepts and now_s < member.deadline_s
+        self.claims.saved += member.in_time
+        holds = may_hold and not member.answered and member.accepts and now_s <= member.deadline_s
         holds = holds and self._may_come(member)
         if holds:
             member.refused = True
@@ -377,10 +378,11 @@ class CodingGroups:
             self.claims.malformed += 1
             return None
         member.reconstruction, member.answered = found, True
+        member.in_time = now_s <= member.deadline_s
         self.claims.reconstructed += 1
         if not member.pending:  # it was refused
             member.refused = False
-            self.claims.saved += 1
+            self.claims.saved += member.in_time
         return Reconstructed(member, found)
 
     def _end_of_waiting(self, group: CodingGroup) -> list[Action]:

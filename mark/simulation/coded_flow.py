@@ -55,8 +55,8 @@ class CodedFlow:
         parity_rps: Callable[[float], float],
     ) -> None:
         assert insurance.parity is not None, "only parity models have coding groups"
-        self._insurance, self._code, self.rt_max_s = insurance, insurance.parity, rt_max_s
-        self.decode_s = self._code.decode_s
+        self._insurance, self._parity, self.rt_max_s = insurance, insurance.parity, rt_max_s
+        self.decode_s = self._parity.decode_s
         self._arrivals_s, self._parity_rps = arrivals_s, parity_rps
         queries = len(arrivals_s)
         self._arrived = 0
@@ -72,8 +72,8 @@ class CodedFlow:
         self._call_s = np.empty(queries)  # when it is due,
         self._youngest = np.empty(queries, dtype=np.int64)  # and the query that came last to the group
         self._calls = 0
-        self._due = [0] * self._code.r  # calls that were handed over, by parity model
-        self._parity_s = np.full((self._code.r, queries), np.inf)  # answers by parity model and group
+        self._due = [0] * self._parity.r  # calls that were handed over, by parity model
+        self._parity_s = np.full((self._parity.r, queries), np.inf)  # answers by parity model and group
 
     def due(self, stage: int, until_s: float) -> tuple[FloatArray, IntArray]:
         """Return the times of the calls due before `until_s`, ascending, and the query whose deadline each has.
@@ -102,9 +102,9 @@ class CodedFlow:
         refused = call[~np.isfinite(answer_s)]
         self._refused_s[refused] = self._arrivals_s[refused]
         known_s = np.concatenate([self._first_s, answer_s[np.isfinite(answer_s)]])
-        if len(known_s) > self._code.k:
-            known_s = np.partition(known_s, self._code.k)[: self._code.k]
-        self._first_s = np.sort(known_s)[: self._code.k - 1]
+        if len(known_s) > self._parity.k:
+            known_s = np.partition(known_s, self._parity.k)[: self._parity.k]
+        self._first_s = np.sort(known_s)[: self._parity.k - 1]
 
     def missed(self, stage: int, call: IntArray, at_s: FloatArray) -> None:
         """Note that these calls are refused, or given up, at these times."""
@@ -144,7 +144,7 @@ class CodedFlow:
         found = np.full(last - first, np.inf)
         if first >= min(last, self._open):
             return found
-        k, r, starts = self._code.k, self._code.r, self._start[: self._groups]
+        k, r, starts = self._parity.k, self._parity.r, self._start[: self._groups]
         one, other = int(np.searchsorted(starts, first, side="right")) - 1, int(np.searchsorted(starts, last))
         start = starts[one:other]
         begin, end = start[0], int(starts[other]) if other < self._groups else self._open
@@ -164,7 +164,7 @@ class CodedFlow:
         first, arrived = self._open, int(np.searchsorted(self._arrivals_s, until_s))
         if first == arrived:
             return
-        k, opens_s = self._code.k, self._arrivals_s[first:arrived]
+        k, opens_s = self._parity.k, self._arrivals_s[first:arrived]
         fill_s = self._fill_s(opens_s)
         if np.isinf(fill_s).all():
             start = np.arange(first, arrived - k + 1, k)
@@ -189,9 +189,9 @@ class CodedFlow:
 
     def _call_parities(self, start: IntArray, end: IntArray, close_s: FloatArray) -> None:
         """Call the parity models for these groups; not where places stay empty, nor where no time is left."""
-        code, call_s = self._code, close_s + self._code.encode_s
-        missing = code.k - (end - start)
-        known_s = np.concatenate([[-np.inf], self._first_s, np.full(code.k, np.inf)])
+        parity, call_s = self._parity, close_s + self._parity.encode_s
+        missing = parity.k - (end - start)
+        known_s = np.concatenate([[-np.inf], self._first_s, np.full(parity.k, np.inf)])
         in_time = self.left_s(call_s, end - 1, self.rt_max_s) - self.decode_s > 0.0
         called = np.flatnonzero((known_s[missing] <= close_s) & in_time)
         here = slice(self._calls, self._calls + len(called))
@@ -207,7 +207,7 @@ class CodedFlow:
         for n in range(len(self._fills_s), int(minute[-1]) + 1):
             before, now = np.searchsorted(self._arrivals_s, [(n - 1) * MINUTE_S, n * MINUTE_S])
             capacity_rps = self._parity_rps(n * MINUTE_S)
-            self._fills_s.append(least_fill_s(self._code.k, float(now - before) / MINUTE_S, capacity_rps))
+            self._fills_s.append(least_fill_s(self._parity.k, float(now - before) / MINUTE_S, capacity_rps))
         return np.array(self._fills_s)[minute]
 
 

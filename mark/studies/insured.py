@@ -43,10 +43,3 @@ def check_policy(config: PipelineConfig, policy: str) -> None:
     if config.insured is not None:
         what = f"policy {policy} plans no service with parity models: take mark, or leave the section out"
         raise BadInput(what, f"{config.source} [insurance] parity")
-
-
-def check_calls(config: PipelineConfig) -> None:
-    """Raises BadInput where stages would have second calls, which no simulation plays."""
-    if config.insured is None and config.insurance is not None:
-        what = "second calls of stages are not simulated yet: leave it out"
-        raise BadInput(what, f"{config.source} [insurance] hedge_after_ms", config.insurance.hedge_after_s * 1e3)

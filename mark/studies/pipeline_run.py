@@ -36,7 +36,7 @@ from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 from mark.simulation.selected_calls import SelectedCalls
 from mark.studies.executor import HERE, StudyExecutor
-from mark.studies.insured import check_calls, check_policy, insured_visits
+from mark.studies.insured import check_policy, insured_visits
 from mark.studies.pipeline_bound_study import promise_bound
 from mark.studies.pipeline_plan import (
     FEWEST_QUERIES,
@@ -174,7 +174,7 @@ class _Opened:
 
 def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
     config = load_pipeline(request.service)
-    check_calls(config)
+    config.check_unhedged()
     # Controllers buy in all markets, whatever else is there on demand.
     controlled = all(pipeline_policy(policy).plan is None for policy in policies)
     resolved = {
@@ -183,7 +183,6 @@ def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
         else _with_functions(config, stage, request)
         for stage in config.stages
     }
-    config.check_unhedged()
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
     if part.requests > MOST_QUERIES:

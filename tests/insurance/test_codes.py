@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.insurance.codes import ParityCode, check_shape
 from mark.insurance.settings import CONCAT, SUM
@@ -85,3 +86,10 @@ def test_integers_are_encoded_as_floats() -> None:
     (whole,) = ParityCode(SUM, 2).encode([np.array([200], dtype=np.uint8)] * 2)
     assert whole.dtype == np.float32
     assert whole[0] == 400.0
+
+
+@pytest.mark.parametrize("name", [SUM, CONCAT])
+def test_queries_too_large_to_add_are_encoded_as_infinite_without_a_warning(name: str) -> None:
+    largest: FloatArray = np.full((4, 4), np.finfo(np.float32).max, dtype=np.float32)
+    (found,) = ParityCode(name, 4).encode([largest] * 4)
+    assert np.isinf(found).any()

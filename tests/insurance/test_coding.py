@@ -153,6 +153,30 @@ def test_refusal_is_passed_on_at_once_where_no_reconstruction_can_come() -> None
     assert coding.refused(second, 2.0) == (False, [])
 
 
+def test_refusal_at_the_deadline_gives_way_to_the_reconstruction_of_that_moment() -> None:
+    coding = groups(after_s=RT_MAX_S)
+    first, second, group = two(coding)
+    coding.encoded(group)
+    coding.answered(first, model(query(1)), 2.0)
+    coding.parity_answered(group, 0, model(query(1) + query(2)), 3.0)
+    assert coding.refused(second, second.deadline_s) == (True, [])
+    (found,) = coding.woken(second.deadline_s)
+    assert isinstance(found, Reconstructed)
+    assert coding.claims.saved == 1
+
+
+def test_reconstruction_after_the_deadline_saves_nothing() -> None:
+    coding = groups()
+    first, second, group = two(coding)
+    coding.encoded(group)
+    coding.answered(first, model(query(1)), 2.0)
+    coding.parity_answered(group, 0, model(query(1) + query(2)), second.deadline_s + 1.0)
+    (found,) = coding.woken(second.deadline_s + 1.0)
+    assert isinstance(found, Reconstructed)
+    coding.answered(second, model(query(2)), second.deadline_s + 2.0)
+    assert (coding.claims.reconstructed, coding.claims.saved) == (1, 0)
+
+
 def test_error_of_the_model_is_passed_on_at_once() -> None:
     coding = groups()
     _, second, group = two(coding)

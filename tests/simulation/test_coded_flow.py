@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heappop, heappush
 
 import numpy as np
 import pytest
 import simpy
 from scipy import integrate, optimize, stats
 
+from mark.insurance.coding import Action, CallParities, CodingGroup, CodingGroups, Member, Reconstructed
 from mark.insurance.settings import ACCEPTS, DEGRADED, InsuranceSettings, ParitySettings
 from mark.simulation.coded_flow import CodedAnswers, CodedCounts, CodedFlow, Serve, coded_answers
 
@@ -220,6 +224,83 @@ class Reference:
         return int(np.count_nonzero(self.degraded & late & (self.latency_s <= self.case.rt_max_s)))
 
 
+class Live:
+    """The machine of live queries, told the events of a case in their order. It takes the fills of the reference."""
+
+    def __init__(self, case: Case, reference: Reference) -> None:
+        self.case, self._reference = case, reference
+        parity = replace(case.code, input_shape=(1,), output_shape=(1,))
+        self.coding = CodingGroups(parity, rt_max_s=case.rt_max_s, after_s=case.insurance.after_s, fill_s=NEVER)
+        queries = len(case.arrivals_s)
+        self.latency_s, self.degraded = np.full(queries, NEVER), np.zeros(queries, dtype=bool)
+        self.calls = 0
+        self._members: list[Member] = []  # in order of arrival
+        self._query_of: dict[Member, int] = {}
+        self._events: list[tuple[float, int, int, Callable[[float], None]]] = []
+        self._numbers = itertools.count()
+        for query in range(queries):
+            self._at(case.arrivals_s[query], ARRIVAL, partial(self._arrive, query))
+            self._at(case.exact_s[query], MODEL, partial(self._answer, query))
+            at_once = case.refused_s[query] == case.arrivals_s[query]
+            self._at(case.refused_s[query], ARRIVAL if at_once else MODEL, partial(self._refuse, query))
+        while (now_s := min(self.coding.due_s(), self._events[0][0] if self._events else NEVER)) < NEVER:
+            self._tell(now_s, PARITY)
+            self._act(self.coding.woken(now_s), now_s)
+            self._tell(now_s, ARRIVAL)
+            self._act(self.coding.closed(now_s), now_s)
+
+    def _at(self, time_s: float, kind: int, event: Callable[[float], None]) -> None:
+        if time_s < NEVER:
+            heappush(self._events, (time_s, kind, next(self._numbers), event))
+
+    def _tell(self, now_s: float, last_kind: int) -> None:
+        """The events of this moment, up to those of this kind."""
+        while self._events and self._events[0][:2] <= (now_s, last_kind):
+            heappop(self._events)[3](now_s)
+
+    def _act(self, actions: list[Action], now_s: float) -> None:
+        for action in actions:
+            if isinstance(action, CallParities):
+                self._at(now_s + self.case.code.encode_s, PARITY, partial(self._call, action.group))
+            elif isinstance(action, Reconstructed):
+                self._end(self._query_of[action.member], now_s, degraded=True)
+
+    def _arrive(self, query: int, now_s: float) -> None:
+        self.coding.fill_s = self._reference._fill_s(now_s)
+        accepts = self.case.insurance.accept == DEGRADED
+        deadline_s = now_s + self.case.rt_max_s
+        member, actions = self.coding.join(np.ones(1, np.float32), now_s, deadline_s, now_s, accepts=accepts)
+        self._members.append(member)
+        self._query_of[member] = query
+        self._act(actions, now_s)
+
+    def _answer(self, query: int, now_s: float) -> None:
+        if not self._members[query].answered:
+            self._end(query, now_s, degraded=False)
+        self._act(self.coding.answered(self._members[query], np.ones(1, np.float32), now_s), now_s)
+
+    def _refuse(self, query: int, now_s: float) -> None:
+        self._act(self.coding.refused(self._members[query], now_s)[1], now_s)
+
+    def _call(self, group: CodingGroup, now_s: float) -> None:
+        if self.coding.limit_s(group) <= now_s:
+            self._act(self.coding.too_late(group), now_s)
+            return
+        for parity in range(len(self.coding.encoded(group))):
+            takes_s = self.case.parity_takes_s[parity, self.calls]
+            if takes_s < NEVER:
+                self._at(now_s + takes_s, PARITY, partial(self._parity, group, parity))
+            else:
+                self._act(self.coding.parity_missed(group, parity), now_s)
+        self.calls += 1
+
+    def _parity(self, group: CodingGroup, parity: int, now_s: float) -> None:
+        self._act(self.coding.parity_answered(group, parity, np.ones(1, np.float32), now_s), now_s)
+
+    def _end(self, query: int, now_s: float, *, degraded: bool) -> None:
+        self.latency_s[query], self.degraded[query] = now_s - self.case.arrivals_s[query], degraded
+
+
 def flow_of(case: Case) -> CodedFlow:
     return CodedFlow(case.insurance, case.rt_max_s, case.arrivals_s, lambda at_s: case.parity_rps[int(at_s / 60.0)])
 
@@ -278,6 +359,23 @@ def test_groups_go_by_the_semantics(seeds: range) -> None:
         chosen += sum(0.0 < fill_s < NEVER for fill_s in expected._fills_s.values())
         held += int(np.count_nonzero(found.degraded & np.isfinite(case.refused_s)))
     assert min(degraded, given_up, chosen, held) > len(seeds) // 20
+
+
+@pytest.mark.parametrize(
+    "seeds", [pytest.param(range(FAST), id="fast"), pytest.param(range(FAST, CASES), id="all", marks=pytest.mark.slow)]
+)
+def test_live_groups_answer_as_simulated_ones(seeds: range) -> None:
+    """A live machine decodes in no time, so the simulated one does so too."""
+    for seed in seeds:
+        case = drawn_case(seed)
+        insurance = replace(case.insurance, parity=replace(case.code, decode_s=0.0))
+        case = replace(case, insurance=insurance)
+        live, found = Live(case, Reference(case)), by_windows(case, 7.5)
+        assert live.latency_s == pytest.approx(found.latency_s, abs=1e-9), seed
+        assert live.degraded.tolist() == found.degraded.tolist(), seed
+        claims = live.coding.claims
+        counts = claims.groups, live.calls, claims.reconstructed, claims.saved
+        assert counts == (found.groups, found.parity_calls, found.reconstructed, found.saved), seed
 
 
 def test_a_whole_run_takes_one_pass_of_each_fleet() -> None:

@@ -58,9 +58,3 @@ def test_policies_that_plan_graphs_refuse_parity_models(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"\[insurance\] parity: policy tuned plans no service with parity models"):
         simulate_pipeline(request, ("mark", "tuned"))
     assert usual_policies(request) == ("mark",)
-
-
-def test_second_calls_of_stages_are_not_simulated(tmp_path: Path) -> None:
-    file = written(tmp_path, '[stage.a]\nmodel = "inception-v3"\n[insurance]\nhedge_after_ms = 50\n', "")
-    with pytest.raises(BadInput, match=r"hedge_after_ms: second calls of stages are not simulated yet.*: 50"):
-        simulate_pipeline(RunRequest("synthetic:poisson?rate=5", file, duration_s=60.0), ("mark",))

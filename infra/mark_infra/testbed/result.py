@@ -34,6 +34,10 @@ def result(
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
     of a bound here: compare with `mark bound`.
     """
+    shown = dict(stages or {})
+    insured = MODEL in shown and any(stage.startswith(PARITY) for stage in shown)
+    if insured:  # parity models are called by groups of queries, so no query has a call of its own there
+        shown = {MODEL: shown[MODEL]}
     due_s, answered_s = replay.column("due_s"), replay.column("answered_s")
     status = replay.column("status")
     by = np.array([one.answered_by for one in replay.sent], dtype=object)
@@ -74,7 +78,7 @@ def result(
         },
         "latency_ms": quantiles,
         "bill_usd": {k: after["bill_usd"][k] - before["bill_usd"][k] for k in after["bill_usd"]},
-        **_reconstructed(int((good & (by == RECONSTRUCTION)).sum()), total, stages or {}),
+        **({"parity": _reconstructed(int((good & (by == RECONSTRUCTION)).sum()), total)} if insured else {}),
         "bound_usd": None,
         "regret": None,
         "fleet": {
@@ -95,7 +99,7 @@ def result(
             "requests_per_wall_s": total / wall_s if wall_s > 0.0 else 0.0,
             "peak_rss_mb": 0.0,
         },
-        **({} if stages is None else {"stages": _stages(stages, replay, before, after)}),
+        **({} if stages is None else {"stages": _stages(shown, replay, before, after)}),
         "began_unix_s": replay.began_unix_s,
         "answered_twice": replay.unasked,
         "unanswered": int((status == 0).sum()),
@@ -103,11 +107,9 @@ def result(
     }
 
 
-def _reconstructed(count: int, total: int, stages: Mapping[str, str]) -> dict[str, Any]:
+def _reconstructed(count: int, total: int) -> dict[str, Any]:
     """Answers by reconstruction, of a service with parity models."""
-    if MODEL not in stages or not any(stage.startswith(PARITY) for stage in stages):
-        return {}
-    return {"parity": {"reconstructed": count, "degraded_share": count / total if total else 0.0}}
+    return {"reconstructed": count, "degraded_share": count / total if total else 0.0}
 
 
 def _stages(

@@ -1,8 +1,8 @@
 """Items of a request to a service with parity models: reconstructed where the model's own answer is late.
 
-Which queries share parity calls, and when a reconstruction answers, is decided by `mark.insurance.coding`. Here are the
-calls, the timer and what is told of the claims. Without a parity model that is ready, and after a change of the model
-that the parity models were not made for, queries pass by and are answered as without insurance.
+`mark.insurance.coding` decides which queries share parity calls, and when a reconstruction answers. This module makes
+the calls, runs the timer and publishes the claims. While no parity model is ready, or where the parity models belong to
+another version of the model, queries pass by and are answered as without insurance.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COUNTED = {
     "members": "Queries in coding groups.",
     "passed_by": "Queries in no coding group.",
     "reconstructed": "Queries answered by a reconstruction.",
-    "saved": "Reconstructed queries whose exact answer came after the deadline, or never.",
+    "saved": "Queries reconstructed by the deadline whose exact answer came after it, or never.",
     "compared": "Reconstructed queries whose exact answer came later.",
     "agreed": "Of the compared ones, those with the same largest score.",
     "held": "Refusals of the model that waited for a reconstruction.",
@@ -102,7 +102,7 @@ class CodedService:
         self.off, self._off_unix_s = "", 0.0
         self._called = 0
         self._named: str | None = None  # the model's only output, where outputs have names
-        self._told_shape = False
+        self._told_shape = self._told_unusable = False
         if off:
             self.switch_off(off)
 
@@ -152,6 +152,10 @@ class CodedService:
         self._items.pop(member, None)
         self._named = next(iter(result)) if isinstance(result, dict) and len(result) == 1 else None
         self.act(self.groups.answered(member, only_output(result), now_s), now_s)
+        if self.groups.claims.unusable and not self._told_unusable:
+            self._told_unusable = True
+            shape = list(self.parity.output_shape)
+            _LOG.error("an answer of the model cannot reconstruct others: they need finite scores of shape %s", shape)
 
     def missed(self, member: Member, now_s: float, *, refused: bool) -> bool:
         """The model has not; True: its refusal is held."""

@@ -59,9 +59,9 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
     for answered_by in ("instances", "functions", "rejected"):
         share = f" ({percent(requests[answered_by] / requests['total'])})" if requests["total"] else ""
         table.add_row(f"  {answered_by}", f"{number(requests[answered_by], 0)}{share}")
-    if (parity := data.get("parity")) is not None:
-        share = f" ({percent(parity['degraded_share'], 2)})"
-        table.add_row("  of these reconstructed", f"{number(parity['reconstructed'], 0)}{share}")
+        if answered_by == "instances" and (parity := data.get("parity")) is not None:
+            share = f" ({percent(parity['degraded_share'], 2)})"
+            table.add_row("    of these reconstructed", f"{number(parity['reconstructed'], 0)}{share}")
     table.add_row(
         "SLO",
         f"{percent(slo['attainment'], 2)} within {number(slo['rt_max_ms'], 0)} ms ({percent(slo['target'])} asked)",

@@ -81,6 +81,7 @@ def test_answers_by_reconstruction_are_counted_where_there_are_parity_models() -
     data = result("s", Slo(0.1, 0.5), "t", 1.0, 7, replay, *looks, wall_s=2.0, stages=names)
     assert data["parity"] == {"reconstructed": 2, "degraded_share": 0.5}
     assert data["requests"] == {"total": 4, "instances": 3, "functions": 1, "rejected": 0}
+    assert [stage["stage"] for stage in data["stages"]] == ["model"], "no query calls a parity model by itself"
     assert "parity" not in told(*requests)
 
 

@@ -161,6 +161,18 @@ def test_parity_model_that_answers_nan_is_counted_and_nothing_is_passed_on() -> 
     run(main)
 
 
+def test_model_whose_answers_cannot_be_used_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        cast = insured(model=lambda batch: np.argmax(linear(batch), axis=1))
+        for _ in range(2):
+            assert (await cast.ask([1, 2]))[2] == INSTANCE
+        assert coded(cast).groups.claims.unusable == 2
+
+    run(main)
+    (said,) = [one.message for one in caplog.records if "cannot reconstruct" in one.message]
+    assert said.endswith("they need finite scores of shape [3]")
+
+
 def test_parity_model_that_fails_costs_no_answer() -> None:
     async def main() -> None:
         cast = insured(parity=raises)

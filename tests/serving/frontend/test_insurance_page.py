@@ -12,6 +12,7 @@ def _said(**changed: Any) -> dict[str, Any]:
         "code": "sum", "k": 3, "r": 1, "fill_ms": 12.0, "uninsured_since_unix_s": None, "uninsured_because": None,
         "parity_ready": True, "groups": 1000, "given_up": 2, "parity_calls": 998, "parity_missed": 5, "members": 3000,
         "passed_by": 4, "reconstructed": 17, "saved": 16, "compared": 10, "agreed": 9, "held": 3, "held_passed_on": 1,
+        "malformed": 6, "unusable": 2041,
         "expected_agreement": 0.93, "premium_usd_per_hour": 1.25,
     } | changed  # fmt: skip
 
@@ -20,6 +21,12 @@ def test_page_shows_the_claims() -> None:
     page = insurance_page("digits", _said())
     for text in ("<td>insured", ">17", ">16", "9 of 10 (90.0 %)", "$1.25 an hour", "12 ms", "3, of which 1 passed on"):
         assert text in page
+
+
+def test_page_counts_answers_that_cannot_be_used() -> None:
+    page = insurance_page("digits", _said())
+    assert "<tr><td>answers of the model that cannot reconstruct others<td>2,041" in page
+    assert "<tr><td>malformed answers of parity models, and reconstructions<td>6" in page
 
 
 def test_page_says_what_is_unknown() -> None:

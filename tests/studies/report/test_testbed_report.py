@@ -74,6 +74,11 @@ def test_a_load_says_first_what_was_read() -> None:
     assert told(trace=trace).startswith("read 240 requests in 60 s, 4/s Sent 60 s")
 
 
+def test_reconstructions_are_shown_among_the_answers_of_instances() -> None:
+    said = told(parity={"reconstructed": 12, "degraded_share": 0.05})
+    assert "instances 144 (60.0 %) of these reconstructed 12 (5.00 %) functions" in said
+
+
 def test_a_missed_promise_says_what_missed_it_and_why() -> None:
     said = told(launched=3, lag_ms=50.0)
     assert "1 answered late by instances, 19 late by functions (cold ones take longer), 4 not answered" in said
