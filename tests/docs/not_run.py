@@ -4,6 +4,9 @@ _OTHER_DATA = "takes minutes, and data that is not in the repository"
 
 NOT_RUN = {
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
+    ("cli.md", 'mark insure "synthetic:poisson?rate=100"'): "a minute",
+    ("insurance.md", 'mark insure "synthetic:poisson?rate=100"'): "a minute",
+    ("insurance.md", "mark insure train model.pt2 --data input"): "needs a model of yours",
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
     ("deploy.md", "mark deploy pipeline.toml service.toml -"): "needs an AWS account",
