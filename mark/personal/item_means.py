@@ -98,12 +98,13 @@ class ItemMeans:
         return self._above(self._counts[:count], self._sums[:count])
 
     def _above(self, counts: FloatArray, sums: FloatArray) -> FloatArray:
+        found: FloatArray
         if self._squared:
-            found: FloatArray = (sums - counts * self.center) / (counts + _SHRINK)
-            return found
-        rate = self._rate
-        share = np.clip((sums + _SHRINK * rate) / (counts + _SHRINK), 1e-9, 1.0 - 1e-9)
-        found = np.log(share / (1.0 - share)) - _logit(rate)
+            found = (sums - counts * self.center) / (counts + _SHRINK)
+        else:
+            rate = self._rate
+            share = np.clip((sums + _SHRINK * rate) / (counts + _SHRINK), 1e-9, 1.0 - 1e-9)
+            found = np.log(share / (1.0 - share)) - _logit(rate)
         return found
 
     def above_center_of(self, slot: int) -> float:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -293,19 +294,26 @@ class PersonalLearner:
         above = self._means.above_center_of_first(len(self._table)).astype(np.float32)
         return np.concatenate((above[:, None], self._table.vectors), axis=1)
 
-    def snapshot(self) -> bytes:
-        """The whole state, rows of the store included."""
-        keys = {key: self._book.dump(key) for key in self._book.known(math.inf)}
-        said = {
+    def freeze(self) -> Callable[[], bytes]:
+        """What encodes the whole state of now, rows of the store included. Another thread may call it."""
+        said: dict[str, Any] = {
             "schema": SCHEMA,
             "loss": self.settings.loss,
             "version": self.version,
             "dimension": self._row_dimension,
-            "tombstones": self._book.tombstones,
+            "tombstones": self._book.tombstones.copy(),
             "errors": self.judge.to_json(),
-            "keys": {key: b64encode(rows).decode() for key, rows in keys.items() if rows is not None},
         }
-        return orjson.dumps(said)
+        keys, name = self._book.freeze(), self._means.name
+
+        def snapshot() -> bytes:
+            rows = (
+                (key, one if isinstance(one, bytes) else one.to_bytes(name))
+                for key, one in sorted(keys.items(), key=itemgetter(0))
+            )
+            return orjson.dumps(said | {"keys": {key: b64encode(data).decode() for key, data in rows}})
+
+        return snapshot
 
     def load(self, data: bytes) -> None:
         """Replace the state with that of a snapshot. Raises ValueError, and keeps the state, for other bytes.

@@ -176,11 +176,15 @@ class PersonalHeads:
         else:
             self.unusable += 1
 
-    def snapshot(self) -> bytes:
-        """The state after all facts that were applied."""
-        head = {"ids": list(self._ids.items()), "early": self._early}
-        state = b"" if self._learner is None else self._learner.snapshot()
-        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + state
+    def freeze(self) -> Callable[[], bytes]:
+        """What encodes the state after all facts that were applied. Another thread may call it."""
+        head = {"ids": list(self._ids.items()), "early": self._early.copy()}
+        state = None if self._learner is None else self._learner.freeze()
+
+        def snapshot() -> bytes:
+            return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + (b"" if state is None else state())
+
+        return snapshot
 
     def restore(self, state: bytes) -> None:
         """Replace the state. Raises ValueError for what is no snapshot, or one of another table or features stage."""
