@@ -72,12 +72,12 @@ class RowArrays:
 
 
 class FrozenRows(NamedTuple):
-    """The first `count` observations of a key, while more are added.
+    """The first `rows` observations of a key, while more are added.
 
     The arrays are those of `KeyRows`, because it appends to them, and removes rows by replacing them.
     """
 
-    count: int
+    rows: int
     dimension: int
     slots: array[int]
     rewards: array[float]
@@ -89,12 +89,12 @@ class FrozenRows(NamedTuple):
 
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
         """The observations with the names of their items."""
-        count = self.count
+        rows = self.rows
         said: dict[str, Any] = {
-            "items": [name(slot) for slot in self.slots[:count]],
-            "rewards": self.rewards[:count].tolist(),
-            "times": self.times[:count].tolist(),
-            "vectors": _text(self.vectors[: count * self.dimension]),
+            "items": [name(slot) for slot in self.slots[:rows]],
+            "rewards": self.rewards[:rows].tolist(),
+            "times": self.times[:rows].tolist(),
+            "vectors": _text(self.vectors[: rows * self.dimension]),
             "judged": [self.judged, self.squares],
         }
         if self.packed is not None:
