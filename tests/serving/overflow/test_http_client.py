@@ -402,10 +402,11 @@ def test_connection_made_just_before_the_time_limit_is_kept(run: Run) -> None:
             await asyncio.sleep(0)
         upstream.ask("1", REQUEST)
         await heard.until("1")
-        assert heard.answer("1").body == b"hi"
-        assert replica.connections == 1
+        connections = replica.connections
         upstream.close()
         await replica.stop()
+        assert heard.answer("1").body == b"hi"
+        assert connections == 1
 
     run(main())
 
