@@ -16,7 +16,7 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.personal.settings import GREEDY, ITEM, THOMPSON, Exploration
 
 _DRAWS = 64
-_BLOCK = 256
+_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +63,8 @@ def ranked(
     if draw is None:
         return RankedPlaces(numbers[best(values, k)], np.ones(k))
     added = explore.alpha * spread(explore.policy, scores)
+    if explore.policy != THOMPSON and not explore.share:  # nothing is drawn
+        return RankedPlaces(numbers[best(values + added, k)], np.ones(k))
     if explore.policy == THOMPSON:
         by_ranking = values + added * draw.standard_normal((_DRAWS, len(values)))
     else:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from mark.personal.head import Head
-from mark.personal.key_rows import KeyRows, RowArrays
+from mark.personal.key_rows import FrozenRows, KeyRows, RowArrays
 
 _HEADS_SHARE = 0.5
 _TOMBSTONE_BYTES = 200
@@ -178,6 +178,15 @@ class KeyBook:
         if rows is not None:
             return rows.to_bytes(self._name)
         return self._store.get(key) if self._store is not None else None
+
+    def freeze(self) -> dict[str, FrozenRows | bytes]:
+        """The rows of each key so far. Rows in the store are read at once, because they may be replaced later."""
+        found: dict[str, FrozenRows | bytes] = {key: rows.freeze() for key, rows in self._rows.items()}
+        stored = self._store.keys() if self._store is not None else ()
+        for key in stored:
+            if key not in found and (data := self.dump(key)) is not None:
+                found[key] = data
+        return found
 
     def clear(self) -> None:
         """Delete everything, in the store, too."""

@@ -11,7 +11,7 @@ from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -37,6 +37,9 @@ class PackedRows:
     @staticmethod
     def empty(dimension: int) -> PackedRows:
         return PackedRows(np.zeros((dimension + 1, dimension + 1)), np.zeros(dimension + 1))
+
+    def copy(self) -> PackedRows:
+        return PackedRows(self.gram.copy(), self.moment.copy(), self.oldest_s, self.newest_s)
 
     @property
     def rows(self) -> int:
@@ -66,6 +69,38 @@ class RowArrays:
     rewards: FloatArray
     vectors: FloatArray  # (rows, 0) where vectors come from a table
     packed: PackedRows | None = None
+
+
+class FrozenRows(NamedTuple):
+    """The first `rows` observations of a key, while more are added.
+
+    The arrays are those of `KeyRows`, because it appends to them, and removes rows by replacing them.
+    """
+
+    rows: int
+    dimension: int
+    slots: array[int]
+    rewards: array[float]
+    times: array[float]
+    vectors: array[float]
+    judged: int
+    squares: float
+    packed: PackedRows | None
+
+    def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
+        """The observations with the names of their items."""
+        rows = self.rows
+        said: dict[str, Any] = {
+            "items": [name(slot) for slot in self.slots[:rows]],
+            "rewards": self.rewards[:rows].tolist(),
+            "times": self.times[:rows].tolist(),
+            "vectors": _text(self.vectors[: rows * self.dimension]),
+            "judged": [self.judged, self.squares],
+        }
+        if self.packed is not None:
+            sums = self.packed
+            said["packed"] = [_text(sums.gram), _text(sums.moment), sums.oldest_s, sums.newest_s]
+        return orjson.dumps(said)
 
 
 class KeyRows:
@@ -154,17 +189,13 @@ class KeyRows:
 
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
         """The observations with the names of their items."""
-        said: dict[str, Any] = {
-            "items": [name(slot) for slot in self._slots],
-            "rewards": list(self._rewards),
-            "times": list(self._times),
-            "vectors": _text(self._vectors),
-            "judged": [self.judged, self.squares],
-        }
-        if self.packed is not None:
-            sums = self.packed
-            said["packed"] = [_text(sums.gram), _text(sums.moment), sums.oldest_s, sums.newest_s]
-        return orjson.dumps(said)
+        return self.freeze().to_bytes(name)
+
+    def freeze(self) -> FrozenRows:
+        """The observations so far, for another thread. Packed sums are copied, because they change in place."""
+        packed = None if self.packed is None else self.packed.copy()
+        parts = self._slots, self._rewards, self._times, self._vectors
+        return FrozenRows(len(self._rewards), self._dimension, *parts, self.judged, self.squares, packed)
 
     @staticmethod
     def of_bytes(data: bytes, dimension: int, slot: Callable[[str | None], int]) -> KeyRows:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -290,22 +291,29 @@ class PersonalLearner:
         """The rows of an index for `near`: the vectors of the table, with the items' means before them."""
         if not self._features.biases:
             return self._table.vectors
-        above = self._means.above_center(np.arange(len(self._table))).astype(np.float32)
+        above = self._means.above_center_of_first(len(self._table)).astype(np.float32)
         return np.concatenate((above[:, None], self._table.vectors), axis=1)
 
-    def snapshot(self) -> bytes:
-        """The whole state, rows of the store included."""
-        keys = {key: self._book.dump(key) for key in self._book.known(math.inf)}
-        said = {
+    def freeze(self) -> Callable[[], bytes]:
+        """What encodes the whole state of now, rows of the store included. Another thread may call it."""
+        said: dict[str, Any] = {
             "schema": SCHEMA,
             "loss": self.settings.loss,
             "version": self.version,
             "dimension": self._row_dimension,
-            "tombstones": self._book.tombstones,
+            "tombstones": self._book.tombstones.copy(),
             "errors": self.judge.to_json(),
-            "keys": {key: b64encode(rows).decode() for key, rows in keys.items() if rows is not None},
         }
-        return orjson.dumps(said)
+        keys, name = self._book.freeze(), self._means.name
+
+        def snapshot() -> bytes:
+            rows = (
+                (key, one if isinstance(one, bytes) else one.to_bytes(name))
+                for key, one in sorted(keys.items(), key=itemgetter(0))
+            )
+            return orjson.dumps(said | {"keys": {key: b64encode(data).decode() for key, data in rows}})
+
+        return snapshot
 
     def load(self, data: bytes) -> None:
         """Replace the state with that of a snapshot. Raises ValueError, and keeps the state, for other bytes.
@@ -481,14 +489,14 @@ class PersonalLearner:
     def _candidates(self, head: Head, slots: IntArray, vectors: NDArray[np.floating]) -> CandidateScores:
         matrix = self._features.matrix(slots, vectors)
         values = matrix @ head.weights + self._features.offset
-        return CandidateScores(values, self.noise * head.variances(matrix), self._by_item(slots))
+        return CandidateScores(values, self.noise * head.variances(matrix), self._by_item(self._means.variances(slots)))
 
-    def _by_item(self, slots: IntArray) -> FloatArray:
-        """The variances of items' means, with the logistic loss as logits."""
+    def _by_item(self, variances: FloatArray) -> FloatArray:
+        """The variances of items' means from those for noise of variance 1, with the logistic loss as logits."""
         if self._squared:
-            return self.noise * self._means.variances(slots)
+            return self.noise * variances
         share = sigmoid(self._means.center)
-        return self._means.variances(slots) / (share * (1.0 - share))
+        return variances / (share * (1.0 - share))
 
     def _best_of_table(
         self, head: Head, k: int, draw: np.random.Generator | None, exclude: Collection[str]
@@ -504,8 +512,7 @@ class PersonalLearner:
             found = np.setdiff1d(self.near.near(query, asked), excluded)
             if len(found) >= k:
                 return ranked(explore, self._candidates(head, found, table.vectors[found]), k, None, found)
-        slots = np.arange(len(table))
-        above = self._means.above_center(slots)
+        above = self._means.above_center_of_first(len(table))
         values = (table.vectors @ head.weights[biases:].astype(np.float32)).astype(np.float64) + self._features.offset
         if biases:
             values += head.weights[0] + head.weights[1] * above
@@ -516,7 +523,7 @@ class PersonalLearner:
             found = found[values[found] > -np.inf]
             return ranked(explore, self._candidates(head, found, table.vectors[found]), k, None, found)
         found = self._may_be_best(head, k, values, above)
-        pool = np.flatnonzero(values > -np.inf)
+        pool = np.flatnonzero(values > -np.inf) if explore.share else None
         return ranked(explore, self._candidates(head, found, table.vectors[found]), k, draw, found, pool)
 
     def _may_be_best(self, head: Head, k: int, values: FloatArray, above: FloatArray) -> IntArray:
@@ -526,10 +533,15 @@ class PersonalLearner:
         alpha = explore.alpha * (_SHORTLIST_SIGMAS if draws else 1.0)
         # Observations only lower the variance of the prior, so it is a bound.
         precision = self._features.by_item.precision
-        by_key = table.squares / precision[-1]
+        by_vector = table.squares / precision[-1]
+        by_key = by_vector
         if self._features.biases:
-            by_key = by_key + 1.0 / precision[0] + above**2 / precision[1]
-        by_item = self._by_item(np.arange(len(table)))
+            # The biases' own part is known, and the deviation of a sum is at most the sum of the deviations.
+            (constant, _), (both, mean) = head.inverse[:2, :2]  # only the lower triangle is kept
+            by_biases = np.maximum(0.0, constant + above * (2.0 * both + above * mean))
+            by_key = by_vector + 1.0 / precision[0] + above**2 / precision[1]
+            by_key = np.minimum(by_key, (np.sqrt(by_vector) + np.sqrt(by_biases)) ** 2)
+        by_item = self._by_item(self._means.variances_of_first(len(table)))
         bounds = values + alpha * spread(explore.policy, CandidateScores(values, self.noise * by_key, by_item))
 
         def exact(numbers: IntArray) -> FloatArray:

@@ -15,7 +15,7 @@ from mark.personal.explore import best
 # An exact search of as many items takes 0.1 ms; an index of fewer would save nothing.
 INDEXED_FROM = 10_000
 _LEAST_ASKED, _ASKED_TIMES = 300, 30  # candidates of an index: enough for a recall of 0.98 at 100,000 items
-_STEP = 256
+_FIRST_STEP = 64
 
 
 class NearItems(Protocol):
@@ -58,15 +58,17 @@ def best_by_bound(
     Scores are computed in the order of the bounds, until none of the others can be among the best, or until there are
     `most` of them.
     """
-    order = best(bounds, min(len(bounds), 8 * _STEP))
+    step = max(k, _FIRST_STEP)
+    order = best(bounds, step)
     found, scores = np.empty(0, dtype=np.int64), np.empty(0)
     begin = 0
     while begin < (len(bounds) if most is None else min(most, len(bounds))):
         if begin >= len(order):
-            order = best(bounds, len(bounds))
+            step *= 2
+            order = best(bounds, min(len(bounds), 4 * step))
         if len(found) >= k and bounds[order[begin]] <= np.partition(scores, len(scores) - k)[len(scores) - k]:
             break
-        part = order[begin : begin + _STEP]
+        part = order[begin : begin + step]
         found, scores = np.concatenate((found, part)), np.concatenate((scores, exact(part)))
         begin += len(part)
     first = best(scores, k)

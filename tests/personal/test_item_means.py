@@ -73,3 +73,14 @@ def test_new_names_get_new_slots_beyond_the_first_room() -> None:
     assert (means.slot(None), means.name(NO_ITEM), means.find("unknown")) == (NO_ITEM, None, NO_ITEM)
     means.add(199, 2.0)
     assert means.counts(np.array([199, 198])).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_means_of_first_slots_equal_means_by_slot(loss: str) -> None:
+    means = ItemMeans(loss, [f"i{number}" for number in range(5)])
+    for slot in (0, 0, 3, NO_ITEM):
+        means.add(slot, 1.0)
+
+    slots = np.arange(4)
+    assert means.above_center_of_first(4).tolist() == means.above_center(slots).tolist()
+    assert means.variances_of_first(4).tolist() == means.variances(slots).tolist()

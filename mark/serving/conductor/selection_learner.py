@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from mark.selection.labels import NoAnswer, label_of
@@ -63,9 +64,10 @@ class SelectionLearner:
         for one in facts:
             self.state.apply(one)
 
-    def snapshot(self) -> bytes:
-        """The state after all facts that were applied."""
-        return self.state.dump()
+    def freeze(self) -> Callable[[], bytes]:
+        """What gives the state after all facts that were applied. It is small, so it is encoded at once."""
+        state = self.state.dump()
+        return lambda: state
 
     def restore(self, state: bytes) -> None:
         """Replace the state. Raises ValueError for what is no snapshot."""

@@ -454,9 +454,10 @@ class Learning:
         self._snapshot_due = False
         try:
             await self._loop.run_in_executor(self._thread, self._journal.rotate)
-            data = self.shared.snapshot().to_bytes()
+            frozen = self.shared.freeze()
             kept = [*self._waiting(), *self.shared.unshared(self._vectors())]
-            await self._loop.run_in_executor(self._thread, self._journal.keep, data, kept)
+            # One call of the one thread: otherwise an older state could replace a newer one, which lacks a deleted key.
+            await self._loop.run_in_executor(self._thread, lambda: self._journal.keep(frozen().to_bytes(), kept))
         except OSError as error:
             _LOG.error("the learned state is not on the disk: %s", error)
 

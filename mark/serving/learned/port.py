@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from mark.serving.feedback.port import Observation
@@ -27,8 +28,11 @@ class Learner(Protocol):
         """
         ...
 
-    def snapshot(self) -> bytes:
-        """The state after all facts that were applied. The event loop calls it."""
+    def freeze(self) -> Callable[[], bytes]:
+        """Return a function that encodes the state after all facts that were applied.
+
+        The event loop calls `freeze`. Another thread may call the function, while the loop applies further facts.
+        """
         ...
 
     def restore(self, state: bytes) -> None:

@@ -105,7 +105,12 @@ class Shared:
 
     def snapshot(self) -> LearnedSnapshot:
         """The state as it is now."""
-        return LearnedSnapshot(self.vector.copy(), self._learner.snapshot())
+        return self.freeze()()
+
+    def freeze(self) -> Callable[[], LearnedSnapshot]:
+        """What makes a snapshot of the state as it is now. Another thread may call it."""
+        vector, state = self.vector.copy(), self._learner.freeze()
+        return lambda: LearnedSnapshot(vector, state())
 
     def adopt(self, snapshot: LearnedSnapshot) -> bool:
         """Replace the state with a snapshot of another process, and apply the facts that it lacks again.

@@ -135,8 +135,10 @@ class Storing:
                 if self._shared.vector.lacks(newest.vector):
                     self._again_s = self._now() + _SNAPSHOT_AGAIN_S
                     return
-        data = self._shared.snapshot().to_bytes()
-        self._own_snapshot = await self._call(self._store.put_snapshot, data, self._writer, self._now())
+        frozen, now_s = self._shared.freeze(), self._now()
+        self._own_snapshot = await self._call(
+            lambda: self._store.put_snapshot(frozen().to_bytes(), self._writer, now_s)
+        )
         self._puts, self._dropped_s, self._snapshot_s = 0, 0.0, self._now()
 
     def _remove(self, fact: Fact) -> None:

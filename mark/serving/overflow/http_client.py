@@ -158,10 +158,7 @@ class Upstream(Generic[T]):
             connection = idle.pop()
             transport = connection.transport
             if transport is not None and not transport.is_closing():
-                try:
-                    transport.write(data)
-                except RuntimeError:  # uvloop has closed it, and has not told yet; nothing was sent
-                    continue
+                transport.write(data)
                 connection.tag, connection.identity = tag, identity
                 return connection
         connection = ClientConnection(self)
@@ -192,13 +189,14 @@ class Upstream(Generic[T]):
         for connection in tuple(self.connections):
             connection.cut()
         for task, connection in tuple(self._dials.items()):
-            task.cancel()
-            self._loop.call_soon(connection.fail, "is not asked any more")  # the task may not have begun
+            if connection.transport is None:
+                task.cancel()
+                self._loop.call_soon(connection.fail, "is not asked any more")  # the task may not have begun
 
     async def _dial(self, connection: ClientConnection[T]) -> None:
         address, reach = self.address, self.reach
         try:
-            async with asyncio.timeout(reach.connect_timeout_s):
+            async with asyncio.timeout(reach.connect_timeout_s) as connection.dialling:
                 await self._loop.create_connection(lambda: connection, address.host, address.port, ssl=self._tls)
         except (OSError, ValueError, asyncio.CancelledError) as error:
             why = f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
@@ -214,6 +212,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         self.identity = b""  # of it
         self.unsent = b""  # it, while the connection is being made
         self.transport: asyncio.Transport | None = None
+        self.dialling: asyncio.Timeout | None = None  # the limit of the task that makes the connection
         self.since_s = 0.0  # idle
         self._parser = httptools.HttpResponseParser(self)
         self._room = upstream.reach.answer_bytes
@@ -236,6 +235,12 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
     # --- the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # The task ends some turns of the loop later. If it is cancelled until then, uvloop closes the transport, never
+        # calls `connection_lost`, and raises "the handler is closed" at the next write.
+        if self.dialling is not None:
+            if self.dialling.expired():
+                return
+            self.dialling.reschedule(None)
         self.transport = transport = cast(asyncio.Transport, transport)
         upstream = self.upstream
         upstream.connections.add(self)

@@ -74,7 +74,7 @@ class Personal:
         return self._feedback
 
     def check(self, feedback: Sequence[Feedback]) -> None:
-        """Raises Refused for feedback that cannot be meant."""
+        """Raise Refused for feedback with an impossible key, item or reward."""
         check_personal(feedback, self._serving.settings.loss)
 
     def routes(self, metrics: Metrics) -> list[ModelRoute]:
@@ -110,7 +110,7 @@ class Personal:
             self._erasing.begin()
 
     async def erased(self) -> bool:
-        """Erase what is kept of deleted keys. False: the disk refused."""
+        """Wait until the files have nothing of deleted keys. False: the disk refused."""
         return self._erasing is None or await self._erasing.done()
 
     async def close(self) -> None:

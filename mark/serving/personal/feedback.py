@@ -35,7 +35,7 @@ class RemembersAnswers(Protocol):
 
 
 def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
-    """Raises Refused for a piece whose key, item or reward cannot be meant."""
+    """Raise Refused for a piece with an impossible key, item or reward."""
     if loss == LOGISTIC:
         check_shares(feedback)
     for number, one in enumerate(feedback, 1):

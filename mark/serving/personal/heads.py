@@ -31,7 +31,7 @@ BY_HEAD, BY_PRIOR, WITHOUT_KEY = "head", "prior", "without_key"
 class PersonalHeads:
     """The learner of one service, with item vectors of `version`, from `table` or from a stage.
 
-    The length of a stage's vectors shows with the first one. An id of feedback without an answer counts once in
+    The first vector of a stage decides the length of all. An id of feedback without an answer counts once in
     `horizon_s`. `now` is monotonic, in seconds.
     """
 
@@ -47,7 +47,7 @@ class PersonalHeads:
         self.settings, self.version, self.table = settings, version, table
         self.answers: Counter[str] = Counter()  # of the head of a key, of the prior, of the prior for want of a key
         self.repeated = self.unusable = self.forgotten = 0
-        self.erase: Callable[[str, float], None] = lambda key, at_s: None  # is told which key is to be erased elsewhere
+        self.erase: Callable[[str, float], None] = lambda key, at_s: None  # erases a key outside of this state
         self._now, self._horizon_s = now, horizon_s
         self._store: RowStore | None = None
         self._draw = np.random.default_rng()
@@ -65,7 +65,7 @@ class PersonalHeads:
     # Answers
 
     def score(self, key: str, scored: Scored) -> Scores:
-        """The expected reward of one item for a key, "": of the prior. Raises ValueError for one that fits not."""
+        """The expected reward of one item for a key; the prior's for the key "". Raises ValueError for a bad vector."""
         learner = self._of(scored.vector)
         vectors = None if scored.vector is None else scored.vector[None, :]
         found = learner.score(key or None, vectors, None if scored.item is None else [scored.item])
@@ -80,7 +80,7 @@ class PersonalHeads:
         vectors: Sequence[Vector] | None = None,
         exclude: Collection[str] = (),
     ) -> TopItems:
-        """The best items for a key. Raises ValueError for items that fit not."""
+        """The best items for a key. Raises ValueError for unknown items and bad vectors."""
         rows = None
         if vectors is not None:
             if len({one.shape for one in vectors}) > 1:
@@ -176,14 +176,18 @@ class PersonalHeads:
         else:
             self.unusable += 1
 
-    def snapshot(self) -> bytes:
-        """The state after all facts that were applied."""
-        head = {"ids": list(self._ids.items()), "early": self._early}
-        state = b"" if self._learner is None else self._learner.snapshot()
-        return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + state
+    def freeze(self) -> Callable[[], bytes]:
+        """What encodes the state after all facts that were applied. Another thread may call it."""
+        head = {"ids": list(self._ids.items()), "early": self._early.copy()}
+        state = None if self._learner is None else self._learner.freeze()
+
+        def snapshot() -> bytes:
+            return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + (b"" if state is None else state())
+
+        return snapshot
 
     def restore(self, state: bytes) -> None:
-        """Replace the state. Raises ValueError for what is no snapshot, or one of another table or features stage."""
+        """Replace the state. Raises ValueError for bytes that are no snapshot of this table or features stage."""
         line, _, heads = state.partition(b"\n")
         try:
             said = orjson.loads(line)

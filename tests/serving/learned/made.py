@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 
 from mark.serving.feedback.port import Observation
 from mark.serving.learned.facts import Fact
@@ -27,9 +28,9 @@ class Tally:
     def apply(self, fact: bytes) -> None:
         self.counts[int(fact)] += 1
 
-    def snapshot(self) -> bytes:
+    def freeze(self) -> Callable[[], bytes]:
         counts = {str(number): count for number, count in sorted(self.counts.items())}
-        return json.dumps({"version": self.version, "counts": counts}).encode()
+        return lambda: json.dumps({"version": self.version, "counts": counts}).encode()
 
     def restore(self, state: bytes) -> None:
         said = json.loads(state)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -216,18 +217,17 @@ def test_connections_are_reused_newest_first() -> None:
     assert bench.heard.answer("3").body == b"z"
 
 
-def test_connection_that_the_loop_has_closed_unsaid_is_passed_over() -> None:
-    """uvloop may close a socket whose peer was killed, and tell it later. Then a write raises, and has sent nothing."""
-
-    class Closed(Wire):
-        def write(self, data: Any) -> None:
-            raise RuntimeError("the handler is closed")
+def test_connection_made_after_the_time_limit_is_not_used() -> None:
+    class Expired:
+        def expired(self) -> bool:
+            return True
 
     bench = Bench().hears(said(200, b"x"))
-    closed = ClientConnection(bench.upstream)
-    closed.connection_made(Closed())
-    assert bench.upstream.ask("2", b"second") is bench.connection
-    assert bench.wire.out.endswith(b"second")
+    late, wire = ClientConnection(bench.upstream), Wire()
+    late.tag, late.unsent, late.dialling = "2", REQUEST, cast(Any, Expired())
+    late.connection_made(wire)
+    assert (wire.out, late.transport) == (b"", None)
+    assert bench.upstream.connections == {bench.connection}
 
 
 def test_an_unsolicited_answer_ends_the_connection() -> None:
@@ -376,6 +376,37 @@ def test_a_kept_connection_that_the_server_closed_is_not_used(run: Run) -> None:
         assert heard.answer("2").body == b"hi"
         upstream.close()
         await replica.stop()
+
+    run(main())
+
+
+def test_connection_made_just_before_the_time_limit_is_kept(run: Run) -> None:
+    """uvloop closed such a connection without a word, and the next request on it raised "the handler is closed"."""
+
+    async def main() -> None:
+        replica = await FakeReplica().start()
+        limit_s, stalls_until_s = 0.1, time.monotonic() + 0.15
+
+        def stalling() -> float:  # is called when the connection is made
+            while time.monotonic() < stalls_until_s:
+                pass
+            return time.monotonic()
+
+        heard = Heard()
+        reach = Reach(connect_timeout_s=limit_s)
+        upstream = Upstream(Address.of(replica.url), heard, reach, asyncio.get_running_loop(), stalling)
+        upstream.cancel(upstream.ask("never", REQUEST), "never")
+        while not upstream.idle:
+            await asyncio.sleep(0)
+        for _ in range(10):  # turns in which the time limit would take effect
+            await asyncio.sleep(0)
+        upstream.ask("1", REQUEST)
+        await heard.until("1")
+        connections = replica.connections
+        upstream.close()
+        await replica.stop()
+        assert heard.answer("1").body == b"hi"
+        assert connections == 1
 
     run(main())
 

@@ -121,7 +121,7 @@ def test_facts_in_any_order_give_the_same_state() -> None:
             found.apply(fact)
         # A copy builds its heads from the rows, as every head is now and then.
         copy = heads()
-        copy.restore(found.snapshot())
+        copy.restore(found.freeze()())
         answers.append(copy.score(U1, Scored("s1", vector(1, 0.7, 0.49))).values[0])
     assert np.ptp(answers) < 1e-6
 
@@ -163,7 +163,7 @@ def test_deletion_before_the_first_vector_holds() -> None:
     found = heads()
     learn(found, {"forget": U1}, key="", at_s=7.0)
     copy = heads()
-    copy.restore(found.snapshot())
+    copy.restore(found.freeze()())
     for one in (found, copy):
         learn(one, {"reward": 4.0}, at_s=6.0)
         assert one.observations == 0
@@ -174,10 +174,10 @@ def test_snapshot_holds_the_heads_and_the_ids(table: bool) -> None:
     scored = Scored("s3") if table else Scored("s3", vector(1, 2, 4))
     found, copy = heads(table=table), heads(table=table)
     learn(found, {"reward": 4.0}, scored=scored, own="c-1")
-    copy.restore(found.snapshot())
+    copy.restore(found.freeze()())
     assert copy.has_seen("c-1")
     assert copy.score(U1, scored).values[0] == pytest.approx(found.score(U1, scored).values[0], abs=1e-6)
-    copy.restore(heads(table=table).snapshot())
+    copy.restore(heads(table=table).freeze()())
     assert (copy.observations, copy.has_seen("c-1")) == (0, False)
 
 
@@ -203,7 +203,7 @@ def test_snapshot_of_vectors_of_another_length_is_refused() -> None:
     learn(found, {"reward": 4.0})
     learn(other, {"reward": 4.0}, scored=Scored(None, vector(1, 2)))
     with pytest.raises(ValueError, match="2 numbers"):
-        found.restore(other.snapshot())
+        found.restore(other.freeze()())
 
 
 def test_keys_beyond_the_memory_lie_in_the_file_and_answer_alike(tmp_path: Path) -> None:
@@ -223,6 +223,6 @@ def test_keys_beyond_the_memory_lie_in_the_file_and_answer_alike(tmp_path: Path)
     for key in keys[::300]:
         name = key_name(key)
         large_copy, small_value = heads(memory_mb=256), small.score(name, asked).values[0]
-        large_copy.restore(large.snapshot())
+        large_copy.restore(large.freeze()())
         assert small_value == pytest.approx(large_copy.score(name, asked).values[0], abs=1e-4)
     rows.close()
