@@ -17,7 +17,7 @@ from mark.insurance.settings import CODES, CONCAT, LEAST_K, MOST_K, MOST_R, SUM
 
 
 class ParityCode:
-    """Encodes `k` queries for each of `r` parity models, and decodes. Raises BadInput for what cannot be."""
+    """Encodes `k` queries for each of `r` parity models, and decodes. Raises BadInput for a code that cannot be."""
 
     def __init__(self, name: str, k: int, r: int = 1) -> None:
         if name not in CODES:

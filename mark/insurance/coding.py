@@ -45,7 +45,7 @@ class Member:
         self.pending = True  # its call of the model is under way
         self.refused = False  # a refusal of the model is held
         self.answered = False  # it needs no answer any more
-        self.reconstruction: FloatArray | None = None  # what it was answered with,
+        self.reconstruction: FloatArray | None = None  # that it was answered with,
         self.in_time = False  # and whether that was by its deadline
 
 
@@ -270,7 +270,7 @@ class CodingGroups:
         return []
 
     def refused(self, member: Member, now_s: float) -> tuple[bool, list[Action]]:
-        """The model refused the query. True: hold the refusal, an action will say what to do with it."""
+        """The model refused the query. True: hold the refusal until an action names it."""
         return self._missed(member, now_s, may_hold=True)
 
     def failed(self, member: Member, now_s: float) -> list[Action]:

@@ -70,7 +70,7 @@ class ItemMeans:
         named = slots != NO_ITEM
         np.add.at(self._counts, slots[named], times)
         np.add.at(self._sums, slots[named], times * rewards[named])
-        # Without this, the rounding of what was taken out would stay as the mean of an item without rewards.
+        # Without this, the rounding error of removed rewards would stay as the mean of an item without rewards.
         self._sums[self._counts == 0.0] = 0.0
 
     def change_total(self, count: float, total: float, times: float = 1.0) -> None:

@@ -191,7 +191,7 @@ class PersonalLearner:
         return True
 
     def forget(self, key: str, at_s: float) -> None:
-        """Delete all that was learned from a key until this time, also what arrives later."""
+        """Delete all that was learned from a key until this time, also from observations that arrive later."""
         if self._book.is_buried(key, at_s):
             return
         self._unlearn(self._book.bury(key, at_s))
@@ -264,7 +264,7 @@ class PersonalLearner:
         return TopItems(names, scores.values, scores.uncertainty, places.propensities, prior)
 
     def show(self, key: str) -> dict[str, Any] | None:
-        """What is known of a key, for its user; None where nothing is. The head is built anew from its rows."""
+        """The state of a key, for its user; None: the key is unknown. The head is built anew from its rows."""
         rows = self._book.rows(key)
         if rows is None:
             return None

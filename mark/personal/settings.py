@@ -51,5 +51,5 @@ class PersonalSettings:
     explore: Exploration = field(default_factory=Exploration)
     memory_mb: int = 256  # of 1e6 bytes: rows and heads of a process
     keep_days: float | None = None  # without an observation, after which a key is forgotten; None: never
-    durability: str = "peers"  # or "store": what has an observation before its client is told
+    durability: str = "peers"  # or "store": where an observation must be before its client is told
     retrain: Retraining | None = None

@@ -32,7 +32,7 @@ _ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback lo
 
 
 class Personal:
-    """The heads of a server, and what they need of it. `horizon_s` is that of feedback."""
+    """The heads of a server with their store, table and doors. `horizon_s` is that of feedback."""
 
     def __init__(self, serving: PersonalServing, name: str, horizon_s: float, loop: asyncio.AbstractEventLoop) -> None:
         self.heads = PersonalHeads(
@@ -64,7 +64,7 @@ class Personal:
         self._features = Features(conductor, rt_max_s, self._loop)
 
     def learn(self, learning: Learning, collector: FeedbackCollector, behind: TakesFeedback) -> TakesFeedback:
-        """Learn from feedback. Returns what takes it, before `behind`."""
+        """Learn from feedback. Returns the collector that takes it before `behind` does."""
         self._rows = SqliteRows(learning.folder / _ROWS)
         self.heads.keep_rows_in(self._rows)
         self._learning, self._erasing = learning, Erasing(learning, collector)

@@ -1,7 +1,7 @@
 """The routes of personal heads.
 
 POST   /v2/models/M/top        the best items for the key of the header mark-key
-GET    /v2/models/M/keys/KEY   what is known of a key, for keys of the scope admin
+GET    /v2/models/M/keys/KEY   the state of a key, for API keys of the scope admin
 DELETE /v2/models/M/keys/KEY   deletes it, for keys of the scope admin
 GET    /v2/models/M/personal   errors, memory and rates, as JSON or as a page
 """
@@ -184,7 +184,7 @@ class PersonalDoors:
     # Keys
 
     def show(self, key: str, exchange: Exchange) -> None:
-        """Answer with what is known of a key."""
+        """Answer with the state of a key."""
         found = self._heads.show(key_name(key))
         if found is None:
             _refuse(exchange, error_reply(404, "nothing is known of this key"))

@@ -1,4 +1,4 @@
-"""Erase what a process keeps of deleted keys: facts and snapshots, lines of the feedback log, remembered answers."""
+"""Erase the traces of deleted keys in a process: facts and snapshots, lines of the feedback log, remembered answers."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Erasing:
         self._start()
 
     async def done(self) -> bool:
-        """Erase what waits. False: the disk refused; what is left comes with the next deletion."""
+        """Erase the keys that wait. False: the disk refused, and the next deletion tries again."""
         await self._begun.wait()
         if self._running is not None:
             await asyncio.wait([self._running])
         return not self._keys
 
     async def close(self) -> None:
-        """Wait for what is being erased."""
+        """Wait for the erasing that is under way."""
         if self._running is not None:
             await asyncio.wait([self._running])
 

@@ -28,7 +28,7 @@ _MOST_BYTES = 16 << 20  # of feedback whose input is on its way through the feat
 
 
 class RemembersAnswers(Protocol):
-    """What remembers answers and says what became of feedback: of `mark.serving.feedback.collector`."""
+    """Remembers answers, and tells the outcome of feedback (`mark.serving.feedback.collector`)."""
 
     model: str
     join: FeedbackJoin

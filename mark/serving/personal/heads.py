@@ -1,4 +1,4 @@
-"""The heads of one process: their state, the facts that change it, and counts of what they answered.
+"""The heads of one process: their state, the facts that change it, and counts of their answers.
 
 `mark.serving.learned` writes the facts down, and brings those of other processes.
 """
@@ -101,7 +101,7 @@ class PersonalHeads:
             self.erase(key, now_s)
 
     def show(self, key: str) -> dict[str, Any] | None:
-        """What is known of a key; None where nothing is."""
+        """The state of a key; None: the key is unknown."""
         return None if self._learner is None else self._learner.show(key)
 
     def has_item(self, item: str) -> bool:
@@ -121,7 +121,7 @@ class PersonalHeads:
         return None if found is None else found.to_json()
 
     def learnable(self, note: bytes, said: dict[str, Any], at_s: float) -> HeadFact | None:
-        """What feedback on an answer with this note teaches; None: nothing."""
+        """The fact in feedback on an answer with this note; None: it teaches nothing."""
         reward = said.get("reward", said.get("label"))
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
             return None
@@ -148,7 +148,7 @@ class PersonalHeads:
         return HeadFact(head.key, at_s, self.version, float(reward), item, scored.vector, head.own_id)
 
     def apply(self, fact: bytes) -> None:
-        """Add what this process or another one has learned. A malformed fact is logged and left out."""
+        """Apply a fact of this process or another one. A malformed fact is logged and left out."""
         try:
             found = fact_in(fact)
         except ValueError as error:

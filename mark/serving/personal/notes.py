@@ -47,7 +47,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadNote:
-    """What was scored for a key ("": the client named none) with vectors of a version.
+    """The items that were scored for a key ("": the client named none) with vectors of a version.
 
     `own_id` is 0, or the number of the client's id where feedback comes without an answer: it may come again at
     another process, and counts once.

@@ -101,7 +101,7 @@ def vector_in(value: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     if isinstance(value, dict) and len(value) == 1:  # the one output of a model that names it
         (value,) = value.values()
     try:
-        with np.errstate(over="ignore"):  # what is too large for a float32 is infinite, and refused
+        with np.errstate(over="ignore"):  # a number too large for a float32 becomes infinite, and is refused
             vector = np.asarray(value, dtype=np.float32)
     except (ValueError, TypeError):
         raise ValueError(f"a vector must be a list of numbers, and not {type(value).__name__}") from None
