@@ -137,7 +137,7 @@ class PipelineConfig:
     @property
     def learns(self) -> bool:
         """Do its servers learn from feedback, together?"""
-        return self.selection is not None and self.feedback is not None
+        return self.feedback is not None and (self.selection is not None or self.personal is not None)
 
     def check_visits(self) -> None:
         """Raises BadInput where nothing says which queries visit a stage, so that none can be served.

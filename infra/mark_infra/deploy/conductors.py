@@ -13,7 +13,7 @@ from mark.studies.report.monthly import ConductorsCost
 from mark_infra.deploy.artifacts import size_of
 from mark_infra.deploy.disk import disk_gib
 from mark_infra.deploy.imports import absent_imports
-from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse, wheelhouse
+from mark_infra.deploy.wheelhouse import HEADS, PackagesWanted, Wheelhouse, wheelhouse
 
 _MACHINE = "aarch64"  # of the instance type in terraform/modules/conductors
 
@@ -65,7 +65,8 @@ def pack_conductors(
     Raises BadInput for a driver that could not be imported, and for packages that do not fit; MarkError for those that
     cannot be had.
     """
-    wanted = PackagesWanted(config.name, files, machine=_MACHINE, cpu_index=cpu_index)
+    kinds = () if config.personal is None else (HEADS,)
+    wanted = PackagesWanted(config.name, files, kinds, _MACHINE, cpu_index=cpu_index)
     packages = wheelhouse(wanted, own, pins, to / "wheels")
     for file, name in absent_imports((config.driver or "").partition(":")[0], files, packages.modules, ""):
         raise BadInput("imports a package that conductors will not have: name it in requirements.txt", f"{file}", name)

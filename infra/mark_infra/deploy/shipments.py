@@ -28,6 +28,7 @@ from mark.planning.graphs.whole_fleet import whole_fleet
 from mark.simulation.inputs import looked_up, open_service
 from mark.simulation.request import RunRequest
 from mark_infra.deploy.artifacts import size_of
+from mark_infra.deploy.wheelhouse import HEADS
 
 Opened = Callable[[str, Path, Iterable[Path]], set[Path]]
 """Which of some files a model opens: its reference, the folder it is looked up in, and the files. Raises BadInput."""
@@ -171,9 +172,12 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
 
 
 def libraries_of(sent: Shipment) -> tuple[str, ...]:
-    """What the service's models need that are files: no code says so, and perhaps no requirements.txt."""
+    """The packages of models that are files, and of personal heads: no code says so, and perhaps no requirements.txt."""
     kinds = {reference.partition(":")[0] for reference, _ in models_of(sent)}
-    return tuple(sorted({_FILES[kind] for kind in kinds if kind in _FILES}))
+    found = {_FILES[kind] for kind in kinds if kind in _FILES}
+    if sent.whole is not None and sent.whole.personal is not None:
+        found.add(HEADS)
+    return tuple(sorted(found))
 
 
 def environment_of(sent: Shipment, size: str) -> dict[str, str]:

@@ -36,6 +36,7 @@ from mark_infra.deploy.pip_program import (
 PYTHON = "3.11"  # user data in terraform/modules
 # All that `mark serve` imports as Terraform's unit starts it; a test runs it with nothing else.
 BOUNCER = ("aioboto3", "httptools", "numpy", "orjson", "prometheus-client", "uvloop")
+HEADS = "scipy"  # imported beside by servers of [personal]
 LOCK = "requirements.txt"  # in the archive, beside the wheels
 
 

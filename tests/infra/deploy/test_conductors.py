@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
+from mark.domain.service import FeedbackSettings
+from mark.personal.settings import PersonalSettings
 from mark.studies.report.monthly import ConductorsCost
 
 FILE = """
@@ -53,6 +56,9 @@ def test_conductors_have_what_their_driver_imports(tmp_path: Path, monkeypatch: 
     assert packed.cost() == ConductorsCost("two", 4, 9.0)
     with pytest.raises(BadInput, match="a conductor of two needs a disk of 9 GiB"):
         pack_conductors(config, files, tmp_path / "two.tar.gz", nowhere, nowhere, tmp_path, max_disk_gib=8)
+    personal = replace(config, personal=PersonalSettings(features="first"), feedback=FeedbackSettings("log"))
+    assert pack_conductors(personal, files, tmp_path / "two.tar.gz", nowhere, nowhere, tmp_path).config.learns
+    assert asked[-1].kinds == ("scipy",), "heads are computed in the conductor"
     files["driver.py"] = b"import mark, pandas"
     with pytest.raises(BadInput, match=r"^driver\.py: imports a package that conductors will not have.*: pandas$"):
         pack_conductors(config, files, tmp_path / "two.tar.gz", nowhere, nowhere, tmp_path)
