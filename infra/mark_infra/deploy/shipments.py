@@ -172,7 +172,7 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
 
 
 def libraries_of(sent: Shipment) -> tuple[str, ...]:
-    """The packages of models that are files, and of personal heads: no code says so, and perhaps no requirements.txt."""
+    """The packages of models that are files, and of personal heads: no code names them, perhaps no requirements.txt."""
     kinds = {reference.partition(":")[0] for reference, _ in models_of(sent)}
     found = {_FILES[kind] for kind in kinds if kind in _FILES}
     if sent.whole is not None and sent.whole.personal is not None:
