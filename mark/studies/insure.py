@@ -356,7 +356,7 @@ class InsuredFleets:
     ) -> InsuredFleet:
         latency_s = answer_s - self._arrivals_s
         in_time = latency_s <= self._slo.rt_max_s + TOLERANCE_S
-        attainment, half = mean_and_half_s(in_time.astype(np.float64).tolist())
+        attainment, half = mean_and_half_s(in_time.astype(np.float64))
         return InsuredFleet(
             option=option,
             settings=settings,
