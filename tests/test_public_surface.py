@@ -76,7 +76,8 @@ def test_modules_define_these_public_names(name: str) -> None:
 
 def test_a_service_has_these_methods() -> None:
     methods = {name for name in vars(mark.Service) if not name.startswith("_")}
-    assert methods == {"compare", "deploy", "name", "plan", "profile", "running", "serve", "simulate", "write"}
+    actions = {"compare", "deploy", "insure", "plan", "profile", "running", "serve", "simulate", "write"}
+    assert methods == {"name", *actions}
 
 
 def test_layers_name_every_package() -> None:

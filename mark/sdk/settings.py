@@ -180,6 +180,8 @@ def _say(tables: _Tables, key: str, value: Any) -> None:
         value = str(Path(value).resolve())
     if key in _OVERFLOW:
         tables["overflow"][_OVERFLOW[key]] = value
+    elif key == "hedge_after_ms":
+        tables["insurance"] = {key: value}
     else:
         tables["fleet" if key in _FLEET else "service"][key] = value
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "simulate": ("simulate", "t.csv", *RUN, "--no-bound"),
     "compare": ("compare", "t.csv", *RUN, "--policies", "mark-paper", "--attribute", "none", "--no-bound"),
     "bound": ("bound", "t.csv", *RUN),
+    "insure": ("insure", "t.csv", *RUN),
     "plan": ("plan", "t.csv", *RUN),
     "plan, commitments": ("plan", "t.csv", *RUN, "--advise-commitment"),
     "frontier": ("frontier", "t.csv", *RUN, "--slo-ms", "700", "--attainment", "0.98"),

@@ -95,6 +95,9 @@ def _feedback(item: Any, where: str, version: str | None) -> Feedback:
     identity = item.pop("id", None)
     if not isinstance(identity, str) or not 1 <= len(identity) <= _LONGEST_ID:
         raise Refused(400, f"{where}: id must be the x-request-id of an answer, 1 to {_LONGEST_ID} characters")
+    for name in ("key", "item"):
+        if name in item and not isinstance(item[name], str):
+            raise Refused(400, f"{where}: {name} must be a text")
     reward = item.get("reward")
     if "reward" not in item and "label" not in item:
         raise Refused(400, f"{where}: must have a label or a reward")

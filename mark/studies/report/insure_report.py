@@ -46,6 +46,7 @@ def insure_json(found: Insurance) -> dict[str, Any]:
         "offer": found.offer,
         "request_ms": found.request_s * 1e3,
         "requests": found.requests,
+        "trace": {"read": found.read},
         "duration_s": found.duration_s,
         "options": [_fleet_json(found, one) for one in found.options],
         "others": [
