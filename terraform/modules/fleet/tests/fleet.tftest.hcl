@@ -416,7 +416,7 @@ run "instances_that_learn_have_the_inner_key_and_their_part_of_the_store" {
   }
   assert {
     condition = (
-      strcontains(base64decode(aws_launch_template.this.user_data), "--name '/mark/mark/keys/conductors'") &&
+      strcontains(base64decode(aws_launch_template.this.user_data), "inner_key='/mark/mark/keys/conductors'") &&
       strcontains(base64decode(aws_launch_template.this.user_data), "--feedback-store s3://b'")
     )
     error_message = "Told where its key and its store are."
