@@ -11,7 +11,6 @@ from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
 from mark.launch.personal_scan import scan_key
-from mark.launch.running_personal import running_heads, running_key
 from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
@@ -112,6 +111,8 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    from mark.launch.running_personal import running_heads, running_key  # needs httpx, which replays do not
+
     if args.key is None:
         said = running_heads(args.address, args.key_file)
         deliver(said, args.json, lambda: heads_table(said))

@@ -9,7 +9,6 @@ from mark.cli.arguments import Listed, add_json, writable
 from mark.cli.numbers import above_zero, number, seed, whole
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
-from mark.launch.running_selection import running_selection
 from mark.planning.graphs.lineage_file import lineage_csv
 from mark.selection.settings import POLICIES
 from mark.studies.report.selection_replay_report import replay_json, replay_table
@@ -98,6 +97,8 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    from mark.launch.running_selection import running_selection  # needs httpx, which replays do not
+
     said = running_selection(args.address, args.key_file)
     deliver(said, args.json, lambda: state_table(said))
     return 0
