@@ -10,7 +10,6 @@ from mark.cli.numbers import seed, share
 from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import load_pipeline
 from mark.domain.errors import BadInput
-from mark.launch.personal_scan import scan_key
 from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
@@ -125,6 +124,8 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _scan(args: argparse.Namespace) -> int:
+    from mark.launch.personal_scan import scan_key  # needs httpx, which replays do not
+
     logs, stores = list(args.log), []
     if args.service is not None:
         config = load_pipeline(args.service, heads_alone=True)
