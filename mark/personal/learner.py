@@ -25,12 +25,11 @@ from mark.personal.item_means import NO_ITEM, ItemMeans
 from mark.personal.judge import ErrorJudge
 from mark.personal.key_book import KeyBook, RowStore
 from mark.personal.key_rows import KeyRows, PackedRows, RowArrays
-from mark.personal.settings import GREEDY, MEAN, MOST_DIMENSION, SQUARED, THOMPSON, PersonalSettings
+from mark.personal.settings import GREEDY, LONGEST_NAME, MEAN, MOST_DIMENSION, SQUARED, THOMPSON, PersonalSettings
 from mark.personal.table import MOST_VALUE, ItemTable, usable
 from mark.personal.top import INDEXED_FROM, NearItems, asked_of_index, best_by_bound
 
 SCHEMA = 1
-LONGEST_NAME = 256  # characters of a key and of an item
 TOMBSTONE_DAYS = 31.0  # a fact that is older is refused anyway
 _DAY_S = 86_400.0
 # A head is built again after so many updates, or an eighth of its rows, so that this costs as much as the updates.

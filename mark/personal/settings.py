@@ -11,6 +11,7 @@ PRIORS = (ITEM, MEAN)
 GREEDY, LINUCB, THOMPSON = "greedy", "linucb", "thompson"
 EXPLORING = (GREEDY, ITEM, LINUCB, THOMPSON)
 MOST_DIMENSION = 1024
+LONGEST_NAME = 256  # characters of a key and of an item
 STAGE = "personal"  # the name of the head among the stages of its pipeline
 
 # The measured loop of retraining shows 95 % of a catalogue with 0.6, and loses 0.3 % of the reward.

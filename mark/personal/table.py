@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.errors import BadInput
-from mark.personal.settings import MOST_DIMENSION
+from mark.personal.settings import LONGEST_NAME, MOST_DIMENSION
 
 IDS, VECTORS = "ids", "vectors"
 MOST_VALUE = 1e6  # of one number of a vector: squares of larger ones lose the digits of all others
-_LONGEST_ID = 256
 
 
 class ItemTable:
@@ -37,8 +36,8 @@ class ItemTable:
             twice = next(name for at, name in enumerate(self.ids) if self.numbers[name] != at)
             raise BadInput(f"{IDS} names an item twice", where, twice)
         for name in self.ids:
-            if not 0 < len(name) <= _LONGEST_ID:
-                raise BadInput(f"{IDS} has a name that is empty or longer than {_LONGEST_ID} characters", where, name)
+            if not 0 < len(name) <= LONGEST_NAME:
+                raise BadInput(f"{IDS} has a name that is empty or longer than {LONGEST_NAME} characters", where, name)
         bad = np.flatnonzero(~usable(vectors))
         if len(bad):
             name = self.ids[int(bad[0])]

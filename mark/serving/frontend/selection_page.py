@@ -6,26 +6,18 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-import orjson
-
 from mark.serving.frontend import pages
 from mark.serving.frontend.connection import Exchange
-from mark.serving.frontend.limits import HTML, JSON
+from mark.serving.frontend.live_page import answer_live
 from mark.serving.frontend.openapi import selection_operation
 from mark.serving.frontend.routes import ModelRoute
-
-_RELOAD = b"refresh: 2\r\n"
 
 
 def selection_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute:
     """The route of the model `name`; `said` gives the values of the moment."""
 
     def answer(version: str | None, exchange: Exchange) -> None:
-        if b"text/html" in exchange.headers.get(b"accept", b""):
-            page = selection_page(name, said()).encode()
-            exchange.answer(200, page, HTML, pages.VARY + pages.HEADERS + _RELOAD)
-        else:
-            exchange.answer(200, orjson.dumps(said()), JSON, pages.VARY)
+        answer_live(exchange, name, said(), selection_page)
 
     return ModelRoute(b"GET", b"/selection", answer, described=selection_operation)
 

@@ -20,12 +20,13 @@ import orjson
 from mark.models.answer import INSTANCE, Answer, Provenance
 from mark.models.call import Call, Reply
 from mark.models.compression import Refused
+from mark.personal.settings import LONGEST_NAME
 from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import Request
-from mark.serving.frontend import pages
 from mark.serving.frontend.calls import body_of
 from mark.serving.frontend.connection import Exchange
-from mark.serving.frontend.limits import HTML, JSON
+from mark.serving.frontend.limits import JSON
+from mark.serving.frontend.live_page import answer_live
 from mark.serving.frontend.openapi import TOP_SCHEMAS, key_operation, personal_operation, top_operation
 from mark.serving.frontend.routes import ModelRoute
 from mark.serving.personal.features import Features, NoVector
@@ -36,8 +37,6 @@ from mark.serving.personal.page import personal_page
 
 MOST_TOP_BYTES = 4 << 20
 MOST_TOP, MOST_NAMED, MOST_INPUTS = 1000, 10_000, 1000
-_LONGEST_ITEM = 256
-_RELOAD = b"refresh: 2\r\n"
 Answered = Callable[[Request, Answer], None]
 
 
@@ -77,8 +76,8 @@ def question_in(body: bytes, heads: PersonalHeads) -> TopQuestion:
         raise Refused(400, f"items must be a list of 1 to {most}")
     names, inputs = (items, None) if heads.table is not None else _named_inputs(items)
     for name in names:
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_ITEM:
-            raise Refused(400, f"an item must be a text of 1 to {_LONGEST_ITEM} characters")
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+            raise Refused(400, f"an item must be a text of 1 to {LONGEST_NAME} characters")
         if inputs is None and not heads.has_item(name):
             raise Refused(400, f"no item of the table: {name[:100]!r}")
     if len(set(names)) < len(names):
@@ -235,11 +234,7 @@ class PersonalDoors:
     def page(self, version: str | None, exchange: Exchange) -> None:
         """Answer with the numbers of the moment."""
         said = self._heads.said() | {"lag_facts": self._lag()}
-        if b"text/html" in exchange.headers.get(b"accept", b""):
-            page = personal_page(self._name, said).encode()
-            exchange.answer(200, page, HTML, pages.VARY + pages.HEADERS + _RELOAD)
-        else:
-            exchange.answer(200, orjson.dumps(said), JSON, pages.VARY)
+        answer_live(exchange, self._name, said, personal_page)
 
 
 def _key_in(headers: Mapping[bytes, bytes]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from mark.models.answer import NOBODY, Provenance
 from mark.models.compression import Refused
-from mark.personal.settings import LOGISTIC
+from mark.personal.settings import LOGISTIC, LONGEST_NAME
 from mark.serving.feedback.collector import Told
 from mark.serving.feedback.joining import FeedbackJoin
 from mark.serving.feedback.port import APPLIED, UNLEARNED, Feedback, RecordedBody, ServedAnswer
@@ -23,7 +23,6 @@ from mark.serving.personal.features import Features, NoVector
 from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.notes import MOST_KEY_BYTES, HeadNote, Scored, id_name, key_name
 
-_LONGEST_ITEM = 256
 _MOST_BYTES = 16 << 20  # of feedback whose input is on its way through the features stage
 
 
@@ -43,8 +42,8 @@ def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
         key, item = said.get("key"), said.get("item")
         if "key" in said and not (isinstance(key, str) and 0 < len(key.encode("utf-8", "replace")) <= MOST_KEY_BYTES):
             raise Refused(400, f"feedback {number}: key must be a text of 1 to {MOST_KEY_BYTES} bytes")
-        if "item" in said and not (isinstance(item, str) and 0 < len(item) <= _LONGEST_ITEM):
-            raise Refused(400, f"feedback {number}: item must be a text of 1 to {_LONGEST_ITEM} characters")
+        if "item" in said and not (isinstance(item, str) and 0 < len(item) <= LONGEST_NAME):
+            raise Refused(400, f"feedback {number}: item must be a text of 1 to {LONGEST_NAME} characters")
         if "forget" in said:
             raise Refused(400, f"feedback {number}: a key is deleted by DELETE .../keys/KEY")
 

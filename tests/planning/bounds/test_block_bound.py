@@ -74,6 +74,15 @@ def test_steady_demand_costs_whole_instances() -> None:
     assert block_bound(steady(warm_start=False).problem(), 0.0).usd == pytest.approx(3600.0 + 20.0, rel=0.01)
 
 
+def test_a_life_over_the_border_of_two_blocks_pays_its_boot_once() -> None:
+    """Each of the two blocks charges half of it."""
+    counts = np.zeros(300, dtype=np.int64)
+    counts[115:125] = 5
+    case = steady(counts=counts, warm_start=False)
+    found = prove_blocks(case.problem(), 0.0, 60, case.function_usd).usd
+    assert 40.0 <= found <= case.cheapest_usd() * ROOM
+
+
 def test_a_short_block_moves_the_first_fleet_by_half_a_boot() -> None:
     """A first fleet pays for no boot. Blocks of 5 s leave out ten of them, which is half of the longest boot."""
     problem = steady().problem()
