@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from mark.control import views
 from mark.control.pipeline_view import PipelineView, StageView
+from mark.control.ports import Result
 from mark.domain.fleet import Instance, Phase
 from mark.domain.pipeline import Join
 from mark.domain.plan import Target
@@ -380,8 +381,10 @@ class DecisionSchema(_Model):
     at_unix_s: Moment
     verb: str
     text: str = Field(description="A sentence with its reason in money.")
-    outcome: str = Field(description='"done", perhaps with the instances started instead, or the reason why not.')
+    outcome: str = Field(description='For people: "done", perhaps with the instances started instead, or why not.')
     usd_per_hour: Number = Field(description="How many instances it adds or removes.")
+    result: Result | None = Field(description="null in lines that were written before results were kept.")
+    started: int = Field(description="Instances that a launch started.")
 
 
 class Decisions(_Model):

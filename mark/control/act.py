@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from mark.control.launcher import Launcher
-from mark.control.ports import Cloud, Functions, Store
+from mark.control.ports import Cloud, Functions, Result, Store
 from mark.control.snapshot import Outcome
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate, Warm
 from mark.domain.errors import CloudError, LimitError, LostLease
@@ -43,7 +43,8 @@ class Actor:
             if not self._leads():
                 raise LostLease("the lease ended before the command was carried out")
             if isinstance(command, Launch) and command.release in refused:
-                self._store.record(now_s, command, "dropped: launches of its release were refused just now")
+                text = "dropped: launches of its release were refused just now"
+                self._store.record(now_s, command, text, Result.DROPPED, 0)
             elif isinstance(command, Launch):
                 for outcome in self._launcher.launch(now_s, command, substitute=substitute):
                     if outcome.whole_release:
@@ -53,14 +54,14 @@ class Actor:
                 yield self._carry_out(now_s, command)
 
     def _carry_out(self, now_s: float, command: Command) -> Outcome:
-        done, text, refused = True, "done", False
+        result, text, refused = Result.DONE, "done", False
         try:
             if isinstance(command, Drain | Terminate | Stop | Resume):
                 fleet = self._cloud.fleet()
                 there = (*fleet.instances, *fleet.leaving)
                 phase = next((i.phase for i in there if i.number == command.number), Phase.GONE)
                 if phase not in _EXPECTED[type(command)]:
-                    done, text = False, f"dropped: it is {phase} by now"
+                    result, text = Result.DROPPED, f"dropped: it is {phase} by now"
                 elif isinstance(command, Drain):
                     self._cloud.drain(command.number)
                 elif isinstance(command, Terminate):
@@ -68,24 +69,24 @@ class Actor:
                 elif isinstance(command, Stop):
                     self._cloud.stop(command.number)
                 elif (room := self._launcher.headroom(command.offer, now_s))[0] == 0:
-                    done, text = False, self._launcher.failed(LimitError(room[1]))
+                    result, text = Result.LIMIT, self._launcher.failed(LimitError(str(room[1])))
                 else:
                     self._cloud.resume(command.number)
             elif isinstance(command, Warm):
                 if self._functions is None:
-                    done, text = False, "there are no functions"
+                    result, text = Result.FAILED, "there are no functions"
                 else:
                     started = self._functions.warm(command.environments)
                     if started == 0:
-                        return Outcome(command, text, done)  # all are warm already: not worth a line
+                        return Outcome(command, text, result)  # all are warm already: not worth a line
                     text = f"done, {started} started"
             elif isinstance(command, Switch) and (
                 self._functions is None or not self._functions.switch(command.release)
             ):
-                return Outcome(command, text, done)  # a release without one: nothing was changed
+                return Outcome(command, text, result)  # a release without one: nothing was changed
         except CloudError as error:
-            done, text = False, self._launcher.failed(error)
+            result, text = Result.FAILED, self._launcher.failed(error)
             # EC2 may lack capacity or quota for it, or still be stopping it: another one is launched.
             refused = isinstance(command, Resume)
-        self._store.record(now_s, command, text)
-        return Outcome(command, text, done, refused)
+        self._store.record(now_s, command, text, result, 0)
+        return Outcome(command, text, result, refused)

@@ -244,7 +244,7 @@ class Controller:
             self.state = replace(state, ended_at_launch=known)
         for outcome in outcomes:
             self.state = learn(self.state, outcome, now_s)
-            self._store.record(now_s, outcome.command, outcome.text)
+            self._store.record(now_s, outcome.command, outcome.text, outcome.result, len(outcome.started))
         if not outcomes or snapshot.agenda == TICK:  # which plans in any case
             return snapshot
         return replace(snapshot, outcomes=outcomes, agenda=(AgendaItem.SETTLE, *snapshot.agenda))

@@ -13,7 +13,7 @@ from mark.control import held_releases
 from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
 from mark.control.coming_calls import higher_windows_rps
-from mark.control.headroom import counted, headroom, is_own_limit
+from mark.control.headroom import Limit, counted, headroom
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
 from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
 from mark.control.monitor import SloMonitor, default_offer, rescue_offers
@@ -543,7 +543,7 @@ class Decider:
             (rescue,) = launches
             found = self._to_be_had(rescue, s, state)
             if found is not None:
-                under_way = Rescue(state.monitor, rescue.count)
+                under_way = Rescue(state.monitor, rescue.count, rescue.reason)
                 return (found,), replace(state, monitor=monitor, rescue=under_way), (AgendaItem.RESCUE_ELSEWHERE,)
             launches, monitor = (), in_vain(state.monitor, s.now_s)
         return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
@@ -559,8 +559,8 @@ class Decider:
         if left is None or self._monitor is None:
             return (), state, ()
         own = self._offers[self._monitor.offer]
-        reason, usd_per_hour = s.outcomes[0].command.reason, left.lacking * own.usd_per_hour
-        other = self._to_be_had(Launch(reason, usd_per_hour, own.name, left.lacking), s, state)
+        usd_per_hour = left.lacking * own.usd_per_hour
+        other = self._to_be_had(Launch(left.reason, usd_per_hour, own.name, left.lacking), s, state)
         if other is not None:
             return (other,), replace(state, rescue=left), (AgendaItem.RESCUE_ELSEWHERE,)
         extra = state.monitor.extra - left.lacking
@@ -582,15 +582,17 @@ class Decider:
 
     def _as_stand_in(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
         """Another offer that may be had, to count for the rescue's. A burstable would spend its credits."""
-        why = f"; {rescue.offer} is not to be had"
         others = (o for o in self._rescue_offers if o.market is not Market.BURSTABLE and o.name != rescue.offer)
         other = next((o for o in others if self._is_had(s, state, o.name)), None)
         if other is None:
             return None
         return replace(
-            rescue, reason=rescue.reason.removesuffix(why) + why, usd_per_hour=rescue.count * other.usd_per_hour,
-            offer=other.name, planned=rescue.offer,
-        )  # fmt: skip
+            rescue,
+            reason=f"{rescue.reason}; {rescue.offer} is not to be had",
+            usd_per_hour=rescue.count * other.usd_per_hour,
+            offer=other.name,
+            planned=rescue.offer,
+        )
 
     def _beside_what_is_left(self, rescue: Launch, s: Snapshot, state: ControllerState) -> Launch | None:
         """Without what the last rescue left there: its drain is due, or was refused, and from now on it is kept.
@@ -778,7 +780,7 @@ class Decider:
         fleet = mark_unhealthy(s.fleet, s.now_s)
         if rollout.stage is releases.RolloutStage.CANARY:
             changes, waits = self._canaries(s, state, fleet, plan)
-            if not changes and is_own_limit(waits):
+            if not changes and isinstance(waits, Limit):
                 changes = self._room_of_bad(state, fleet)
             return changes, _waiting(state, waits), ()
         # What is stopped would serve the old release once it is started.
@@ -829,7 +831,9 @@ class Decider:
         command = Switch("it is the release that serves", 0.0, rollout.release)
         return [command], replace(state, switch_at_s=s.now_s + releases.RETRY_S), ()
 
-    def _canaries(self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan) -> tuple[list[Command], str]:
+    def _canaries(
+        self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan
+    ) -> tuple[list[Command], str | Limit]:
         """Launches of canaries where there are none, beside all that is planned; and what keeps them from it."""
         rollout = state.rollout
         assert rollout is not None
@@ -865,18 +869,20 @@ class Decider:
         wanted = [*planned, *(o.name for o in others if o.credits is None)] if planned else []
         return next((name for name in wanted if name not in put_off), next(iter(planned), None))
 
-    def _surge_limit(self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> str:
-        """The limit that allows no surge of any offer of which something is to be replaced; "" where one is allowed."""
+    def _surge_limit(
+        self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
+    ) -> Limit | None:
+        """The limit that allows no surge of any offer whose instances are to be replaced; None where one is allowed."""
         assert state.rollout is not None
-        limit = ""
+        limit = None
         for target, added in self._with_rescued(s, state, plan, have):
             there = have.get(target.offer, [])
             if not any(map(state.rollout.is_old, there)):
                 continue
-            most, text = self._headroom(s.fleet, target.offer)
+            most, reached = self._headroom(s.fleet, target.offer)
             if most > 0 or self._surge(state, s.fleet, target.offer, target.count + added, there):
-                return ""
-            limit = limit or text
+                return None
+            limit = limit or reached
         return limit
 
     def _surge(self, state: ControllerState, fleet: Fleet, offer: str, count: int, there: Sequence[Instance]) -> int:
@@ -888,10 +894,10 @@ class Decider:
         beyond = max(0, len(there) - count)  # is there already
         return min(more, beyond + self._headroom(fleet, offer)[0])
 
-    def _headroom(self, fleet: Fleet, offer: str) -> tuple[int, str]:
+    def _headroom(self, fleet: Fleet, offer: str) -> tuple[int, Limit]:
         return self._room(counted(fleet), offer)
 
-    def _room(self, running: Mapping[str, int], offer: str) -> tuple[int, str]:
+    def _room(self, running: Mapping[str, int], offer: str) -> tuple[int, Limit]:
         """How many more of the offer the limits allow beside what is `running`, and which limit that is."""
         usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
         return headroom(limits_of(self._resolved), self._offers[offer], running, usd_per_hour)
@@ -942,7 +948,7 @@ def _planned(state: ControllerState) -> ControllerState:
     return state if state.replanning is None else replace(state, replanning=None)
 
 
-def _waiting(state: ControllerState, waits: str) -> ControllerState:
+def _waiting(state: ControllerState, waits: str | Limit) -> ControllerState:
     if state.rollout is None or state.rollout.waits == waits:
         return state
     return replace(state, rollout=replace(state.rollout, waits=waits))

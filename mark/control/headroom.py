@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mark.control.views import Limits
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.offer import Market, Offer
 
-_REACHED = re.compile(r"(max_instances|max_usd_per_hour) \S+ is reached")
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit of the service itself, by its name in the service file, that allows no more."""
+
+    name: str
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.most:g} is reached"
 
 
 def counted(fleet: Fleet) -> Counter[str]:
@@ -23,14 +32,9 @@ def counted(fleet: Fleet) -> Counter[str]:
     )
 
 
-def is_own_limit(text: str) -> bool:
-    """Is it what `headroom` says of a limit?"""
-    return _REACHED.fullmatch(text) is not None
-
-
 def headroom(
     limits: Limits, offer: Offer, running: Mapping[str, int], usd_per_hour: Mapping[str, float]
-) -> tuple[int, str]:
+) -> tuple[int, Limit]:
     """How many more of the offer the limits allow beside what is `running`, and which limit that is."""
     # What may not be bought any more is without a price here, and soon gone.
     spent = sum(usd_per_hour.get(name, 0.0) * count for name, count in running.items())
@@ -39,5 +43,5 @@ def headroom(
     by_number = max(0, limits.max_instances - sum(running.values()))
     # max_instances bounds instances; a SageMaker endpoint is none.
     if offer.market is not Market.SAGEMAKER and by_number <= by_price:
-        return by_number, f"max_instances {limits.max_instances} is reached"
-    return by_price, f"max_usd_per_hour {limits.max_usd_per_hour:g} is reached"
+        return by_number, Limit("max_instances", limits.max_instances)
+    return by_price, Limit("max_usd_per_hour", limits.max_usd_per_hour)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from mark.cloud.ec2.refusal import refused_with
+from mark.control.ports import Result
 from mark.control.snapshot import Outcome
 from mark.domain.command import Launch
 from mark.domain.errors import RefusalScope
@@ -42,6 +43,6 @@ def _outcome(those: list[EndedAtLaunch], sold: dict[str, Offer]) -> Outcome:
     numbers = ", ".join(f"#{one.number}" for one in those)
     text = f"the cloud ended {numbers} before {'it' if count == 1 else 'they'} ran: {first.reason}"
     if first.scope is RefusalScope.EVERYTHING:
-        return Outcome(command, text, False, planned=offer.name, whole_release=True)
+        return Outcome(command, text, Result.FAILED, planned=offer.name, whole_release=True)
     put_off = refused_with(offer, first.scope, sold.values())
-    return Outcome(command, text, False, True, planned=offer.name, put_off=put_off)
+    return Outcome(command, text, Result.FAILED, True, planned=offer.name, put_off=put_off)

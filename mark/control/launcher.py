@@ -8,17 +8,16 @@ controller that takes over also repeats what was launched just before, as the cl
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mark.cloud.ec2.refusal import refused_with
-from mark.control.headroom import counted, headroom, is_own_limit
+from mark.control.headroom import Limit, counted, headroom
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
 from mark.control.monitor import default_offer
-from mark.control.ports import Clock, Cloud, Launched, Store
+from mark.control.ports import Clock, Cloud, Launched, Result, Store
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
@@ -45,7 +44,6 @@ AGAIN_S, THROTTLED_S, LONGEST_S = 5.0, 30.0, 60.0
 # After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
 # among them, an answer may have got lost.
 DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
-_PART = re.compile(r"(?:the market had )?(\d+) of \d+\b")  # of an outcome: what was started of what was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +66,6 @@ class Intent:
     throttled: bool = False
 
 
-def started_some(outcome: str) -> bool:
-    """By its outcome as it is recorded: did a launch, or a resumption, start any instance?"""
-    part = _PART.match(outcome)
-    return outcome.startswith("done") or (part is not None and int(part[1]) > 0)
-
-
-def started_nothing(outcome: str) -> bool:
-    """By its outcome as it is recorded: was something asked of the cloud, which had nothing of it?
-
-    A launch that the service's own limit allows nothing of, and one that did not fit any more, are not asked for.
-    """
-    return not (started_some(outcome) or is_own_limit(outcome) or outcome.startswith("dropped:"))
-
-
 def _not_ahead(intent: Intent, now_s: float) -> Intent:
     """As another process wrote it down: by a clock that was ahead, it would be under way for as much longer."""
     return intent if intent.at_s <= now_s else replace(intent, at_s=now_s)
@@ -94,6 +78,11 @@ def _said(launched: Launched, count: int, others: str = "") -> str:
         return f"done{others}"
     text = f"the market had {started} of {count}{others}"
     return text if launched.refused is None else f"{text}: {launched.refused}"
+
+
+def _result(started: int, count: int) -> Result:
+    """The result of a launch of `count` instances that the cloud was asked for."""
+    return Result.DONE if started == count else Result.PART if started else Result.FAILED
 
 
 def _is_gone(why: CloudError | None) -> bool:
@@ -210,12 +199,12 @@ class Launcher:
             put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
             numbers, refused = launched.numbers, bool(put_off)
             self._known(intent, numbers)
+            result = _result(len(numbers), intent.count)
             yield Outcome(
-                command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release,
-                _is_gone(why),
-            )  # fmt: skip
+                command, outcome, result, refused, numbers, intent.planned, put_off, whole_release, _is_gone(why)
+            )
             if not intent.made:
-                self._store.record(now_s, command, outcome)
+                self._store.record(now_s, command, outcome, result, len(numbers))
             self._keep(self._intents, self._made)
 
     @property
@@ -231,7 +220,7 @@ class Launcher:
                 unsure[intent.planned] += intent.count
         return unsure
 
-    def headroom(self, offer: str, now_s: float) -> tuple[int, str]:
+    def headroom(self, offer: str, now_s: float) -> tuple[int, Limit]:
         """How many more of the offer the limits allow now, and which limit that is.
 
         Unhealthy instances are not counted: at the limit they could not be replaced. These are few, so few exceed the
@@ -288,12 +277,12 @@ class Launcher:
 
     def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> Generator[Outcome, None, Outcome]:
         """Launch of one offer, or of what does as well, to count for `planned`."""
-        most, text = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
+        most, limit = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         if most == 0 and command.alternatives:
             # The last dollars of a limit may do for what is planned, and not for what is a little dearer.
             command = replace(command, alternatives=())
-            most, text = self.headroom(command.offer, now_s)
-        limit, count = text, min(command.count, most)
+            most, limit = self.headroom(command.offer, now_s)
+        text, count = str(limit), min(command.count, most)
         launched = Launched(())
         why: CloudError | None = None
         if count > 0:
@@ -320,12 +309,13 @@ class Launcher:
         else:
             self.failures["LimitError"] += 1
         put_off, whole_release = self._refused_with(command.offer, why, launched)
-        numbers, done = launched.numbers, len(launched.numbers) == command.count
+        numbers = launched.numbers
+        result = Result.LIMIT if count == 0 else _result(len(numbers), command.count)
         outcome = Outcome(
-            command, text, done, bool(put_off), numbers, planned.name, put_off, whole_release, _is_gone(why)
+            command, text, result, bool(put_off), numbers, planned.name, put_off, whole_release, _is_gone(why)
         )
         yield outcome  # first, so that what was started is known whatever the store does
-        self._store.record(now_s, command, outcome.text)
+        self._store.record(now_s, command, text, result, len(numbers))
         if not self._kept:
             self._keep(self._intents, self._made)
         return outcome

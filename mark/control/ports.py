@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 from mark.domain.arrays import FloatArray
@@ -182,16 +183,32 @@ class Telemetry(Protocol):
         """All so far, by release and offer, as `answers`; empty where instances have no release."""
 
 
+class Result(StrEnum):
+    """How far a command was carried out."""
+
+    DONE = "done"
+    PART = "part"  # fewer instances were started than it asked for
+    FAILED = "failed"  # nothing of it: the cloud refused, or its answer was lost
+    LIMIT = "limit"  # nothing of it: a limit of the service is reached, and the cloud was not asked
+    DROPPED = "dropped"  # it did not fit the fleet any more, and the cloud was not asked
+    DRY_RUN = "dry_run"  # a dry run carries nothing out
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One line of the journal. `id` ascends within a service; `text` is the command with its reason."""
+    """One line of the journal. `id` ascends within a service; `text` is the command with its reason.
+
+    `result` is None in lines that were written before results were kept.
+    """
 
     id: int
     at_s: float
     verb: str
     text: str
-    outcome: str  # "done", perhaps with what was started instead, or why not
+    outcome: str  # for people: "done", perhaps with the instances that were started instead, or why not
     usd_per_hour: float
+    result: Result | None = None
+    started: int = 0  # instances that a launch started
 
 
 class Store(Protocol):
@@ -205,8 +222,8 @@ class Store(Protocol):
 
     def put(self, key: str, value: Any) -> None: ...
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
-        """Append to the journal; outcome begins with "done", or says why not."""
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
+        """Append to the journal: `outcome` for people, `result` and the number of `started` instances for programs."""
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         """The newest lines of the journal, newest first; those before `before_id` where it is given."""

@@ -14,10 +14,11 @@ AGAIN_S = 90.0  # after a rescue that nothing was to be had for, where there is 
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """`lacking` instances are still to be had. `before` is the monitor's state before the rescue."""
+    """`lacking` instances are still to be had, for `reason`. `before` is the monitor's state before the rescue."""
 
     before: MonitorState
     lacking: int
+    reason: str
 
     def after(self, outcomes: Sequence[Outcome], stopped: Collection[int]) -> Rescue | None:
         """What the market lacked of it; None where nothing was refused. `stopped`: numbers of what is not started now.

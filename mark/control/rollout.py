@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from mark.control.comparison import Comparison
+from mark.control.headroom import Limit
 from mark.control.health import overdue
 from mark.control.ports import ReleaseCounts
 from mark.control.views import RolloutView
@@ -79,7 +80,7 @@ class Rollout:
     ready: dict[str, int] = field(default_factory=dict)
     left: int | None = None
     moved_s: float = math.inf
-    waits: str = ""
+    waits: str | Limit = ""
     stuck: str = ""
     retry_s: float = -math.inf
 

@@ -18,7 +18,7 @@ from mark.control.controller import Controller
 from mark.control.held_releases import trouble as held_trouble
 from mark.control.history import Minute, MinuteHistory, history_view
 from mark.control.ledger import Ledger
-from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Store, Telemetry
+from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Result, Store, Telemetry
 from mark.control.rollout import trouble as rollout_trouble
 from mark.control.rollout import view as rollout_view
 from mark.control.shared_limits import Holding
@@ -412,11 +412,15 @@ class ServiceRuntime:
         except (CloudError, Infeasible, BadInput) as error:
             conditions.append(" ".join(str(error).split()))
         except Exception as error:
-            _log.exception("a fault of ours", extra={"service": self.service})
-            conditions.append(f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            conditions.append(self._unforeseen(error))
         else:
             return True
         return False
+
+    def _unforeseen(self, error: Exception) -> str:
+        """Log an error that no round should end in, and word it for the service's view."""
+        _log.exception("a fault of ours", extra={"service": self.service})
+        return f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
     def _tell(self, conditions: tuple[str, ...]) -> None:
         """Troubles into the view, and into the log when they change."""
@@ -442,7 +446,16 @@ class ServiceRuntime:
 
     def _shown(self, parts: RuntimePorts, lines: list[Recorded]) -> list[DecisionView]:
         return [
-            DecisionView(line.id, parts.unix_s(line.at_s), line.verb, line.text, line.outcome, line.usd_per_hour)
+            DecisionView(
+                line.id,
+                parts.unix_s(line.at_s),
+                line.verb,
+                line.text,
+                line.outcome,
+                line.usd_per_hour,
+                line.result,
+                line.started,
+            )
             for line in lines
         ]
 
@@ -501,10 +514,10 @@ class _Noting:
     def put(self, key: str, value: Any) -> None:
         self._store.put(key, value)
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
-        if self._dry_run and outcome.startswith("done"):
-            outcome = f"dry run: would be {outcome}"
-        self._store.record(at_s, command, outcome)
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
+        if self._dry_run and result is Result.DONE:
+            outcome, result, started = f"dry run: would be {outcome}", Result.DRY_RUN, 0
+        self._store.record(at_s, command, outcome, result, started)
         said: Mapping[str, object] = {
             "service": self._service,
             "verb": command.verb,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mark.control.agenda import AgendaItem
 from mark.control.coming_calls import ComingCalls
-from mark.control.ports import RecentAnswers, ReleaseCounts
+from mark.control.ports import RecentAnswers, ReleaseCounts, Result
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.fleet import Fleet
@@ -26,13 +26,17 @@ class Outcome:
 
     command: Command
     text: str
-    done: bool
+    result: Result
     refused: bool = False
     started: tuple[int, ...] = ()
     planned: str = ""
     put_off: tuple[str, ...] = ()
     whole_release: bool = False
     gone: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.result is Result.DONE
 
 
 @dataclass(frozen=True, slots=True)

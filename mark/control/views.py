@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mark.control.ports import Result
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance
 from mark.domain.plan import Plan
@@ -94,8 +95,10 @@ class DecisionView:
     at_unix_s: float
     verb: str
     text: str  # a sentence with its reason in money
-    outcome: str  # "done", or why not
+    outcome: str  # for people: "done", or why not
     usd_per_hour: float
+    result: Result | None = None  # None in lines that were written before results were kept
+    started: int = 0  # instances that a launch started
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from mark.control.ports import (
     RecentAnswers,
     Recorded,
     ReleaseCounts,
+    Result,
     Store,
     Telemetry,
 )
@@ -297,9 +298,9 @@ class FakeStore(MemoryStore):
         self._check()
         super().put(key, value)
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
         self._check()
-        super().record(at_s, command, outcome)
+        super().record(at_s, command, outcome, result, started)
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         self._check()

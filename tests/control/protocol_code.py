@@ -20,7 +20,7 @@ from mark.control.launcher import Intent, Launcher
 from mark.control.lease import FencedLease, MemoryTerms, Term
 from mark.control.ledger import Ledger
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import Launched
+from mark.control.ports import Launched, Result
 from mark.control.views import Limits
 from mark.domain.command import Command, Launch
 from mark.domain.errors import CapacityError, CloudError, LostLease, StoreError
@@ -172,7 +172,7 @@ class CodeStore(MemoryStore):
         if outcome == LOST:
             raise StoreError("the answer is lost")
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
         self.check()
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mark.control.act import Actor
 from mark.control.launcher import Launcher
 from mark.control.memory_store import MemoryStore
+from mark.control.ports import Result
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate, Warm
@@ -60,7 +61,7 @@ def test_a_command_that_does_not_fit_the_fleet_is_dropped(command: Command, phas
 def test_what_is_gone_is_not_terminated_again() -> None:
     bench = Bench()
     (outcome,) = bench.act(Terminate("its queue is empty", 0.0, OD, 1))
-    assert outcome.text == "dropped: it is gone by now"
+    assert (outcome.text, outcome.result) == ("dropped: it is gone by now", Result.DROPPED)
     assert bench.calls() == []
 
 
@@ -78,6 +79,8 @@ def test_a_launch_obeys_the_limits_of_the_moment() -> None:
     assert (first.done, first.started) == (True, (1, 2))
     assert (second.done, second.refused, second.started) == (False, False, (3,))
     assert second.text == "1 of 2: max_instances 3 is reached"
+    bench.act(Launch("needed", 0.0, OD, 2))
+    assert bench.store.results == [(Result.DONE, 2), (Result.PART, 1), (Result.LIMIT, 0)]
 
 
 def test_a_refused_launch_is_an_outcome() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mark.control.agenda import FAST, TICK, AgendaItem
 from mark.control.decide import Decider
 from mark.control.monitor import MonitorState
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, Result
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn
@@ -47,7 +47,7 @@ def ready(number: int, offer: str = OD, **more: Any) -> Instance:
 
 
 def refused(command: Any, planned: str = A) -> Outcome:
-    return Outcome(command, f"out of {planned}", done=False, refused=True, planned=planned)
+    return Outcome(command, f"out of {planned}", result=Result.FAILED, refused=True, planned=planned)
 
 
 def test_equal_snapshots_and_states_give_equal_decisions() -> None:
@@ -67,10 +67,10 @@ def test_ends_wait_for_the_outcome_of_launches() -> None:
     one = decider({A: 1})
     commands, state = one.decide(snapshot(ready(1), agenda=TICK), ControllerState())
     assert [type(command) for command in commands] == [Launch]
-    sold = Outcome(commands[0], "done", done=True, started=(2,), planned=A)
+    sold = Outcome(commands[0], "done", result=Result.DONE, started=(2,), planned=A)
     commands, state = one.decide(snapshot(ready(1), outcomes=(sold,)), state)
     assert [type(command) for command in commands] == [Drain]
-    commands, state = one.decide(snapshot(outcomes=(Outcome(commands[0], "done", done=True),)), state)
+    commands, state = one.decide(snapshot(outcomes=(Outcome(commands[0], "done", result=Result.DONE),)), state)
     assert (commands, state.agenda) == ((), ())
 
 
@@ -91,7 +91,7 @@ def test_a_refused_candidate_does_not_stop_replanning_for_what_serves(release: s
     one, rollout = decider({A: 1}, replans=True), Rollout("a", RolloutStage.CANARY, candidate="b")
     asked = snapshot(ready(1, release="a"), forecast=forecast())
     (launch,), state = one.decide(replace(asked, agenda=TICK), ControllerState(rollout=rollout))
-    whole = Outcome(Launch("", 0.0, OD, 1, release=release), "no image", done=False, whole_release=True)
+    whole = Outcome(Launch("", 0.0, OD, 1, release=release), "no image", result=Result.FAILED, whole_release=True)
     commands, state = one.decide(replace(asked, outcomes=(whole, refused(launch))), state)
     assert bool(commands) is again
     assert state.deferred == () or again
@@ -113,16 +113,16 @@ def test_a_refusal_defers_an_offer_until_a_launch_succeeds() -> None:
     launch = Launch("needed", 0.0, A, 2)
     state = learn(ControllerState(), refused(launch), 60.0)
     assert state.beliefs[A].refusals == 1
-    state = learn(state, Outcome(launch, "done", done=True, started=(4, 5), planned=A), 120.0)
+    state = learn(state, Outcome(launch, "done", result=Result.DONE, started=(4, 5), planned=A), 120.0)
     assert state.beliefs[A].refusals == 0
     assert state.stands_for == {}
 
 
 def test_what_was_launched_instead_of_an_offer_stands_for_it() -> None:
     launch = Launch("needed", 0.0, OD, 1)
-    state = learn(ControllerState(), Outcome(launch, "done", done=True, started=(4,), planned=A), 60.0)
+    state = learn(ControllerState(), Outcome(launch, "done", result=Result.DONE, started=(4,), planned=A), 60.0)
     assert state.stands_for == {4: A}
-    assert learn(state, Outcome(Drain("spare", 0.0, OD, 4), "done", done=True), 60.0) is state
+    assert learn(state, Outcome(Drain("spare", 0.0, OD, 4), "done", result=Result.DONE), 60.0) is state
 
 
 def blind(
@@ -199,7 +199,7 @@ def test_a_roll_out_replaces_what_counts_for_such_a_plan() -> None:
     (launch,), state = one.decide(replace(old, agenda=TICK), state)
     assert isinstance(launch, Launch)
     assert (launch.offer, launch.count, launch.release) == (A, 1, "b")
-    done = Outcome(launch, "done", done=True, started=(5,), planned=A)
+    done = Outcome(launch, "done", result=Result.DONE, started=(5,), planned=A)
     there = replace(old.fleet, instances=(*old.fleet.instances, Instance(5, A, Phase.PENDING, 60.0, release="b")))
     assert one.decide(replace(old, fleet=there, outcomes=(done,)), state)[0] == ()
 
@@ -219,10 +219,11 @@ def test_only_silent_instances_that_were_drained_count_as_given_up(drained: bool
     seen = snapshot(ready(1), ready(2, silent_s=0.0))
     (launch,), state = one.decide(replace(seen, agenda=FAST), state)
     assert isinstance(launch, Launch)
-    sold = Outcome(launch, "done", done=True, started=(3,), planned=OD)
+    sold = Outcome(launch, "done", result=Result.DONE, started=(3,), planned=OD)
     (drain,), state = one.decide(replace(seen, outcomes=(sold,)), state)
     assert (type(drain), drain.number) == (Drain, 2)  # type: ignore[attr-defined]
-    _, state = one.decide(replace(seen, outcomes=(Outcome(drain, "", done=drained),)), state)
+    outcome = Outcome(drain, "", Result.DONE if drained else Result.FAILED)
+    _, state = one.decide(replace(seen, outcomes=(outcome,)), state)
     assert state.gave_up_s == ((60.0,) if drained else ())
 
 

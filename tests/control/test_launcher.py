@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher, started_nothing, started_some
+from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched
 from mark.control.shared_limits import Holding
@@ -414,22 +414,6 @@ def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
     shop.repeat(1.0)
     assert not shop.buyer.unsure(standby=False)
     assert len(shop.cloud.calls) == 1
-
-
-@pytest.mark.parametrize(
-    ("outcome", "some"),
-    [
-        ("done", True),
-        ("done, 1 of them m5.large/spot", True),
-        ("the market had 1 of 2, 1 of them m5.large/spot", True),
-        ("the market had 0 of 2", False),
-        ("the market had 1 of 2, 1 of them m5.large/spot: VcpuLimitExceeded: 8 of 8", True),
-        ("InsufficientInstanceCapacity: none left", False),
-    ],
-)
-def test_what_was_started_shows_in_the_outcome(outcome: str, some: bool) -> None:
-    assert started_some(outcome) is some
-    assert started_nothing(outcome) is not some
 
 
 @pytest.mark.parametrize("had", [0, 1])

@@ -12,7 +12,7 @@ import pytest
 from mark.cloud.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
-from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers
+from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Result
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import AGAIN_S, BACK, WISH
 from mark.control.shared_limits import limited
@@ -572,7 +572,8 @@ def test_a_dry_run_says_that_nothing_was_done() -> None:
     process = Process(world, dry_run=True)
     process.run(2)
     assert process.manager.view("inception").mode == "dry-run"
-    assert process.manager.decisions("inception", None, 1)[0].outcome == "dry run: would be done"
+    (newest,) = process.manager.decisions("inception", None, 1)
+    assert (newest.outcome, newest.result, newest.started) == ("dry run: would be done", Result.DRY_RUN, 0)
 
 
 def test_an_unknown_service_is_a_key_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mark.control.monitor import MonitorState
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, Result
 from mark.control.refused_launch import Rescue
 from mark.control.snapshot import Outcome
 from mark.domain.command import Launch, Resume
@@ -225,12 +225,12 @@ def test_a_new_release_replaces_a_stand_in_by_another() -> None:
 
 
 def resumed(number: int, *, done: bool = False, refused: bool = False) -> Outcome:
-    return Outcome(Resume(REASON, 0.0, OD, number), "", done, refused)
+    return Outcome(Resume(REASON, 0.0, OD, number), "", Result.DONE if done else Result.FAILED, refused)
 
 
 def test_a_resume_whose_answer_was_lost_counts() -> None:
     """It is not stopped any more, so it was started; another one that was refused is still to be had elsewhere."""
-    rescue = Rescue(MonitorState(), 2)
+    rescue = Rescue(MonitorState(), 2, REASON)
     lost, refused = resumed(1, refused=True), resumed(2, refused=True)
     assert rescue.after([lost, refused], stopped=[2]) == replace(rescue, lacking=1)
     assert rescue.after([lost, refused], stopped=[1, 2]) == rescue
@@ -241,7 +241,7 @@ def test_a_resume_whose_answer_was_lost_counts() -> None:
 
 def test_what_was_launched_and_resumed_counts_together() -> None:
     launch = Launch(REASON, 0.0, OD, 2)
-    part = Outcome(launch, "", done=False, refused=True, started=(7,))
-    rescue = Rescue(MonitorState(), 4)
+    part = Outcome(launch, "", Result.PART, refused=True, started=(7,))
+    rescue = Rescue(MonitorState(), 4, REASON)
     assert rescue.after([resumed(1, refused=True), part], stopped=[]) == replace(rescue, lacking=2)
-    assert rescue.after([Outcome(launch, "", done=False, started=(7,))], stopped=[]) is None, "nothing was refused"
+    assert rescue.after([Outcome(launch, "", Result.PART, started=(7,))], stopped=[]) is None, "nothing was refused"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.control.ports import Result
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, learn
 from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
@@ -236,8 +237,8 @@ class TestController:
 
 def test_a_resumed_stand_in_counts_as_what_it_is() -> None:
     state = ControllerState(stands_for={1: SPOT, 2: SPOT}, not_resumed={LARGE: 50.0, OTHER.name: 1000.0})
-    done = Outcome(Resume("", 0.0, LARGE, 1), "done", done=True)
+    done = Outcome(Resume("", 0.0, LARGE, 1), "done", Result.DONE)
     assert learn(state, done, 60.0).stands_for == {2: SPOT}
     assert learn(state, done, 60.0).not_resumed == {OTHER.name: 1000.0}
-    refused = replace(done, done=False, refused=True)
+    refused = replace(done, result=Result.FAILED, refused=True)
     assert learn(state, refused, 60.0).not_resumed == {LARGE: 60.0 + RETRY_RESUME_S, OTHER.name: 1000.0}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from mark.control.ports import Result
 from mark.domain.command import Terminate
 from mark.domain.errors import CloudError, StoreError
 from mark.domain.fleet import Fleet
@@ -61,7 +62,7 @@ def test_telemetry_fails_until_it_is_reset(ask: Callable[[FakeTelemetry], object
 STORE: list[Callable[[FakeStore], object]] = [
     lambda store: store.get("key"),
     lambda store: store.put("key", 2),
-    lambda store: store.record(0.0, Terminate("too many", -0.1, "a", 1), "done"),
+    lambda store: store.record(0.0, Terminate("too many", -0.1, "a", 1), "done", Result.DONE, 0),
     lambda store: store.recorded(None, 10),
 ]
 

@@ -13,7 +13,7 @@ from mark_torture.site import SteadyPlanner
 
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease
-from mark.control.ports import Cloud, Launched, Lease, ReleaseCounts, Store
+from mark.control.ports import Cloud, Launched, Lease, ReleaseCounts, Result, Store
 from mark.control.views import Limits
 from mark.domain.command import Command, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
@@ -214,8 +214,8 @@ class StoreWith:
     def put(self, key: str, value: Any) -> None:
         self.real.put(key, value)
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
-        self.real.record(at_s, command, outcome)
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
+        self.real.record(at_s, command, outcome, result, started)
 
     def recorded(self, before_id: int | None, count: int) -> Any:
         return self.real.recorded(before_id, count)
@@ -230,9 +230,9 @@ class ForgetsTheBill(StoreWith):
 class ForgetsEnds(StoreWith):
     """Ends are not in the journal."""
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
         if not isinstance(command, Terminate):
-            self.real.record(at_s, command, outcome)
+            self.real.record(at_s, command, outcome, result, started)
 
 
 class KeepsIntents(StoreWith):

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mark.control.launcher import started_nothing, started_some
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, Result
 from mark.control.views import DecisionView, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
@@ -85,13 +84,15 @@ def _data(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
 
 
 def _failed_rounds(decisions: Sequence[DecisionView]) -> int:
-    """A refusal whose substitute was launched in the same round is none, nor is the service's own limit."""
-    rounds: defaultdict[float, list[str]] = defaultdict(list)
+    """Rounds in which launches failed and none started an instance; the service's own limit is no failure."""
+    rounds: defaultdict[float, list[DecisionView]] = defaultdict(list)
     for one in decisions:
         if one.verb in _LAUNCHES:
-            rounds[one.at_unix_s].append(one.outcome)
+            rounds[one.at_unix_s].append(one)
     return sum(
-        any(map(started_nothing, outcomes)) and not any(map(started_some, outcomes)) for outcomes in rounds.values()
+        any(one.result is Result.FAILED for one in those)
+        and not any(one.result in (Result.DONE, Result.PART) for one in those)
+        for those in rounds.values()
     )
 
 

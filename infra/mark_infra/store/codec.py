@@ -24,6 +24,7 @@ import numpy as np
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots
 from mark.control.comparison import Comparison, Contrast, Stratum
+from mark.control.headroom import Limit
 from mark.control.held_releases import HeldRelease
 from mark.control.history import Minute
 from mark.control.launcher import Intent
@@ -55,7 +56,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
         *(Law, Hour, OwnBoots),
         *(Limits, Minute, Fleet, Instance, Notice, ScheduledEvent, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
-        *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease),
+        *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease, Limit),
     ),
     1,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mark.control.lease import LeaseStore
-from mark.control.ports import Recorded
+from mark.control.ports import Recorded, Result
 
 JOURNAL_LINES = 100_000  # of a service; DynamoDB keeps lines by age instead
 JOURNAL_DAYS = 90
@@ -24,6 +24,23 @@ class JournalLine:
     text: str
     outcome: str
     usd_per_hour: float
+    result: Result
+    started: int
+
+
+def recorded(
+    id: int,
+    at_s: float,
+    verb: str,
+    text: str,
+    outcome: str,
+    usd_per_hour: float,
+    result: str | None = None,
+    started: int = 0,
+) -> Recorded:
+    """A line as it was stored; those of the first version had no result."""
+    kept = None if result is None else Result(result)
+    return Recorded(id, at_s, verb, text, outcome, usd_per_hour, kept, started)
 
 
 @dataclass(frozen=True, slots=True)

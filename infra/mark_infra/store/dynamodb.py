@@ -27,7 +27,7 @@ from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, CloudError, LostLease, NotFoundError, StoreError
 from mark.domain.time import DAY_S
-from mark_infra.store.dynamo_table import JOURNAL_DAYS, LOAD_DAYS, Fence, JournalLine, Table
+from mark_infra.store.dynamo_table import JOURNAL_DAYS, LOAD_DAYS, Fence, JournalLine, Table, recorded
 
 if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate
@@ -210,7 +210,7 @@ class DynamoTable:
 
     def _recorded(self, service: str, last: str, count: int) -> list[Recorded]:
         items = self._query(service, "journal#", last, newest_first=count)
-        return [Recorded(int(_name(item)), *json.loads(item["body"]["S"])) for item in items]
+        return [recorded(int(_name(item)), *json.loads(item["body"]["S"])) for item in items]
 
     def _tries(self) -> Iterator[None]:
         """With a pause after each that grows: 10 ms to 0.6 s."""

@@ -21,15 +21,17 @@ from threading import Lock
 from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, LostLease, MarkError, StoreError
-from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine, Table
+from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine, Table, recorded
 
 WAIT_S = 2.0  # for another process that writes
-_VERSION = 1
+_VERSION = 2
+# Lines of the journal had no result at first.
+_FROM_1 = "ALTER TABLE journal ADD COLUMN result TEXT; ALTER TABLE journal ADD COLUMN started INTEGER DEFAULT 0;"
 _SCHEMA = """
 CREATE TABLE state (service TEXT, key TEXT, value TEXT NOT NULL, PRIMARY KEY (service, key)) WITHOUT ROWID;
 CREATE TABLE journal (
     service TEXT, id INTEGER, at_s REAL, verb TEXT, text TEXT, outcome TEXT, usd_per_hour REAL,
-    PRIMARY KEY (service, id)
+    result TEXT, started INTEGER, PRIMARY KEY (service, id)
 ) WITHOUT ROWID;
 CREATE TABLE load (
     service TEXT, minute INTEGER, mean_rps REAL, peak_rps REAL, PRIMARY KEY (service, minute)
@@ -85,13 +87,13 @@ class SqliteTable:
         self._db.execute("PRAGMA synchronous=NORMAL")
         with self._transaction():
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _VERSION):
+            if version not in (0, 1, _VERSION):
                 raise BadInput(f"was written by another version of mark ({version})", str(self._path))
-            if version == 0:
-                if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                    raise BadInput("is a database of something else", str(self._path))
-                for statement in _SCHEMA.split(";")[:-1]:
-                    self._db.execute(statement)
+            if version == 0 and self._db.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+                raise BadInput("is a database of something else", str(self._path))
+            for statement in {0: _SCHEMA, 1: _FROM_1}.get(version, "").split(";")[:-1]:
+                self._db.execute(statement)
+            if version != _VERSION:
                 self._db.execute(f"PRAGMA user_version={_VERSION}")
 
     def get(self, service: str, key: str) -> str | None:
@@ -107,7 +109,7 @@ class SqliteTable:
         with self._asking(LostLease) as db, self._transaction(fence):
             (last,) = db.execute("SELECT max(id) FROM journal WHERE service = ?", (service,)).fetchone()
             id = (last or 0) + 1
-            db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", (service, id, *astuple(line)))
+            db.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (service, id, *astuple(line)))
             db.execute("DELETE FROM journal WHERE service = ? AND id <= ?", (service, id - JOURNAL_LINES))
 
     def append_load(
@@ -126,11 +128,11 @@ class SqliteTable:
     def recorded(self, service: str, before_id: int | None, count: int) -> list[Recorded]:
         with self._asking() as db:
             rows = db.execute(
-                "SELECT id, at_s, verb, text, outcome, usd_per_hour FROM journal WHERE service = ? AND id < ?"
-                " ORDER BY id DESC LIMIT ?",
+                "SELECT id, at_s, verb, text, outcome, usd_per_hour, result, started FROM journal"
+                " WHERE service = ? AND id < ? ORDER BY id DESC LIMIT ?",
                 (service, 2**62 if before_id is None else before_id, count),
             ).fetchall()
-        return [Recorded(*row) for row in rows]
+        return [recorded(*row) for row in rows]
 
     def load(self, service: str, since_minute: int) -> list[tuple[int, float, float]]:
         with self._asking() as db:

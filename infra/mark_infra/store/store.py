@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.control.lease import FencedLease
-from mark.control.ports import Recorded, Store
+from mark.control.ports import Recorded, Result, Store
 from mark.domain.command import Command
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
@@ -58,8 +58,8 @@ class ServiceStore:
         """Raises TypeError for what the codec does not know."""
         self._table.put(self.service, key, encode(value), self._fence)
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
-        line = JournalLine(at_s, command.verb, str(command), outcome, command.usd_per_hour)
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
+        line = JournalLine(at_s, command.verb, str(command), outcome, command.usd_per_hour, result, started)
         self._table.record(self.service, line, self._fence, self._unix_s())
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:

@@ -25,7 +25,7 @@ from mark_infra.aws.cloudwatch import (
 from mark_infra.aws.gate import Gate, reaction
 from mark_infra.aws.site import Site
 
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, Result
 from mark.control.views import DecisionView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.errors import CloudError
@@ -102,8 +102,10 @@ def test_what_is_no_finite_number_is_left_out() -> None:
     assert ("Bill",) in found
 
 
-def decision(id: int, verb: str = "launch", outcome: str = "done", at_s: float | None = None) -> DecisionView:
-    return DecisionView(id, float(id) if at_s is None else at_s, verb, "why", outcome, 0.1)
+def decision(
+    id: int, verb: str = "launch", result: Result | None = Result.DONE, at_s: float | None = None
+) -> DecisionView:
+    return DecisionView(id, float(id) if at_s is None else at_s, verb, "why", "for people", 0.1, result)
 
 
 class Calls:
@@ -128,12 +130,20 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
     """Functions by what their bill grew; the first numbers of a leader are of no minute of its own."""
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
-    refused = decision(3, outcome="VcpuLimitExceeded: no")
+    refused = decision(3, result=Result.FAILED)
     later = replace(VIEW, at_s=660.0, bill=replace(VIEW.bill, functions=0.30))
     found = []
     for view, decisions in (
         (VIEW, [refused, decision(2)]),
-        (later, [decision(6, "resume", "no"), decision(5, "drain", "no"), decision(4, outcome="no"), refused]),
+        (
+            later,
+            [
+                decision(6, "resume", Result.FAILED),
+                decision(5, "drain", Result.FAILED),
+                decision(4, result=Result.FAILED),
+                refused,
+            ],
+        ),
         (replace(later, at_s=720.0), [decision(6, "resume", "no")]),
     ):
         gate.sent.clear()
@@ -144,28 +154,26 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
     assert found == [(None, 0), (pytest.approx(0.05 * 60.0), 2), (0.0, 0)]
 
 
-REFUSED = "InsufficientInstanceCapacity: none"
-
-
 @pytest.mark.parametrize(
-    ("outcomes", "failed"),
+    ("results", "failed"),
     [
-        ([REFUSED], 1),
-        ([REFUSED, REFUSED], 1),
-        ([REFUSED, "done"], 0),
-        (["the market had 2 of 3"], 0),
-        (["the market had 0 of 3"], 1),
-        (["1 of 2: max_instances 10 is reached"], 0),
-        (["max_instances 10 is reached"], 0),
-        (["max_usd_per_hour 5 is reached", REFUSED], 1),
-        (["dropped: it is ready by now"], 0),
+        ([Result.FAILED], 1),
+        ([Result.FAILED, Result.FAILED], 1),
+        ([Result.FAILED, Result.DONE], 0),
+        ([Result.FAILED, Result.PART], 0),
+        ([Result.PART], 0),
+        ([Result.LIMIT], 0),
+        ([Result.LIMIT, Result.FAILED], 1),
+        ([Result.DROPPED], 0),
+        ([Result.DRY_RUN], 0),
+        ([None], 0),
     ],
 )
-def test_a_launch_failed_where_a_round_got_nothing(outcomes: list[str], failed: int) -> None:
+def test_a_round_without_any_launch_counts_as_failed(results: list[Result | None], failed: int) -> None:
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
     metrics.put(VIEW, ())
-    metrics.put(replace(VIEW, at_s=660.0), [decision(n, outcome=one, at_s=1.0) for n, one in enumerate(outcomes, 1)])
+    metrics.put(replace(VIEW, at_s=660.0), [decision(n, result=one, at_s=1.0) for n, one in enumerate(results, 1)])
     metrics.flush()
     assert values(gate.sent)[("FailedLaunches",)] == failed
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from mark_infra.store.sqlite import SqliteTable
 
 from mark.control.lease import FencedLease, Term
+from mark.control.ports import Result
 
 
 def say(word: object) -> None:
@@ -48,7 +49,7 @@ def put(path: Path) -> None:
     n = store.get("n") or 0
     while True:
         n += 1
-        store.record(float(n), Terminate("its queue is empty", 0.0, "spot", n), "done")
+        store.record(float(n), Terminate("its queue is empty", 0.0, "spot", n), "done", Result.DONE, 0)
         store.put("n", n)
         say(n)
 

@@ -18,11 +18,12 @@ from mark_infra.store.dynamodb import EXPIRES, MOST_BYTES, TRIES, DynamoTable, c
 from mark_infra.store.store import open_table
 
 from mark.control.lease import FencedLease
+from mark.control.ports import Result
 from mark.domain.errors import BadInput, CloudError, LostLease, StoreError, ThrottledError
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.transactions import mend_transactions
 
-LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17)
+LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17, Result.DONE, 1)
 
 
 class FaultyClient:
@@ -158,7 +159,7 @@ def test_the_journal_expires(table: DynamoTable, name: str, moto: MotoServer) ->
 
 def test_a_long_answer_is_read_to_its_end(table: DynamoTable) -> None:
     """DynamoDB answers a megabyte at a time."""
-    line = JournalLine(0.0, "launch", "x" * 30_000, "done", 0.0)
+    line = JournalLine(0.0, "launch", "x" * 30_000, "done", 0.0, Result.DONE, 1)
     for _ in range(50):
         table.record("inception", line, None, 0.0)
     assert [one.id for one in table.recorded("inception", None, 99)] == list(range(50, 0, -1))

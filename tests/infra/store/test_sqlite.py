@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import astuple
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 
 from mark.control.lease import FencedLease
+from mark.control.ports import Result
 from mark.domain.errors import BadInput, LostLease, StoreError
 from tests.infra.store.test_leases import heard, process
 
-LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17)
+LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17, Result.DONE, 1)
 
 
 @pytest.fixture
@@ -86,6 +88,20 @@ def test_a_database_of_something_else_is_bad_input(path: Path) -> None:
     db.close()
     with pytest.raises(BadInput, match="a database of something else"):
         SqliteTable(path)
+
+
+def test_the_journal_of_the_first_version_is_read_without_results(table: SqliteTable, path: Path) -> None:
+    table.record("inception", LINE, None, 0.0)
+    table.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE journal DROP COLUMN result")
+        db.execute("ALTER TABLE journal DROP COLUMN started")
+        db.execute("PRAGMA user_version=1")
+        db.commit()
+    again = SqliteTable(path)
+    again.record("inception", LINE, None, 0.0)
+    assert [(one.result, one.started) for one in again.recorded("inception", None, 2)] == [(Result.DONE, 1), (None, 0)]
+    again.close()
 
 
 def test_a_file_of_another_version_is_bad_input(table: SqliteTable, path: Path) -> None:

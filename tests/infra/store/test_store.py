@@ -15,7 +15,7 @@ from mark_infra.store.store import FORGET_S, ServiceStore, open_store, open_tabl
 
 from mark.control.lease import FencedLease
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import Store
+from mark.control.ports import Result, Store
 from mark.domain.command import Launch, Terminate
 from mark.domain.errors import BadInput, LostLease
 from mark.domain.load import Load
@@ -73,13 +73,14 @@ def test_what_was_put_last_is_got(any_store: Store) -> None:
 def test_the_journal_is_read_from_its_newest_line(any_store: Store) -> None:
     """Pages follow on one another until there is nothing older; ids ascend."""
     for n in range(7):
-        any_store.record(
-            60.0 * n, COMMAND if n % 2 else Terminate("its queue is empty", 0.0, "spot", n), f"outcome {n}"
-        )
+        command = COMMAND if n % 2 else Terminate("its queue is empty", 0.0, "spot", n)
+        any_store.record(60.0 * n, command, f"outcome {n}", Result.PART if n % 2 else Result.FAILED, n % 2)
     first = any_store.recorded(None, 3)
     assert [line.outcome for line in first] == ["outcome 6", "outcome 5", "outcome 4"]
     line = first[1]
     assert (line.at_s, line.verb, line.usd_per_hour, line.text) == (300.0, "launch", 0.17, str(COMMAND))
+    assert (line.result, line.started) == (Result.PART, 1)
+    assert isinstance(line.result, Result)
     rest = any_store.recorded(first[-1].id, 100)
     assert [line.outcome for line in rest] == [f"outcome {n}" for n in (3, 2, 1, 0)]
     ids = [line.id for line in (*first, *rest)]
@@ -89,8 +90,8 @@ def test_the_journal_is_read_from_its_newest_line(any_store: Store) -> None:
 
 def test_whatever_is_asked_of_the_journal_is_answered(any_store: Store) -> None:
     """Nothing, or all there is, for numbers that no journal has."""
-    any_store.record(np.float64(1.5), COMMAND, "done")
-    any_store.record(2.0, COMMAND, "done")
+    any_store.record(np.float64(1.5), COMMAND, "done", Result.DONE, 0)
+    any_store.record(2.0, COMMAND, "done", Result.DONE, 0)
     assert [any_store.recorded(before, 5) for before in (0, 1, -7, -(10**30))] == [[]] * 4
     assert [any_store.recorded(None, count) for count in (0, -1)] == [[]] * 2
     assert [line.id for line in any_store.recorded(10**30, 10**30)] == [2, 1]
@@ -100,7 +101,7 @@ def test_services_do_not_see_each_other(table: Table) -> None:
     """Not their values, their journals, their numbers, nor their load."""
     one, other = ServiceStore(table, "one"), ServiceStore(table, "two")
     one.put("plan", 1)
-    one.record(0.0, COMMAND, "done")
+    one.record(0.0, COMMAND, "done", Result.DONE, 0)
     one.append_load(Load(0.0, 60.0, np.ones(1), np.ones(1)))
     one.numbers(["i-1", "i-2"])
     assert (other.get("plan"), other.recorded(None, 9), len(other.load_since(0.0))) == (None, [], 0)
@@ -119,12 +120,12 @@ def test_a_reopened_store_has_everything(again: Open) -> None:
     """Another process, after the first one ended."""
     first = ServiceStore(again(), "inception")
     first.put("plan", (1, 2))
-    first.record(0.0, COMMAND, "done")
+    first.record(0.0, COMMAND, "done", Result.DONE, 0)
     first.numbers(["i-1"])
     origin_s = first.origin_unix_s()
     second = ServiceStore(again(), "inception")
-    second.record(1.0, COMMAND, "done")
-    first.record(2.0, COMMAND, "done")
+    second.record(1.0, COMMAND, "done", Result.DONE, 0)
+    first.record(2.0, COMMAND, "done", Result.DONE, 0)
     assert second.get("plan") == (1, 2)
     assert [line.id for line in second.recorded(None, 9)] == [3, 2, 1]
     assert second.numbers(["i-2", "i-1"]) == {"i-1": 1, "i-2": 2}
@@ -229,7 +230,7 @@ def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
     for write in (
         lambda: old.put("plan", 2),
         lambda: old.put("never put before", 2),
-        lambda: old.record(0.0, COMMAND, "done"),
+        lambda: old.record(0.0, COMMAND, "done", Result.DONE, 0),
         lambda: old.append_load(Load(0.0, 60.0, np.ones(1), np.ones(1))),
     ):
         with pytest.raises(LostLease, match="another controller holds the lease site"):

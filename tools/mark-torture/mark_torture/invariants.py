@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from mark.control.rollout import Rollout, RolloutStage, canaries
 from mark.control.scheduled_events import is_due
 from mark.control.state import durable
 from mark.control.views import Limits
-from mark.domain.command import Drain, Launch, Terminate
+from mark.domain.command import Drain, Terminate
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.plan import Plan
 from mark.domain.time import MINUTE_S
@@ -86,7 +85,6 @@ _LOSES_LINES = frozenset(
 )  # fmt: skip
 # What may look like a bad release.
 _MISJUDGES = SPOILS | {"end scheduled", "silent", "outage", "dies", "interrupted", "offer refused", "market refused"}
-_STARTED = re.compile(r"(?:the market had )?(\d+) of \d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +292,8 @@ class Watch:
     def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:
         self._break("one writer", f"{truth.name}: controller {process.index} wrote with the number {fence}")
 
-    def round_over(self, service: str, conditions: Sequence[str]) -> None:
-        for condition in conditions:
-            if condition.startswith("a fault of ours"):
-                self._break("no fault of ours", f"{service}: {condition}")
+    def unforeseen(self, service: str, error: Exception) -> None:
+        self._break("no fault of ours", f"{service}: {type(error).__name__}: {error}")
 
     # -- every step ----------------------------------------------------------------------------------------------------
 
@@ -653,11 +649,7 @@ class Watch:
     def _explained(self, truth: TorturedService) -> None:
         lines, done = truth.store.journal, self._seen[truth.name].done
         named = {c.number for _, c, outcome in lines if isinstance(c, Drain | Terminate)}
-        started = 0
-        for _, command, outcome in lines:
-            if isinstance(command, Launch):
-                part = _STARTED.match(outcome)
-                started += int(part[1]) if part else command.count if outcome.startswith("done") else 0
+        started = sum(count for _, count in truth.store.results)
         launched = sum(len(one.numbers) for one in done)
         lossy = [(f.start_s - 120.0, f.end_s + 3600.0) for f in self._world.schedule.faults if f.kind in _LOSES_LINES]
         excused = sum(len(one.numbers) for one in done if any(begin <= one.at_s <= end for begin, end in lossy))

@@ -15,7 +15,7 @@ import numpy as np
 from mark.cloud.billing.moving_prices import LivePrices, Repriced
 from mark.control.launcher import DECIDED
 from mark.control.lease import Term
-from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts
+from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Recorded, ReleaseCounts, Result
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.copying import replace
@@ -244,8 +244,8 @@ class ProcessStore(_Port):
     def put(self, key: str, value: Any) -> None:
         self._write(lambda: self._truth.store.put(key, value))
 
-    def record(self, at_s: float, command: Command, outcome: str) -> None:
-        self._write(lambda: self._truth.store.record(at_s, command, outcome))
+    def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
+        self._write(lambda: self._truth.store.record(at_s, command, outcome, result, started))
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         self._answer()

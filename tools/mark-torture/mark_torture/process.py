@@ -173,8 +173,6 @@ class RestingRuntime(ServiceRuntime):
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
         self._went_well, self._stirred = not self._stirred, False
         super().reconcile(fence, now_unix_s)
-        if self._conditions:
-            self._world.watch.round_over(self.service, self._conditions)
 
     def _between(self, parts: RuntimePorts) -> None:
         """At a full minute, too."""
@@ -190,6 +188,10 @@ class RestingRuntime(ServiceRuntime):
             self._viewed, self.paid_usd = fleet, self._truth.cloud.usd()
         else:
             self._ledger.observe(parts.clock.now_s(), parts.cloud.fleet(), parts.changes.ran())
+
+    def _unforeseen(self, error: Exception) -> str:
+        self._world.watch.unforeseen(self.service, error)
+        return super()._unforeseen(error)
 
     def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
         well = super()._guard(conditions, action)

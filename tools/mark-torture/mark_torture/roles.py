@@ -125,8 +125,8 @@ class Onlooker(Protocol):
     def wrote_late(self, truth: TorturedService, process: TorturedProcess, fence: int) -> None:
         """A store without a fence took what the holder of an older term wrote."""
 
-    def round_over(self, service: str, conditions: Sequence[str]) -> None:
-        """A round of this service is over, and these are its troubles."""
+    def unforeseen(self, service: str, error: Exception) -> None:
+        """A round of this service ended in an error that was not foreseen."""
 
 
 class TorturedWorld(Protocol):
