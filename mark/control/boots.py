@@ -12,12 +12,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mark.domain.backoff import BOOTS
 from mark.domain.command import Command, Launch
 from mark.domain.fleet import Fleet, Instance, Phase
-from mark.domain.time import HOUR_S
 
 IN_A_ROW = 3
-PAUSE_S, LONGEST_PAUSE_S = 60.0, HOUR_S
 # Of what happened to instances in a longer time without a look nothing is known.
 LOOKS_S = 60.0
 
@@ -66,7 +65,7 @@ class Boots:
         """From when on the next one is tried; never later than an hour after the last failure."""
         if not self.held_back:
             return -math.inf
-        return self.failed_s + min(PAUSE_S * 2.0 ** min(self.failed - IN_A_ROW, 16), LONGEST_PAUSE_S)
+        return self.failed_s + BOOTS.pause_s(self.failed - IN_A_ROW + 1)
 
 
 def seen(

@@ -15,7 +15,7 @@ from mark.control.agenda import AgendaItem
 from mark.control.coming_calls import higher_windows_rps
 from mark.control.headroom import Limit, counted, headroom
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
-from mark.control.interruption import RETRY_BRIDGE_S, InterruptionHandler, instead_of
+from mark.control.interruption import InterruptionHandler, instead_of
 from mark.control.monitor import SloMonitor, default_offer, rescue_offers
 from mark.control.ports import WINDOW_S
 from mark.control.refused_launch import Rescue, in_vain
@@ -24,7 +24,8 @@ from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.traffic_envelope import surprise_rps
 from mark.control.views import Limits
-from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
+from mark.control.warm_pool import WarmPool
+from mark.domain.backoff import RESUME, ROLLOUT, STANDBY
 from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
 from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Phase
@@ -703,7 +704,7 @@ class Decider:
         kept_back = [
             i
             for i in fleet.standbys()
-            if s.now_s < state.not_resumed.get(i.offer, -math.inf) - RETRY_RESUME_S + RETRY_BRIDGE_S
+            if s.now_s < state.not_resumed.get(i.offer, -math.inf) - RESUME.first_s + STANDBY.first_s
             or self._headroom(s.fleet, i.offer)[0] == 0
         ]
         if not kept_back:
@@ -829,7 +830,7 @@ class Decider:
         if rollout.release == state.switched or s.now_s < state.switch_at_s:
             return (), state, ()
         command = Switch("it is the release that serves", 0.0, rollout.release)
-        return [command], replace(state, switch_at_s=s.now_s + releases.RETRY_S), ()
+        return [command], replace(state, switch_at_s=s.now_s + ROLLOUT.first_s), ()
 
     def _canaries(
         self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mark.domain.backoff import RELEASE
 from mark.domain.command import Command, Launch
-
-# A release that serves and one on trial are refused twice a minute together; and what was mended is soon seen.
-PAUSE_S, LONGEST_PAUSE_S = 60.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,12 @@ def refused(
     if known is not None and now_s < known.until_s:
         return {**held, release: HeldRelease(known.refusals, known.until_s, reason, gone)}
     refusals = 1 if known is None else known.refusals + 1
-    pause_s = min(PAUSE_S * 2.0 ** (min(refusals, 16) - 1), LONGEST_PAUSE_S)
-    return {**held, release: HeldRelease(refusals, now_s + pause_s, reason, gone)}
+    return {**held, release: HeldRelease(refusals, now_s + RELEASE.pause_s(refusals), reason, gone)}
 
 
 def not_ahead(held: Mapping[str, HeldRelease], now_s: float) -> dict[str, HeldRelease]:
     """As another process kept it: by a clock that was ahead, it would hold them for as much longer."""
-    return {name: replace(one, until_s=min(one.until_s, now_s + LONGEST_PAUSE_S)) for name, one in held.items()}
+    return {name: replace(one, until_s=RELEASE.not_ahead(one.until_s, now_s)) for name, one in held.items()}
 
 
 def launched(held: Mapping[str, HeldRelease], release: str) -> dict[str, HeldRelease]:

@@ -13,7 +13,6 @@ from mark.domain.service import ResolvedService
 from mark.planning.market.spot import LEAVE_S
 
 ROUND_S = 5.0  # between two rounds of the controller
-RETRY_BRIDGE_S = 15.0  # before a standby that was refused is asked for again
 
 
 class InterruptionHandler:

@@ -21,6 +21,7 @@ from mark.control.ports import Clock, Cloud, Launched, Result, Store
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
+from mark.domain.backoff import LAUNCH, THROTTLED
 from mark.domain.command import Launch
 from mark.domain.errors import (
     CapacityError,
@@ -38,9 +39,6 @@ from mark.domain.service import ResolvedService
 UNSURE_S = 300.0
 # A launch that was made is kept for the next controller for this long; by then the cloud shows it.
 SHOWN_S = 30.0
-# A launch whose outcome is unknown is asked for again after so long, then after twice the time, up to a minute: what
-# fails for everyone is not helped by more calls. A cloud that is asked too often is given longer.
-AGAIN_S, THROTTLED_S, LONGEST_S = 5.0, 30.0, 60.0
 # After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
 # among them, an answer may have got lost.
 DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
@@ -115,7 +113,9 @@ class Launcher:
         self._kept = True  # is what the store has known to be these?
         # By token: when it is asked for again. By another process at once, but for what may be given up: not before the
         # fleet shows what it has started all the same (by an attempt before the one that was throttled).
-        self._again_s = {one.token: clock.now_s() + THROTTLED_S for one in self._intents.values() if one.throttled}
+        self._again_s = {
+            one.token: clock.now_s() + THROTTLED.first_s for one in self._intents.values() if one.throttled
+        }
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
     def use(self, resolved: ResolvedService, limits: Limits) -> None:
@@ -328,8 +328,9 @@ class Launcher:
         return "".join(f", {n} of them {name}" for name, n in sorted(started.items()) if name != command.offer)
 
     def _put_off(self, intent: Intent, error: CloudError, now_s: float) -> None:
-        first_s = THROTTLED_S if isinstance(error, ThrottledError) else AGAIN_S
-        self._again_s[intent.token] = now_s + min(max(first_s, now_s - intent.at_s), LONGEST_S)
+        backoff = THROTTLED if isinstance(error, ThrottledError) else LAUNCH
+        # It was asked for after pauses that add up to its age, so that as long again is twice the last one.
+        self._again_s[intent.token] = now_s + min(max(backoff.first_s, now_s - intent.at_s), backoff.longest_s)
 
     def _write_down(self, intent: Intent) -> None:
         self._keep({**self._intents, intent.token: intent}, self._made)

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 
 from mark.control.ports import RecentAnswers
+from mark.domain.backoff import RESCUE
 from mark.domain.command import Launch
 from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService, SloMonitorSettings
 from mark.domain.slo import Slo
 
-LONGEST_PAUSE_S = 3600.0
 DEFAULT_TYPE = "c5.large"
 DEFAULTS = SloMonitorSettings()
 CERTAIN = 4.0  # deviations of the misses in a window, where it is known how they cluster
@@ -71,11 +71,11 @@ class SloMonitor:
         count, pause_s = self._settings.count, self._settings.pause_s
         if self._backs_off and state.extra > 0:
             if late >= HELPED * state.late:
-                return (), MonitorState(now_s, 0, min(2.0 * state.pause_s, LONGEST_PAUSE_S), late)
+                return (), MonitorState(now_s, 0, RESCUE.doubled_s(state.pause_s), late)
             pause_s = state.pause_s
         elif self._backs_off and since_s < 2.0 * state.pause_s:
             # It ended with what was enough and came back without it: that is kept longer now.
-            count, pause_s = max(count, state.enough), min(2.0 * state.pause_s, LONGEST_PAUSE_S)
+            count, pause_s = max(count, state.enough), RESCUE.doubled_s(state.pause_s)
         reason = (
             f"SLO monitor: {recent.in_time / recent.count:.1%} of the last {recent.count} requests within "
             f"{self._slo.rt_max_s * 1e3:.0f} ms, promised {self._slo.attainment:.1%}"

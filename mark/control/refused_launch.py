@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from mark.control.monitor import MonitorState
 from mark.control.snapshot import Outcome
+from mark.domain.backoff import RESCUE
 from mark.domain.command import Launch, Resume
-
-AGAIN_S = 90.0  # after a rescue that nothing was to be had for, where there is one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +43,4 @@ def in_vain(before: MonitorState, now_s: float) -> MonitorState:
     """
     if before.extra == 0 or before.launched_s is None:
         return before
-    return replace(before, launched_s=min(now_s, now_s - before.pause_s + AGAIN_S))
+    return replace(before, launched_s=min(now_s, now_s - before.pause_s + RESCUE.first_s))

@@ -25,6 +25,7 @@ from mark.control.headroom import Limit
 from mark.control.health import overdue
 from mark.control.ports import ReleaseCounts
 from mark.control.views import RolloutView
+from mark.domain.backoff import ROLLOUT
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import instance_of
 from mark.domain.service import RolloutSettings
@@ -32,7 +33,6 @@ from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
 
 FAILED_BOOTS = 3
-RETRY_S = 60.0
 # Of all that have a release: sooner than a single instance is given up and replaced, which would hide it.
 MUTE_S = 20.0
 # A release that nothing reaches, though the others get requests, is waited for so much longer than its trial takes.
@@ -273,7 +273,7 @@ def not_ahead(rollout: Rollout, now_s: float) -> Rollout:
         rollout,
         since_s=_not_after(rollout.since_s, now_s),
         moved_s=_not_after(rollout.moved_s, now_s),
-        retry_s=min(rollout.retry_s, now_s + RETRY_S),
+        retry_s=ROLLOUT.not_ahead(rollout.retry_s, now_s),
         comparison=None if rollout.comparison is None else rollout.comparison.not_ahead(now_s),
     )
 
@@ -372,7 +372,7 @@ def unbought(rollout: Rollout | None, release: str, text: str, now_s: float) -> 
         return rollout
     if now_s < rollout.retry_s:  # else it would be put off for ever by what is asked for more often
         return replace(rollout, waits=text)
-    return replace(rollout, waits=text, retry_s=now_s + RETRY_S)
+    return replace(rollout, waits=text, retry_s=now_s + ROLLOUT.first_s)
 
 
 def ended(rollout: Rollout | None, number: int) -> Rollout | None:

@@ -23,6 +23,7 @@ from mark.control.rollout import trouble as rollout_trouble
 from mark.control.rollout import view as rollout_view
 from mark.control.shared_limits import Holding
 from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
+from mark.domain.backoff import START
 from mark.domain.bill import Bill
 from mark.domain.command import Command
 from mark.domain.copying import replace
@@ -36,7 +37,6 @@ from mark.planning.planner import Policy
 from mark.planning.promise_cost import PromiseCost
 
 LAG_S = 1.0  # after its end a window has been counted
-AGAIN_S = 10.0  # after a start that failed
 NEWEST = 500  # decisions kept at hand
 _NEWER = 20  # of them asked for after a round: few have more
 # In the store: {"wish": BACK or AGAIN, "release": the one that it is about}.
@@ -193,7 +193,7 @@ class ServiceRuntime:
         parts = self._parts
         if parts is None:
             # Also where the wall clock was set back meanwhile.
-            waits = self._again_unix_s - AGAIN_S <= now_unix_s < self._again_unix_s
+            waits = self._again_unix_s - START.first_s <= now_unix_s < self._again_unix_s
             return fence is not None and not waits
         return fence != self._fence or self._window_of(parts) > self._window
 
@@ -226,7 +226,7 @@ class ServiceRuntime:
     def _begin(self, fence: int, now_unix_s: float) -> None:
         if self._parts is not None:
             return
-        self._again_unix_s = now_unix_s + AGAIN_S
+        self._again_unix_s = now_unix_s + START.first_s
         parts = self._start(lambda store: _Noting(store, self.service, self._dry_run, self._note))
         try:
             store = parts.store

@@ -21,7 +21,7 @@ from mark.control.monitor import MonitorState
 from mark.control.refused_launch import Rescue
 from mark.control.rollout import Rollout
 from mark.control.snapshot import Outcome
-from mark.control.warm_pool import RETRY_RESUME_S
+from mark.domain.backoff import RESUME, ROLLOUT
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate
 from mark.domain.copying import replace
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
@@ -114,14 +114,14 @@ def not_ahead(state: ControllerState, now_s: float) -> ControllerState:
         state,
         monitor=monitor,
         beliefs={name: one.not_ahead(now_s) for name, one in state.beliefs.items()},
-        not_resumed={name: min(until_s, now_s + RETRY_RESUME_S) for name, until_s in state.not_resumed.items()},
+        not_resumed={name: RESUME.not_ahead(until_s, now_s) for name, until_s in state.not_resumed.items()},
         surprised_s=min(state.surprised_s, now_s),
         gave_up_s=tuple(at_s for at_s in state.gave_up_s if at_s <= now_s),
         answered_since_s=answered_s if answered_s == math.inf else min(answered_s, now_s),
         boots={name: replace(one, failed_s=min(one.failed_s, now_s)) for name, one in state.boots.items()},
         held=held_releases.not_ahead(state.held, now_s),
         rollout=None if rollout is None else releases.not_ahead(rollout, now_s),
-        switch_at_s=min(state.switch_at_s, now_s + releases.RETRY_S),
+        switch_at_s=ROLLOUT.not_ahead(state.switch_at_s, now_s),
     )
     return state if found == state else found
 
@@ -192,7 +192,7 @@ def _resumed(state: ControllerState, command: Resume, now_s: float, *, refused: 
         state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n != command.number})
     not_resumed = {offer: until_s for offer, until_s in state.not_resumed.items() if until_s > now_s}
     if refused:
-        not_resumed[command.offer] = now_s + RETRY_RESUME_S
+        not_resumed[command.offer] = now_s + RESUME.first_s
     return state if not_resumed == state.not_resumed else replace(state, not_resumed=not_resumed)
 
 

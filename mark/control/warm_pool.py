@@ -18,9 +18,6 @@ from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 
-# Where EC2 did not start a stopped instance none of its offer is resumed for so long: others are launched.
-RETRY_RESUME_S = 120.0
-
 
 class WarmPool:
     """Pure: commands in, commands out, for a pool of at most `most` instances of these offers."""

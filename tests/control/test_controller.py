@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from mark.control.boots import Boots
 from mark.control.coming_calls import ComingCalls
 from mark.control.comparison import Comparison, Stratum
-from mark.control.held_releases import LONGEST_PAUSE_S, HeldRelease
+from mark.control.held_releases import HeldRelease
 from mark.control.monitor import MonitorState
 from mark.control.ports import RecentAnswers, ReleaseCounts
-from mark.control.rollout import RETRY_S, Rollout
+from mark.control.rollout import Rollout
 from mark.control.shared_limits import limited
 from mark.control.state import ControllerState, not_ahead
 from mark.control.views import Limits
-from mark.control.warm_pool import RETRY_RESUME_S
+from mark.domain.backoff import OFFER, RELEASE, RESUME, ROLLOUT
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
@@ -30,7 +30,7 @@ from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.marginal_prices import planned_usd as planned_usd_of
-from mark.planning.market.spot import LONGEST_RETRY_S, UNKNOWN, Belief
+from mark.planning.market.spot import UNKNOWN, Belief
 from mark.planning.planner import PlanningContext, Policy
 from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from mark.traffic.forecast.supervised import Supervised
@@ -1183,10 +1183,12 @@ def test_times_to_come_are_over_by_now() -> None:
     )
     found = not_ahead(state, 10.0)
     assert found.monitor.launched_s == found.surprised_s == found.answered_since_s == found.boots[A].failed_s == 10.0
-    assert found.beliefs[A] == Belief(at_s=10.0, refusals=3, until_s=10.0 + LONGEST_RETRY_S, lost_s=10.0)
-    assert (found.not_resumed, found.gave_up_s) == ({T2: 10.0 + RETRY_RESUME_S}, (5.0,))
-    assert found.held["r2"].until_s == 10.0 + LONGEST_PAUSE_S
+    assert found.beliefs[A] == Belief(at_s=10.0, refusals=3, until_s=10.0 + OFFER.longest_s, lost_s=10.0)
+    assert (found.not_resumed, found.gave_up_s) == ({T2: 10.0 + RESUME.first_s}, (5.0,))
+    assert found.held["r2"].until_s == 10.0 + RELEASE.longest_s
     seen = Comparison({"m5.large": stratum})
-    assert found.rollout == Rollout("r1", since_s=10.0, moved_s=math.inf, retry_s=10.0 + RETRY_S, comparison=seen)
-    assert found.switch_at_s == 10.0 + RETRY_S
+    assert found.rollout == Rollout(
+        "r1", since_s=10.0, moved_s=math.inf, retry_s=10.0 + ROLLOUT.first_s, comparison=seen
+    )
+    assert found.switch_at_s == 10.0 + ROLLOUT.first_s
     assert not_ahead(state, late) is state

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.held_releases import LONGEST_PAUSE_S, PAUSE_S, HeldRelease, allowed, launched, refused, trouble
+from mark.control.held_releases import HeldRelease, allowed, launched, refused, trouble
 from mark.control.ports import Launched
+from mark.domain.backoff import RELEASE
 from mark.domain.command import Drain, Launch
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, SPOT_B, Bench
@@ -41,27 +42,27 @@ def test_pauses_double_up_to_five_minutes() -> None:
         held = refused(held, "a", "gone", now_s)
         pauses.append(held["a"].until_s - now_s)
         now_s = held["a"].until_s
-    assert pauses == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+    assert pauses == [RELEASE.first_s, 2 * RELEASE.first_s, 4 * RELEASE.first_s, RELEASE.longest_s, RELEASE.longest_s]
     held = refused(launched(held, "a"), "a", "gone", now_s)
-    assert held["a"].until_s - now_s == PAUSE_S
+    assert held["a"].until_s - now_s == RELEASE.first_s
 
 
 def test_what_was_under_way_makes_a_pause_no_longer() -> None:
     held = refused(refused({}, "a", "gone", 0.0), "a", "gone, too", 1.0)
-    assert held == {"a": HeldRelease(1, PAUSE_S, "gone, too")}
+    assert held == {"a": HeldRelease(1, RELEASE.first_s, "gone, too")}
 
 
 def test_only_launches_of_a_held_release_are_left_out() -> None:
     launch, other, drain = Launch("", 1.0, OD, 1, release="a"), Launch("", 1.0, OD, 1), Drain("", 0.0, OD, 1)
     held = refused({}, "a", "gone", 0.0)
-    assert allowed(held, [launch, other, drain], PAUSE_S - 1.0) == [other, drain]
-    assert allowed(held, [launch, other, drain], PAUSE_S) == [launch, other, drain]
+    assert allowed(held, [launch, other, drain], RELEASE.first_s - 1.0) == [other, drain]
+    assert allowed(held, [launch, other, drain], RELEASE.first_s) == [launch, other, drain]
 
 
 def test_people_are_told() -> None:
     held = refused(refused({}, "", "no image", 0.0), "b", "no role", 0.0)
     assert trouble(held, 1.0) == "every launch is refused of the service: no image; of release b: no role"
-    assert trouble(held, PAUSE_S) == ""
+    assert trouble(held, RELEASE.first_s) == ""
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.0, 90.0))))
@@ -75,7 +76,7 @@ def test_two_releases_are_asked_for_twice_a_minute_together(asks: list[tuple[str
         if allowed(held, [Launch("", 1.0, OD, 1, release=release)], now_s):
             asked.append(now_s)
             held = refused(held, release, "gone", now_s)
-    assert all(later - earlier >= PAUSE_S for earlier, later in zip(asked, asked[2:], strict=False))
+    assert all(later - earlier >= RELEASE.first_s for earlier, later in zip(asked, asked[2:], strict=False))
 
 
 def test_no_offer_is_put_off_and_the_plan_stays() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher
+from mark.control.launcher import SHOWN_S, UNSURE_S, Launcher
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched
 from mark.control.shared_limits import Holding
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, counted_as, stand_in
 from mark.control.views import Limits
+from mark.domain.backoff import LAUNCH, THROTTLED
 from mark.domain.command import Launch
 from mark.domain.errors import (
     CapacityError,
@@ -232,7 +233,7 @@ def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudErr
     assert buyer.unsure(standby=False) == {OD: 4}
     assert buyer.headroom(OD, 1.0)[0] == 6
     shop.cloud.fail = {}
-    shop.repeat(1.0 + THROTTLED_S)
+    shop.repeat(1.0 + THROTTLED.first_s)
     assert not buyer.unsure(standby=False)
     assert len(set(shop.tokens())) == 1
     assert len(shop.cloud.instances) == 4
@@ -246,12 +247,12 @@ def test_more_than_is_wanted_by_then_is_given_up(lacking: float) -> None:
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
     shop.cloud.fail = {}
-    assert not shop.repeat(THROTTLED_S - 1.0, lacking=lacking)
+    assert not shop.repeat(THROTTLED.first_s - 1.0, lacking=lacking)
     assert shop.buyer.unsure(standby=False) == {OD: 4}
-    assert not shop.repeat(THROTTLED_S, lacking=lacking)
+    assert not shop.repeat(THROTTLED.first_s, lacking=lacking)
     assert not shop.buyer.unsure(standby=False)
     assert not shop.store.get("intents")
-    assert not shop.repeat(THROTTLED_S + 5.0)
+    assert not shop.repeat(THROTTLED.first_s + 5.0)
     assert len(shop.tokens()) == 1
 
 
@@ -263,9 +264,9 @@ def test_what_is_given_up_stays_so_where_the_store_fails(monkeypatch: pytest.Mon
     shop.cloud.fail = {}
     monkeypatch.setattr(shop.store, "put", failing)
     with pytest.raises(StoreError):
-        shop.repeat(THROTTLED_S, lacking=0.0)
+        shop.repeat(THROTTLED.first_s, lacking=0.0)
     monkeypatch.undo()
-    assert not shop.repeat(THROTTLED_S + 5.0, lacking=0.0)
+    assert not shop.repeat(THROTTLED.first_s + 5.0, lacking=0.0)
     assert not shop.store.get("intents")
     assert len(shop.tokens()) == 1
 
@@ -275,7 +276,7 @@ def test_a_throttled_launch_that_is_wholly_lacking_is_made() -> None:
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 4)
     shop.cloud.fail = {}
-    assert [outcome.done for outcome in shop.repeat(THROTTLED_S, lacking=4.0)] == [True]
+    assert [outcome.done for outcome in shop.repeat(THROTTLED.first_s, lacking=4.0)] == [True]
     assert len(set(shop.tokens())) == 1
 
 
@@ -284,7 +285,7 @@ def test_a_throttled_launch_of_standbys_is_given_up() -> None:
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 2, standby=True)
     shop.cloud.fail = {}
-    assert not shop.repeat(THROTTLED_S, lacking=4.0)
+    assert not shop.repeat(THROTTLED.first_s, lacking=4.0)
     assert not shop.store.get("intents")
     assert len(shop.tokens()) == 1
 
@@ -295,9 +296,9 @@ def test_a_repetition_without_an_answer_is_no_longer_only_throttled() -> None:
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 2)
     shop.cloud.fail = {OD: CloudError("timed out")}
-    shop.repeat(THROTTLED_S)
+    shop.repeat(THROTTLED.first_s)
     shop.cloud.fail = {}
-    assert [outcome.done for outcome in shop.repeat(3.0 * THROTTLED_S, lacking=0.0)] == [True]
+    assert [outcome.done for outcome in shop.repeat(3.0 * THROTTLED.first_s, lacking=0.0)] == [True]
 
 
 def test_what_may_have_started_is_asked_for_wanted_or_not() -> None:
@@ -317,9 +318,9 @@ def test_another_process_gives_up_what_was_throttled() -> None:
     shop.buy(OD, 2)
     shop.clock.t_s, shop.cloud.fail = 10.0, {}
     shop.again()
-    assert not shop.repeat(THROTTLED_S, lacking=0.0)
+    assert not shop.repeat(THROTTLED.first_s, lacking=0.0)
     assert shop.buyer.unsure(standby=False) == {OD: 2}
-    assert not shop.repeat(10.0 + THROTTLED_S, lacking=0.0)
+    assert not shop.repeat(10.0 + THROTTLED.first_s, lacking=0.0)
     assert not shop.buyer.unsure(standby=False)
     assert len(shop.tokens()) == 1
 
@@ -330,10 +331,10 @@ def test_a_throttled_launch_that_was_repeated_may_have_started() -> None:
     shop.cloud.fail = {OD: ThrottledError("later")}
     shop.buy(OD, 2)
     shop.cloud.fail = {OD: CloudError("timed out")}
-    shop.repeat(THROTTLED_S)
+    shop.repeat(THROTTLED.first_s)
     shop.cloud.fail = {}
     shop.again()
-    assert [outcome.done for outcome in shop.repeat(THROTTLED_S + 1.0, lacking=0.0)] == [True]
+    assert [outcome.done for outcome in shop.repeat(THROTTLED.first_s + 1.0, lacking=0.0)] == [True]
 
 
 def test_what_was_throttled_is_known_whatever_the_store_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,10 +350,10 @@ def test_what_was_throttled_is_known_whatever_the_store_does(monkeypatch: pytest
 
     monkeypatch.setattr(shop.store, "put", torn)
     with pytest.raises(StoreError):
-        shop.repeat(THROTTLED_S)  # throttled again
+        shop.repeat(THROTTLED.first_s)  # throttled again
     monkeypatch.undo()
     shop.cloud.fail = {}
-    assert not shop.repeat(3.0 * THROTTLED_S, lacking=0.0)
+    assert not shop.repeat(3.0 * THROTTLED.first_s, lacking=0.0)
     assert not shop.buyer.unsure(standby=False)
 
 
@@ -375,7 +376,8 @@ def test_a_part_of_nothing_has_room_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "first_s", "asked"), [(CloudError("timed out"), AGAIN_S, 6), (ThrottledError("later"), THROTTLED_S, 3)]
+    ("error", "first_s", "asked"),
+    [(CloudError("timed out"), LAUNCH.first_s, 6), (ThrottledError("later"), THROTTLED.first_s, 3)],
 )
 def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_s: float, asked: int) -> None:
     """Every five seconds it was, by everybody at once, while the cloud had asked for less."""
@@ -424,12 +426,12 @@ def test_what_a_repeated_launch_is_refused_is_known_as_well(had: int) -> None:
     shop.buy(A, 2)
     refusal = CapacityError("MaxSpotInstanceCountExceeded: no more", RefusalScope.MARKET)
     shop.cloud.fail, shop.cloud.left, shop.cloud.why = ({} if had else {A: refusal}), {A: had}, refusal
-    (outcome,) = shop.repeat(AGAIN_S)
+    (outcome,) = shop.repeat(LAUNCH.first_s)
     assert (outcome.refused, outcome.started) == (True, tuple(range(1, had + 1)))
     assert outcome.put_off == (A, "c5.large/spot/b")
     assert outcome.text == ("the market had 1 of 2: " if had else "") + str(refusal)
     shop.again()
-    assert not any(outcome.refused for outcome in shop.repeat(AGAIN_S + 1.0)), "it taught what it could"
+    assert not any(outcome.refused for outcome in shop.repeat(LAUNCH.first_s + 1.0)), "it taught what it could"
 
 
 def test_all_launches_that_are_unclear_count_against_the_limits() -> None:

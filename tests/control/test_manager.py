@@ -14,9 +14,10 @@ from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers, Result
 from mark.control.rollout import Rollout, RolloutStage
-from mark.control.service_runtime import AGAIN_S, BACK, WISH
+from mark.control.service_runtime import BACK, WISH
 from mark.control.shared_limits import limited
 from mark.control.views import Limits, RolloutView
+from mark.domain.backoff import START
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Instance, Phase
 from mark.domain.plan import Plan
@@ -287,8 +288,8 @@ def test_a_failed_start_is_tried_again_whatever_the_clock_shows() -> None:
     world.fail_start = CloudError("no answer")
     runtime = world.member()
     runtime.reconcile(1, ORIGIN + 4000.0)
-    assert not runtime.due(1, ORIGIN + 4000.0 + AGAIN_S - 1.0)
-    assert runtime.due(1, ORIGIN + 4000.0 + AGAIN_S)
+    assert not runtime.due(1, ORIGIN + 4000.0 + START.first_s - 1.0)
+    assert runtime.due(1, ORIGIN + 4000.0 + START.first_s)
     assert runtime.due(1, ORIGIN + 400.0)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mark.control.rollout import RETRY_S, RolloutStage
+from mark.control.rollout import RolloutStage
+from mark.domain.backoff import ROLLOUT
 from mark.domain.errors import ThrottledError
 from tests.control.test_rollout import Rolling, serving
 
@@ -59,14 +60,14 @@ def test_a_failure_is_tried_again_after_a_minute() -> None:
     world.deploy("b")
     world.until(RolloutStage.ROLLING)
     began_s = world.clock.t_s
-    world.run(RETRY_S - 10.0)
+    world.run(ROLLOUT.first_s - 10.0)
     failed = switches(world)[1:]
     assert [what for what, _ in failed] == ["switch functions to release b"], "and not with every round"
     assert "slowly" in failed[0][1]
     world.functions.error = None
-    world.run(RETRY_S)
+    world.run(ROLLOUT.first_s)
     assert world.functions.switched == ["a", "b"]
-    assert world.clock.t_s - began_s <= 2.0 * RETRY_S
+    assert world.clock.t_s - began_s <= 2.0 * ROLLOUT.first_s
 
 
 def test_another_controller_does_not_ask_again() -> None:

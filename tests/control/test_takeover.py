@@ -14,9 +14,10 @@ from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Launched, Store
-from mark.control.service_runtime import AGAIN_S, RuntimePorts, ServiceRuntime
+from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
+from mark.domain.backoff import START
 from mark.domain.command import Launch
 from mark.domain.fleet import Fleet, Notice, Phase
 from mark.planning.planner import Policy
@@ -211,7 +212,7 @@ def test_a_takeover_is_over_within_a_term_and_a_window() -> None:
     assert world.dead == {"a"}
     died_s = next(at_s for at_s, name in world.acted if name == "a")
     first_s = next(at_s for at_s, name in world.acted if name == "b")
-    assert died_s < first_s <= died_s + TTL_S + AGAIN_S
+    assert died_s < first_s <= died_s + TTL_S + START.first_s
     assert world.live() == {OD: 2}, "the launch whose answer was lost is not made twice"
 
 

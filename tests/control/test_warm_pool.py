@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mark.control.ports import Result
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, learn
-from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
+from mark.control.warm_pool import WarmPool
+from mark.domain.backoff import RESUME
 from mark.domain.command import Command, Launch, Resume, Stop, Terminate
 from mark.domain.errors import CapacityError, CloudError, LimitError
 from mark.domain.fleet import Fleet, Instance, Phase
@@ -241,4 +242,4 @@ def test_a_resumed_stand_in_counts_as_what_it_is() -> None:
     assert learn(state, done, 60.0).stands_for == {2: SPOT}
     assert learn(state, done, 60.0).not_resumed == {OTHER.name: 1000.0}
     refused = replace(done, result=Result.FAILED, refused=True)
-    assert learn(state, refused, 60.0).not_resumed == {LARGE: 60.0 + RETRY_RESUME_S, OTHER.name: 1000.0}
+    assert learn(state, refused, 60.0).not_resumed == {LARGE: 60.0 + RESUME.first_s, OTHER.name: 1000.0}

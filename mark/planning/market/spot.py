@@ -20,6 +20,7 @@ from statistics import NormalDist
 import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
+from mark.domain.backoff import OFFER
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, LAUNCH_CREDIT_STARTS_PER_DAY, UNBILLED_PENDING_S
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
@@ -32,8 +33,6 @@ LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more
 # region, and interruptions come in clusters.
 PRIOR_H = 2.0
 HALF_LIFE_H = 6.0  # what was seen counts half after this many hours
-RETRY_S = 60.0  # after a refusal or an interruption; twice as long after each refusal more
-LONGEST_RETRY_S = 120.0  # a refused launch costs nothing, an hour without spot more than half the bill
 # A stopped standby's, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since 2020-12.
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 USUAL_LOSS = 4  # instances that are taken at a time, where one has to be assumed
@@ -71,16 +70,16 @@ class Belief:
 
     def interrupted(self, now_s: float, share: float) -> Belief:
         """`share` of what was held got a notice; the market has just taken it, so it sells none for a while."""
-        return replace(self, losses=self.losses + share, until_s=max(self.until_s, now_s + RETRY_S), lost_s=now_s)
+        return replace(self, losses=self.losses + share, until_s=max(self.until_s, now_s + OFFER.first_s), lost_s=now_s)
 
     def refused(self, now_s: float) -> Belief:
         """A launch got less than it asked for."""
-        wait_s = min(RETRY_S * 2.0**self.refusals, LONGEST_RETRY_S)
-        return replace(self, refusals=min(self.refusals + 1, 32), until_s=now_s + wait_s)
+        refusals = min(self.refusals + 1, 32)
+        return replace(self, refusals=refusals, until_s=now_s + OFFER.pause_s(refusals))
 
     def not_ahead(self, now_s: float) -> Belief:
         """As another process kept it: by a clock that was ahead, it would be put off for as much longer."""
-        until_s = min(self.until_s, now_s + LONGEST_RETRY_S)
+        until_s = OFFER.not_ahead(self.until_s, now_s)
         return replace(self, at_s=min(self.at_s, now_s), until_s=until_s, lost_s=min(self.lost_s, now_s))
 
     def sold(self) -> Belief:

@@ -10,22 +10,21 @@ and keep asking what is throttled already. Times are seconds of one monotonic cl
 
 from __future__ import annotations
 
+from mark.domain.backoff import FUNCTION, Backoff
+
 MOST_FAILURES = 5
-FIRST_S, LONGEST_S = 1.0, 30.0
 
 
 class Breaker:
     """`admits`, then `begin`, then exactly one of `succeeded`, `failed` and `undecided` for each call.
 
-    Open for `first_s` at first, for twice as long after each probe that fails, `longest_s` at most; or for as long as
-    the functions themselves asked for. `begin` gives the period a call belongs to: what a call of an earlier one
-    failed by is known already, but any success, however old, says that functions answer.
+    Open for pauses of `backoff`, longer after each probe that fails; or for as long as the functions themselves asked
+    for, `backoff.longest_s` at most. `begin` gives the period a call belongs to: the failure of a call of an earlier
+    one is known already, but any success, however old, says that functions answer.
     """
 
-    def __init__(
-        self, most_failures: int = MOST_FAILURES, first_s: float = FIRST_S, longest_s: float = LONGEST_S
-    ) -> None:
-        self._most_failures, self._first_s, self._longest_s = most_failures, first_s, longest_s
+    def __init__(self, most_failures: int = MOST_FAILURES, backoff: Backoff = FUNCTION) -> None:
+        self._most_failures, self._backoff = most_failures, backoff
         self._failures = 0  # since the last success
         self._opened = 0  # times, since the last success
         self._until_s = 0.0
@@ -61,8 +60,8 @@ class Breaker:
         self._failures += 1
         if self._failures < self._most_failures and not self._probing:
             return 0.0
-        back_off_s = min(asked_s or self._first_s * 2.0 ** min(self._opened, 30), self._longest_s)
         self._opened += 1
+        back_off_s = min(asked_s or self._backoff.pause_s(self._opened), self._backoff.longest_s)
         self._until_s = now_s + back_off_s
         self._period += 1
         self._probing = False

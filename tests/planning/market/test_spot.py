@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.cloud.billing.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
+from mark.domain.backoff import OFFER
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import BurstCredits, Delay, Market, Offer
@@ -19,9 +20,7 @@ from mark.planning.market.spot import (
     DISK_USD_PER_HOUR,
     HALF_LIFE_H,
     LEAVE_S,
-    LONGEST_RETRY_S,
     PRIOR_H,
-    RETRY_S,
     UNKNOWN,
     Belief,
     Pools,
@@ -93,15 +92,15 @@ def test_refusals_back_off_until_a_launch_succeeds() -> None:
     for now_s in (0.0, 100.0, 300.0, 500.0):
         belief = belief.refused(now_s)
         waits.append(belief.until_s - now_s)
-    assert waits == [RETRY_S, 2.0 * RETRY_S, LONGEST_RETRY_S, LONGEST_RETRY_S]
+    assert waits == [OFFER.first_s, 2.0 * OFFER.first_s, OFFER.longest_s, OFFER.longest_s]
     assert belief.sold().until_s < 0.0
-    assert belief.sold().refused(600.0).until_s == 600.0 + RETRY_S
+    assert belief.sold().refused(600.0).until_s == 600.0 + OFFER.first_s
 
 
 def test_an_interruption_counts_by_the_share_it_took() -> None:
     """Three of four are 0.75 of a loss."""
     belief = Belief(held_h=1.0).interrupted(50.0, 0.75)
-    assert (belief.losses, belief.until_s, belief.lost_s) == (0.75, 50.0 + RETRY_S, 50.0)
+    assert (belief.losses, belief.until_s, belief.lost_s) == (0.75, 50.0 + OFFER.first_s, 50.0)
     assert Belief(until_s=1e6).interrupted(50.0, 1.0).until_s == 1e6
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.domain.backoff import Backoff
 from mark.serving.overflow.breaker import Breaker
 
 NOTHING_CHANGED = 0.0
@@ -12,7 +13,7 @@ NOTHING_CHANGED = 0.0
 
 def opened(most_failures: int = 3) -> Breaker:
     """Open from 0 s to 1 s."""
-    breaker = Breaker(most_failures, first_s=1.0, longest_s=8.0)
+    breaker = Breaker(most_failures, Backoff(1.0, 8.0))
     for _ in range(most_failures):
         backed_off_s = breaker.failed(breaker.begin(0.0), 0.0)
     assert backed_off_s == 1.0
@@ -20,7 +21,7 @@ def opened(most_failures: int = 3) -> Breaker:
 
 
 def test_consecutive_failures_open_the_breaker() -> None:
-    breaker = Breaker(3, first_s=1.0, longest_s=8.0)
+    breaker = Breaker(3, Backoff(1.0, 8.0))
     assert breaker.failed(breaker.begin(0.0), 0.0) == breaker.failed(breaker.begin(0.0), 0.0) == NOTHING_CHANGED
     assert breaker.admits(0.0)
     breaker.begin(0.0)
@@ -58,14 +59,14 @@ def test_each_failed_probe_doubles_the_wait_up_to_a_limit() -> None:
 
 def test_functions_that_ask_for_time_get_it() -> None:
     """But not days: the `retry-after` may be wrong, and a probe costs little."""
-    breaker = Breaker(1, first_s=1.0, longest_s=8.0)
+    breaker = Breaker(1, Backoff(1.0, 8.0))
     assert breaker.failed(breaker.begin(0.0), 0.0, asked_s=3.0) == 3.0
     assert not breaker.admits(2.9)
     assert breaker.failed(breaker.begin(3.0), 3.0, asked_s=86_400.0) == 8.0
 
 
 def test_calls_that_were_under_way_when_it_opened_prolong_nothing() -> None:
-    breaker = Breaker(2, first_s=1.0, longest_s=8.0)
+    breaker = Breaker(2, Backoff(1.0, 8.0))
     early = [breaker.begin(0.0) for _ in range(10)]
     assert [breaker.failed(period, 0.5) for period in early[:4]] == [0.0, 1.0, 0.0, 0.0]
     assert breaker.admits(1.5)
@@ -86,7 +87,7 @@ def test_a_late_success_closes_it() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["ok", "bad", "unknown"]), st.floats(0.0, 3.0)), max_size=60))
 def test_the_breaker_bounds_failures_and_never_stays_open_for_good(steps: list[tuple[str, float]]) -> None:
     """Whatever happens: 8 s later a call may go out; and calls since the last success are bounded by the time gone."""
-    breaker, now_s, since_s, asked = Breaker(3, first_s=1.0, longest_s=8.0), 0.0, 0.0, 0
+    breaker, now_s, since_s, asked = Breaker(3, Backoff(1.0, 8.0)), 0.0, 0.0, 0
     for outcome, pause_s in steps:
         now_s += pause_s
         if not breaker.admits(now_s):
