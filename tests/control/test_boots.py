@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from mark.control.boots import (
     IN_A_ROW,
-    LONGEST_PAUSE_S,
     LOOKS_S,
-    PAUSE_S,
     Boots,
     allowed,
     ended,
@@ -20,6 +18,7 @@ from mark.control.boots import (
     trouble,
 )
 from mark.control.health import BOOT_S
+from mark.domain.backoff import BOOTS
 from mark.domain.command import Drain, Launch
 from mark.domain.fleet import Fleet, Instance, Phase
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench
@@ -50,7 +49,7 @@ def test_many_that_fail_together_pause_as_one(each_s: float) -> None:
         boots = boots.seen(instances(*((n, PENDING) for n in range(pending))), each_s * number, ())
     boots = boots.seen([], 60.0, ())
     assert boots.failed <= IN_A_ROW + 1
-    assert boots.until_s <= 60.0 + 2.0 * PAUSE_S
+    assert boots.until_s <= 60.0 + 2.0 * BOOTS.first_s
     assert replace(boots, booting=(14,)).seen([], 90.0, ()).failed == boots.failed + 1
 
 
@@ -98,8 +97,9 @@ def test_one_of_an_offer_is_tried_after_the_pause() -> None:
         Launch("d", 1, OTHER, 5),
     ]
     assert allowed({OD: Boots(failed=IN_A_ROW - 1)}, commands, 100.0) == commands
-    assert allowed({OD: HELD_BACK}, commands, 100.0 + PAUSE_S - 1.0) == [commands[1], commands[3]]
-    assert allowed({OD: HELD_BACK}, commands, 100.0 + PAUSE_S) == [Launch("a", 0.085, OD, 1), commands[1], commands[3]]
+    assert allowed({OD: HELD_BACK}, commands, 100.0 + BOOTS.first_s - 1.0) == [commands[1], commands[3]]
+    one = Launch("a", 0.085, OD, 1)
+    assert allowed({OD: HELD_BACK}, commands, 100.0 + BOOTS.first_s) == [one, commands[1], commands[3]]
     assert allowed({OD: replace(HELD_BACK, booting=(7,))}, commands, 1e6) == [commands[1], commands[3]], "one boots"
 
 
@@ -108,7 +108,7 @@ def test_pauses_double_up_to_an_hour(failed: int) -> None:
     boots = Boots(failed=failed, failed_s=0.0)
     assert boots.held_back == bool(trouble({OD: boots})) == (failed >= IN_A_ROW)
     if failed > IN_A_ROW:
-        assert boots.until_s == min(2.0 * Boots(failed=failed - 1, failed_s=0.0).until_s, LONGEST_PAUSE_S)
+        assert boots.until_s == min(2.0 * Boots(failed=failed - 1, failed_s=0.0).until_s, BOOTS.longest_s)
 
 
 def test_a_release_that_never_boots_is_not_a_full_fleet() -> None:

@@ -260,7 +260,7 @@ def test_the_journal_is_bounded(table: SqliteTable, monkeypatch: pytest.MonkeyPa
 def test_ten_thousand_lines_are_read_a_page_at_a_time(table: SqliteTable) -> None:
     """By the key, from wherever the page before ended: without a look at what lies behind."""
     rows = [("inception", n, *astuple(LINE)) for n in range(1, 10_001)]
-    table._db.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    table._db.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     for before, newest in ((None, 10_000), (9_951, 9_950), (51, 50)):
         page = table.recorded("inception", before, 50)
         assert [line.id for line in page] == list(range(newest, newest - 50, -1))
