@@ -690,7 +690,7 @@ class Decider:
         for i in these:
             room, limit = self._room(running, i.offer)
             if room == 0:
-                commands.append(self._end(i, limit))
+                commands.append(self._end(i, str(limit)))
             else:
                 running[i.offer] += 1
         return commands
