@@ -1,12 +1,12 @@
-"""A service's target groups (ELBv2): which instances are in them, and how much of the requests each gets.
+"""A service's target groups (ELBv2): the instances registered in each, and each group's share of the requests.
 
-A balancer sends every target of a group the same, so each group holds instance types of similar capacity, and its
-weight is the capacity of those in it that the balancer has found healthy. A group of a Lambda function gets everything
-while there is no such instance, and nothing otherwise.
+A load balancer sends every target of a group the same number of requests, so each group holds instance types of similar
+capacity. Its weight is the capacity of its healthy targets. The group of a Lambda function gets all requests while no
+instance is healthy, and none otherwise.
 
-Whatever changes, nothing is sent to where no instance answers: a group has weight only once a target of it is healthy,
-an instance stays where it is healthy until it is so in its new group, weights are taken away before targets are, and
-what was drained serves on while none of those that are to stay is healthy.
+During a change no request goes where no instance answers. A group gets weight only after one of its targets is healthy,
+an instance stays in its old group until it is healthy in the new one, weights are removed before targets, and drained
+instances keep serving until an instance that stays is healthy.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from mark_infra.aws.site import SiteService
 
 _log = logging.getLogger(__name__)
 
-# How often it is looked up what is registered: another program, or the balancer itself, may have changed it.
+# The registered targets are read again this often, because another program or the balancer may have changed them.
 _LOOK_S = 300.0
-# What waits to become healthy is looked at after so much of the time that it has waited; for so long it is urgent.
+# A target that is not yet healthy is read again after this share of its waiting time; the first minute is urgent.
 _AGAIN, _URGENT_S = 0.1, 60.0
-# A group whose share rests on so few healthy targets is looked at so often: a balancer sends its share even to the last
-# one when that is unhealthy.
+# A group with this few healthy targets is read this often, because a balancer sends a group's share even to its last
+# target when that is unhealthy.
 _FEW, _WATCH_S = 3, 12.0
-# An answer that is older is asked for again before anything is deregistered because of it.
+# Before a target is deregistered, health that is older than this is read again.
 _FRESH_S = 3.0
-# A look that failed is tried again after so long. Where none is answered for so long after it was registered, a target
-# counts as healthy: six times what two health checks take.
+# Seconds until a failed read is retried; and until a target whose health cannot be read counts as healthy, six times
+# the time of two health checks.
 _RETRY_S, _UNREAD_S = 5.0, 60.0
-# Until every node of a balancer goes by new weights.
+# Every node of a balancer uses new weights after this time.
 _SETTLE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class BalancerSteps:
-    """What is to be done, by group: first `new` is registered, then groups are weighed, then `old` is deregistered."""
+    """The changes to make, by group: register `new`, then set the groups' weights, then deregister `old`."""
 
     new: tuple[frozenset[str], ...]
     old: tuple[frozenset[str], ...]
-    capacities_rps: tuple[float, ...]  # of what is healthy
-    waiting_rps: tuple[float, ...]  # of what is not yet
+    capacities_rps: tuple[float, ...]  # of healthy targets
+    waiting_rps: tuple[float, ...]  # of targets that are not healthy yet
 
 
 def steps(
@@ -61,10 +61,11 @@ def steps(
     healthy: Sequence[Mapping[str, bool]],
     leaving: Mapping[str, float] = MappingProxyType({}),
 ) -> BalancerSteps:
-    """`wanted`: the group and the capacity in requests/s of each instance; `healthy`: what is in each group, and is it?
+    """Return the changes that lead from the `healthy` targets of each group to the `wanted` instances.
 
-    An instance on its way to another group stays in the old one until it is healthy in the new one. While none of those
-    that are wanted is healthy anywhere, what is `leaving` (with its capacity) stays where it is healthy.
+    `wanted` maps an instance to its group and its capacity in requests/s; `healthy` has, for each group, whether each
+    registered target is healthy. An instance that changes groups stays in the old one until it is healthy in the new
+    one. Instances that are `leaving` (with their capacities) stay registered until a wanted one is healthy anywhere.
     """
     of_group = [frozenset(id for id, (home, _) in wanted.items() if home == group) for group in range(len(healthy))]
     moving = frozenset(id for id, (home, _) in wanted.items() if not healthy[home].get(id, False))
@@ -89,15 +90,16 @@ def steps(
 
 
 def _serves(id: str, home: int, healthy: Sequence[Mapping[str, bool]]) -> int | None:
-    """The group in which it is healthy, its home before others."""
+    """Return a group in which the instance is healthy, its home group first."""
     order = (home, *(n for n in range(len(healthy)) if n != home))
     return next((n for n in order if healthy[n].get(id)), None)
 
 
 def believed_silent(silent: Collection[str], healthy: Collection[str]) -> frozenset[str]:
-    """Those of the silent that are sent nothing though the balancer has found them healthy, a while ago.
+    """Return the silent instances that get no more requests although the balancer has found them healthy.
 
-    None where more are silent than are given up at a time, or all: our network is the likelier cause.
+    The result is empty if all healthy instances are silent, or more than may be given up at a time, because then our
+    own network is the likelier cause.
     """
     found = frozenset(silent) & frozenset(healthy)
     most = max(1, math.floor(SHARE * len(healthy)))
@@ -107,14 +109,14 @@ def believed_silent(silent: Collection[str], healthy: Collection[str]) -> frozen
 @dataclass(slots=True)
 class _Group:
     arn: str
-    healthy: dict[str, bool] = field(default_factory=dict)  # of each registered target: does the balancer say so?
-    looked_s: float | None = None  # when that was last answered
-    failed_s: float = -math.inf  # when it last was not
-    waits_s: float = 0.0  # since when something waits to become healthy
-    unread_s: dict[str, float] = field(default_factory=dict)  # of what may be healthy by now: the last word on it
+    healthy: dict[str, bool] = field(default_factory=dict)  # by registered target, as the balancer reports it
+    looked_s: float | None = None  # time of the last successful read
+    failed_s: float = -math.inf  # time of the last failed read
+    waits_s: float = 0.0  # since when a target has been waiting to become healthy
+    unread_s: dict[str, float] = field(default_factory=dict)  # by target that may be healthy now: its last report
 
     def due(self, now_s: float, watched: bool, pace: LookPace) -> bool:
-        """Should it be looked up what is registered? `watched`: it matters whether its few targets are healthy."""
+        """Return whether to read the group's targets now. `watched` groups have a share that could go elsewhere."""
         if now_s - self.failed_s < _RETRY_S:
             return False
         kind, period_s = LookKind.REST, _LOOK_S
@@ -127,7 +129,7 @@ class _Group:
         return self.looked_s is None or now_s - self.looked_s >= period_s
 
     def answered(self, states: Mapping[str, str], now_s: float) -> None:
-        """So it is now, in the words of DescribeTargetHealth."""
+        """Take over the states that DescribeTargetHealth returned."""
         healthy = {id: state == "healthy" for id, state in states.items() if state != "draining"}
         if any(not well and self.healthy.get(id, True) for id, well in healthy.items()):
             self.waits_s = now_s
@@ -140,14 +142,14 @@ class _Group:
         self.waits_s = now_s
 
     def unanswered(self, now_s: float) -> None:
-        """A look failed: nothing waits for the next one for ever."""
+        """Note a failed read; targets that could not be read for long count as healthy."""
         self.failed_s = now_s
         self.healthy |= {id: True for id, since_s in self.unread_s.items() if now_s - since_s >= _UNREAD_S}
 
 
 @dataclass(slots=True)
 class _Forward:
-    """What some rules of listeners do: forward to these groups, one for each class, or to a function's."""
+    """The forward action of some listener rules: to one group for each capacity class, or to a function's group."""
 
     groups: list[_Group]
     rules: tuple[str, ...]
@@ -157,16 +159,19 @@ class _Forward:
     checked_s: float = 0.0
 
     def known(self) -> bool:
-        """Was it ever answered what is registered?"""
+        """Return whether the targets of all groups have been read at least once."""
         return all(group.looked_s is not None for group in self.groups)
 
     def watches(self, group: _Group) -> bool:
-        """Has it a share that could go elsewhere?"""
+        """Return whether the group has a share that another group could take."""
         chooses = len(self.groups) > 1 or self.function_group is not None
         return chooses and self.shares.get(group.arn, 0) > 0
 
     def serves(self, instance_id: str) -> bool:
-        """Is it healthy in a group with a share? No share is known before the first answer."""
+        """Return whether the instance is healthy in a group that gets requests.
+
+        Before the first read every group is assumed to get some.
+        """
         return any(group.healthy.get(instance_id) and self.shares.get(group.arn, 1) for group in self.groups)
 
     def wanted_shares(self, to_do: BalancerSteps) -> dict[str, int]:
@@ -174,7 +179,7 @@ class _Forward:
         alone = not any(capacities_rps)
         if alone and self.function_group is None:
             if self.shares and (any(to_do.old) or not any(to_do.waiting_rps)):
-                return self.shares  # what leaves last is sent something until it has left
+                return self.shares  # the last leaving instance gets requests until it has left
             capacities_rps, alone = to_do.waiting_rps, False
         weights = [0] * len(self.groups) if alone else class_weights(capacities_rps)
         shares = {group.arn: weight for group, weight in zip(self.groups, weights, strict=True)}
@@ -182,7 +187,7 @@ class _Forward:
 
 
 class Balancer:
-    """The target groups of one service. Repeatable; without groups it does nothing. Thread-safe.
+    """The target groups of one service. Calls may be repeated; without groups they do nothing. Thread-safe.
 
     `capacity_rps`: requests/s of one instance, by offer. `pace` is shared by the balancers of a site.
     """
@@ -207,26 +212,28 @@ class Balancer:
         self._lock = Lock()
 
     def has(self, instance_id: str) -> bool:
-        """May the balancer still send requests there? True, too, while that is not known yet."""
+        """Return whether the balancer may still send requests to the instance; true before the first read."""
         groups = [group for forward in self._forwards for group in forward.groups]
         return any(group.looked_s is None or instance_id in group.healthy for group in groups)
 
     def registered(self, instance_id: str) -> bool:
-        """Is it a target, as far as is known?"""
+        """Return whether the instance is a known target of any group."""
         return any(instance_id in group.healthy for forward in self._forwards for group in forward.groups)
 
     def serves(self, instance_id: str) -> bool:
-        """Does the balancer send requests there, by its own health checks? Always where there is no group.
+        """Return whether the balancer sends requests to the instance, by its own health checks.
 
-        Where it does not say for a minute what it finds, it is taken to have found health.
+        True without groups. A target whose health cannot be read for a minute counts as healthy.
         """
         return all(forward.serves(instance_id) for forward in self._forwards)
 
     def sync(
         self, machines_now: Callable[[], Collection[DescribedInstance]], silent: Collection[str] = frozenset()
     ) -> None:
-        """These and no others, each in its group, with weights to suit; those that drain only while no other one is
-        healthy. `silent` are ids of those whose bouncers do not answer. Raises CloudError, after it did what it could.
+        """Register exactly these instances, each in its group, and set the weights to match.
+
+        Draining instances stay only while no other one is healthy. `silent` are the ids of instances whose bouncers do
+        not answer. Raises CloudError after all other changes have been tried.
         """
         if not self._forwards:
             return
@@ -260,13 +267,13 @@ class Balancer:
                 self._gate.call(self._elb.register_targets, TargetGroupArn=group.arn, Targets=_targets(new))
                 group.registered(new, now_s)
         if not forward.known():
-            return  # shares say what is healthy there
+            return  # weights need the health of every group
         shares = forward.wanted_shares(to_do)
         changed = shares != forward.shares
         if changed or now_s - forward.checked_s >= _LOOK_S:
             for rule in self._described(forward.rules):
                 self._weigh(rule, shares)
-            # What a controller finds at its start may have been so for long.
+            # Weights found by a new controller may be old, so they need no time to settle.
             forward.changed_s = now_s if changed and forward.shares else forward.changed_s
             forward.shares, forward.checked_s = shares, now_s
         settled = now_s - forward.changed_s >= _SETTLE_S
@@ -291,14 +298,14 @@ class Balancer:
         return steps(wanted, [group.healthy for group in groups], leaving)
 
     def _home(self, machine: DescribedInstance, groups: Sequence[_Group]) -> int:
-        """The group of its class; what may not be bought any more stays where it is."""
+        """Return the group of the instance's class; an instance of an offer no longer sold stays in its group."""
         known = self._class_of.get(machine.offer)
         if known is not None:
             return known
         return next((n for n, group in enumerate(groups) if machine.id in group.healthy), 0)
 
     def _rps(self, machine: DescribedInstance, index: int) -> float:
-        """Its capacity; of what may not be bought any more, that of others in its group."""
+        """Return the instance's capacity; for an offer no longer sold, the median capacity of its group's offers."""
         if machine.offer in self._capacity_rps:
             return self._capacity_rps[machine.offer]
         alike = [self._capacity_rps[offer] for offer, group in self._class_of.items() if group == index]
@@ -314,7 +321,7 @@ class Balancer:
         group.answered(dict(_states(answer)), now_s)
 
     def _looked(self, group: _Group, now_s: float) -> CloudError | None:
-        """Why it could not be looked up: the rest goes by what was known."""
+        """Read the group's targets; return the error of a failed read, so that the last known state is used."""
         try:
             self._look(group, now_s)
         except CloudError as error:
@@ -326,7 +333,7 @@ class Balancer:
         try:
             self._gate.call(self._elb.deregister_targets, TargetGroupArn=group.arn, Targets=_targets(ids))
         except CloudError:
-            # What was terminated may have left by itself.
+            # A terminated instance may have been deregistered by AWS already.
             self._look(group, now_s)
             if not group.healthy.keys().isdisjoint(ids):
                 raise
@@ -335,7 +342,7 @@ class Balancer:
             group.unread_s.pop(id, None)
 
     def _described(self, rules: Sequence[str]) -> list[dict[str, Any]]:
-        """Without those that are gone."""
+        """Return the listener rules that still exist."""
         if not rules:
             return []
         try:
@@ -348,7 +355,7 @@ class Balancer:
         return found
 
     def _weigh(self, rule: Mapping[str, Any], shares: Mapping[str, int]) -> None:
-        """Have a rule forward to these groups, and no others, in these shares."""
+        """Make a rule forward to exactly these groups in these shares."""
         actions = [_shared(action, shares) for action in rule["Actions"]]
         if actions != rule["Actions"]:
             self._gate.call(self._elb.modify_rule, RuleArn=rule["RuleArn"], Actions=actions)
@@ -364,7 +371,7 @@ def _states(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _shared(action: dict[str, Any], shares: Mapping[str, int]) -> dict[str, Any]:
-    """The action itself where it says the same already."""
+    """Return the action with these shares; the same object if nothing changes."""
     if action["Type"] != "forward":
         return action
     config = action.get("ForwardConfig", {})

@@ -1,8 +1,8 @@
 """EC2 behind the port `Cloud`: one service's instances.
 
-What an instance is stands in its tags, so a controller that begins anew knows it all. Its number is kept in the store.
-Deciding what a tag or state means is pure (`phase_of`). What must happen soon, but not within a tick, is
-in `upkeep`, which a thread calls about every second (`mark_infra.aws.keeper`).
+An instance's state is kept in its tags, so that a restarted controller knows it; its number is kept in the store.
+Reading tags and states is pure (`phase_of`). Work that must happen soon, but not within a tick, is in `upkeep`, which
+a thread calls about every second (`mark_infra.aws.keeper`).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from mark_infra.aws.pools import launch_configs, templates_of
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.aws.site import Site
 
-# A queue is as long as RT_max: a bouncer that has not finished by then, or cannot be asked, never will, and would be
-# paid for.
+# A bouncer's queue lasts RT_max at most. One that has not finished after this time, or does not answer, never will, and
+# its instance would be paid for.
 LONGEST_DRAIN_S = 300.0
-# So long after its drain began a balancer may still turn to an instance if it finds none of the others healthy.
+# After its drain began a balancer may use an instance for this long if no other instance is healthy.
 STAND_BY_S = 120.0
 _REMEMBERED = 1000  # launches
 _STOPPED = frozenset(("stopping", "stopped"))
@@ -58,45 +58,48 @@ _RUNNING = frozenset(("pending", "running"))
 
 
 class UnixClock(Clock, Protocol):
-    """A clock that also places Unix times, and what this process noted."""
+    """A clock that also converts Unix times and times of this process's monotonic clock."""
 
     def at_s(self, unix_s: float) -> float:
-        """Control seconds at a Unix time."""
+        """Return the control seconds at a Unix time."""
 
     def at_monotonic_s(self, t_s: float) -> float:
-        """Control seconds at a time of the process's monotonic clock."""
+        """Return the control seconds at a time of the process's monotonic clock."""
 
 
 class Numbers(Protocol):
     """The numbers of one service's instances, in the store."""
 
     def numbers(self, ids: Sequence[str]) -> Mapping[str, int]:
-        """The number of each instance id; ids not seen before get the next ones, in the order given, for good."""
+        """Return the number of each instance id. New ids get the next numbers, in the order given, permanently."""
 
     def forget_numbers(self, there: Collection[str]) -> None:
-        """Forget ids that are not in `there`, all that the cloud shows; not before a day has passed."""
+        """Forget ids that are missing from `there`, the ids that the cloud shows, once they are a day old."""
 
 
 class NoticeSource(Protocol):
-    """What the cloud announced for the instances of a site. Never waits for the cloud."""
+    """The interruptions announced for the instances of a site. Never waits for the cloud."""
 
     def interruptions(self) -> Sequence[tuple[str, float, float]]:
-        """(instance id, announced at, gone at) in Unix seconds: all of late, of every service, told before or not."""
+        """Return (instance id, announced at, gone at), in Unix seconds, of all recent interruptions of every service.
+
+        Interruptions that were returned before are returned again.
+        """
 
 
 class EventSource(Protocol):
-    """What the cloud has scheduled for instances. Never waits for the cloud."""
+    """The events that the cloud has scheduled for instances. Never waits for the cloud."""
 
     def of(self, instance_id: str) -> tuple[str, float] | None:
-        """The first event to come of an instance: its code, and when, in Unix seconds."""
+        """Return the next event of an instance: its code and its time in Unix seconds."""
 
 
 class Ec2Cloud:
     """The port `Cloud` for one service. Thread-safe.
 
-    `offers` are those that may be bought; an instance of another one, or in a zone that the site has left, is leaving.
-    `templates` names the version of the launch template of each release, `platforms` those of its platforms; what has
-    none is launched from the newest.
+    `offers` may be bought; an instance of any other offer, or in a zone that the site no longer uses, is leaving.
+    `templates` names the launch template version of each release, `platforms` the versions of its platforms; a release
+    without one is launched from the newest version.
     """
 
     def __init__(
@@ -126,18 +129,18 @@ class Ec2Cloud:
         self._events = events
         self._lock = RLock()
         self._number: dict[str, int] = {}  # by instance id; a cache of the store's
-        self._last = 0  # the highest number seen
+        self._last = 0  # highest number seen
         self._launched: dict[str, Launched] = {}  # by token
-        self._throttled: Counter[str] = Counter()  # answers that throttled all pools, by the token of the part
-        self._told: set[str] = set()  # ids of instances whose interruption was told
+        self._throttled: Counter[str] = Counter()  # answers in which all pools were throttled, by the part's token
+        self._told: set[str] = set()  # ids of instances whose interruption was returned
         self._fleet = Fleet(())
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
     def fleet(self) -> Fleet:
-        """The same object until something changes. Raises CloudError when EC2 has not answered for a minute."""
+        """Return the same object until the fleet changes. Raises CloudError if EC2 has not answered for a minute."""
         machines = self._machines()
-        # What another controller was told stands in the tags; an instance that outlives its end for long is none such.
+        # Tags hold the notices of an earlier controller. An instance that long outlives its notice is not interrupted.
         since_s = self._unix_s() - INTERRUPTED_KEPT_S
         doomed = {m.id: m.gone_unix_s for m in machines.values() if (m.gone_unix_s or 0.0) >= since_s}
         doomed |= {id: gone_s for id, _, gone_s in self._notices.interruptions()}
@@ -164,8 +167,8 @@ class Ec2Cloud:
         with self._lock:
             if token in self._launched:
                 return self._launched[token]
-        # A launch whose answer was lost, or that a crashed controller made. EC2 may not show all of it yet, and repeats
-        # its answer.
+        # The launch's answer was lost, or a crashed controller made it. EC2 may not show all its instances yet, and
+        # repeats its answer.
         ids = [m.id for m in self._machines().values() if m.launch == token]
         refused: CapacityError | ThrottledError | None = None
         if len(ids) < count:
@@ -212,7 +215,7 @@ class Ec2Cloud:
         machine = self._find(number)
         self._check(number, machine, Phase.PENDING)
         now_s = self._unix_s()
-        # First the tags: an instance that starts without them would be stopped again, or be drained for ever.
+        # Tag first, because an instance that starts without these tags would be stopped again or stay drained.
         self._tag([machine.id], {RESUMED: f"{now_s:.3f}", READY: "", DRAINING: ""})
         self._gate.call(self._ec2.start_instances, InstanceIds=[machine.id])
         self._inventory.changed(
@@ -229,17 +232,16 @@ class Ec2Cloud:
                     new.append((id, gone_s))
                     found.append(Notice(*number_of[id], self._clock.at_s(at_s), self._clock.at_s(gone_s)))
             self._told &= number_of.keys()
-        for id, gone_s in new:  # for a controller that takes over: the queue tells it no more
+        for id, gone_s in new:  # for the next controller, which gets no message from the queue
             with suppress(CloudError):
                 self._tag([id], {INTERRUPTED: f"{gone_s:.3f}"})
                 self._inventory.changed([id], gone_unix_s=gone_s)
         return tuple(found)
 
-    # -- what must happen soon -----------------------------------------------------------------------------------------
+    # -- upkeep --------------------------------------------------------------------------------------------------------
 
     def upkeep(self) -> None:
-        """What has booted stops if it stands by; else the balancer gets it, and once that sends requests there it is
-        ready.
+        """Stop booted standbys; register other booted instances, and mark them ready once they get requests.
 
         Raises CloudError.
         """
@@ -248,22 +250,22 @@ class Ec2Cloud:
         silent = {m.id for m in self._machines().values() if self._bouncers.silent_since_s(m) is not None}
         try:
             self._balancer.sync(self._for_balancer, silent)
-        finally:  # what fails may concern others
+        finally:  # the failure may concern other instances
             if serving := [m.id for m in self._booted() if not rests(m) and self._balancer.serves(m.id)]:
                 now_s = self._unix_s()
                 self._tag(serving, {READY: f"{now_s:.3f}"})
                 self._inventory.changed(serving, ready_unix_s=now_s)
 
     def _booted(self) -> list[DescribedInstance]:
-        """What does not serve yet, and whose bouncer is ready."""
+        """Return the instances that are not serving yet and whose bouncers are ready."""
         return [m for m in self._machines().values() if _boots(m) and self._bouncers.ready(m)]
 
     def _for_balancer(self) -> list[DescribedInstance]:
-        """What serves, what is to serve, and what was drained of late, in case none of the others is healthy."""
+        """Return the instances to register: serving, joining, and recently drained in case no other one is healthy."""
         return [m for m in self._machines().values() if takes_requests(m) or self._joins(m) or self._stands_by(m)]
 
     def _joins(self, machine: DescribedInstance) -> bool:
-        # One answer of a bouncer that comes late is no reason to begin again.
+        # A registered instance stays registered when one answer of its bouncer is late.
         was_ready = self._bouncers.ready(machine) or self._balancer.registered(machine.id)
         return _boots(machine) and not rests(machine) and was_ready
 
@@ -274,7 +276,7 @@ class Ec2Cloud:
         return machine.state == "running" and self._unix_s() - since_s < STAND_BY_S
 
     def forget_ghosts(self) -> None:
-        """Let the store forget numbers of instances that are long gone. Raises CloudError."""
+        """Remove the numbers of long gone instances from the store. Raises CloudError."""
         snapshot = self._inventory.snapshot()
         there = {m.id for m in (*snapshot.of(self.service), *snapshot.refused.get(self.service, ()))}
         self._store.forget_numbers(there)
@@ -282,12 +284,12 @@ class Ec2Cloud:
             self._number = {id: number for id, number in self._number.items() if id in there}
 
     def number_of(self, instance_id: str) -> int | None:
-        """The number of an instance that was seen."""
+        """Return the number of an instance, or None if it was never seen."""
         with self._lock:
             return self._number.get(instance_id)
 
     def _machines(self) -> dict[int, DescribedInstance]:
-        """By number, ascending."""
+        """Return the service's instances by number, ascending."""
         machines = [m for m in self._inventory.snapshot().of(self.service) if m.launch]
         numbers = self._numbered([m.id for m in machines])
         return dict(sorted((numbers[m.id], m) for m in machines))
@@ -317,7 +319,7 @@ class Ec2Cloud:
     def _seen(self, number: int, machine: DescribedInstance, gone_unix_s: float | None) -> Instance:
         phase = phase_of(machine)
         at_s = self._clock.at_s
-        # EC2's own time of the last start, which may show late.
+        # EC2's time of the last start may appear late, so our tag counts too.
         launched_s, ready_s = at_s(max(machine.launched_unix_s, machine.resumed_unix_s or 0.0)), None
         if phase is Phase.PENDING and (offer := self.offers.get(machine.offer)) is not None:
             ready_s = launched_s + (offer.boot if machine.resumed_unix_s is None else offer.resume or offer.boot).mean_s
@@ -325,7 +327,7 @@ class Ec2Cloud:
             ready_s = at_s(machine.ready_unix_s)
         silent_s = None
         if phase is Phase.READY and (since_s := self._bouncers.silent_since_s(machine)) is not None:
-            # Where control time runs faster bouncers do not: so much of it must pass for as long a silence.
+            # Bouncers run in wall time, so a silence lasts `time_scale` times longer in control time.
             silent_s = self._clock.at_monotonic_s(since_s) + (self._site.time_scale - 1.0) * health.SILENT_S
         return Instance(
             number=number,
@@ -348,14 +350,14 @@ class Ec2Cloud:
         return None if found is None else ScheduledEvent(found[0], self._clock.at_s(found[1]))
 
     def _stopped_s(self, machine: DescribedInstance) -> float:
-        """It is stopped right after its drain; a standby, after its first boot."""
+        """Return when the instance was stopped: right after its drain or, for a standby, after its first boot."""
         if machine.state == "stopping":
             return math.inf
         return self._clock.at_s(machine.draining_unix_s or machine.launched_unix_s)
 
     def _is_idle(self, machine: DescribedInstance) -> bool:
         if machine.state == "pending":
-            return True  # nothing could reach it yet
+            return True  # no request could reach it yet
         if self._unix_s() - (machine.draining_unix_s or 0.0) > LONGEST_DRAIN_S:
             return True
         return not self._balancer.has(machine.id) and self._bouncers.idle(machine)
@@ -380,17 +382,17 @@ class Ec2Cloud:
     def _launch(
         self, offers: Sequence[Offer], count: int, token: str, *, standby: bool, release: str
     ) -> tuple[list[str], CapacityError | ThrottledError | None]:
-        """Ids of new instances, at least one: of the first offer, or of those that do as well, in this order.
+        """Launch instances of the first offer, or of its alternatives in this order; return their ids, at least one.
 
-        With why, where they are fewer than `count`. All are of one market. The tag names the first; what an instance
-        really is EC2 says of it. Where the zone is open, they are spread over the site's zones.
+        The second value is the reason if there are fewer than `count`. All offers are of one market. The tag names the
+        first offer; the type that was bought is EC2's. Offers without a zone are spread over the site's zones.
         """
         zones = list(self._there.subnets) if not offers[0].zone else []
         parts = zone_spread.shares(count, len(zones))
         first = self._emptiest(zones, token)
         found: list[str] = []
         for k, share in enumerate(parts):
-            # The first part has the launch's own token, as a launch of one instance always had.
+            # The first part has the launch's own token, as launches of one instance always had.
             part = token if k == 0 else f"{token}#{k}"
             try:
                 ids, refused = self._launch_part(
@@ -402,12 +404,12 @@ class Ec2Cloud:
                     raise
                 return sorted(found), why
             found += ids
-            if refused is not None:  # by all zones
+            if refused is not None:  # all zones refused
                 return sorted(found), refused
         return sorted(found), None
 
     def _emptiest(self, zones: Sequence[str], token: str) -> int:
-        """Position of the zone that has the fewest of the service's instances beside those of the same launch."""
+        """Return the position of the zone with the fewest of the service's instances, without those of this launch."""
         there = (m for m in self._machines().values() if m.launch != token and m.draining_unix_s is None)
         return zone_spread.emptiest(zones, Counter(m.zone for m in there))
 
@@ -423,10 +425,10 @@ class Ec2Cloud:
         standby: bool,
         release: str,
     ) -> tuple[list[str], CapacityError | ThrottledError | None]:
-        """Of a launch, what one call brings; `zones` are asked in turn from the first-th.
+        """Launch one part with one call; the zones are preferred in turn, beginning with position `first`.
 
-        A part that is repeated may find other zones emptier than before. Under its token EC2 takes only what it was
-        asked for then, so the other turns are tried.
+        When a part is repeated, another zone may be the emptiest. EC2 accepts only the original request under the same
+        token, so the other orders are tried too.
         """
         for turn in range(max(1, len(zones))):
             order = zone_spread.rotated(zones, first + turn)
@@ -449,7 +451,7 @@ class Ec2Cloud:
         standby: bool,
         release: str,
     ) -> tuple[list[str], CapacityError | ThrottledError | None]:
-        """One call of CreateFleet, as `_launch`."""
+        """Call CreateFleet once; the result is that of `_launch`."""
         offer, subnets = offers[0], self._there.subnets
         templates = templates_of(self._there, release, self.templates, self.platforms)
         configs = launch_configs(self._there, offers, templates, self._site.name, zones)
@@ -475,7 +477,7 @@ class Ec2Cloud:
             ],
         )
         zone_of = {subnet: zone for zone, subnet in subnets.items()}
-        bought: dict[str, tuple[str, str]] = {}  # name of the offer, and zone
+        bought: dict[str, tuple[str, str]] = {}  # offer's name and zone, by instance id
         for pool in answer.get("Instances", ()):
             zone = zone_of.get(_pool_of(pool).get("SubnetId", ""), "")
             kind = pool.get("InstanceType") or _instance_of(pool)
@@ -497,10 +499,10 @@ class Ec2Cloud:
         return sorted(bought), refused
 
     def _client_token(self, part: str) -> str:
-        """64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
+        """Return the call's token, of 64 characters, under which a repeated call returns the same instances.
 
-        An answer that throttled all pools would come again under its token, so the next call has another one. A
-        controller that takes over repeats the first and goes the same way.
+        EC2 repeats an answer in which all pools were throttled under the same token, so the next call gets a new one.
+        A controller that takes over repeats the same sequence of tokens.
         """
         attempt = self._throttled[part]
         named = f"{self._site.name}/{self.service}/{part}" + (f"~{attempt}" if attempt else "")
@@ -516,7 +518,7 @@ class Ec2Cloud:
 
 
 def _pool_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Which pool a part of CreateFleet's answer is about."""
+    """Return the pool that a part of CreateFleet's answer is about."""
     pool: Mapping[str, Any] = part.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
     return pool
 
@@ -530,11 +532,11 @@ def _boots(machine: DescribedInstance) -> bool:
 
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:
-    """Terminate instances of a site; what is gone already is no error. Raises CloudError."""
+    """Terminate instances of a site; instances that are gone are ignored. Raises CloudError."""
     try:
         gate.call(gate.client("ec2").terminate_instances, InstanceIds=ids)
     except NotFoundError:
-        if len(ids) > 1:  # one that is gone keeps the others from ending
+        if len(ids) > 1:  # EC2 terminates none of them if one is gone
             for id in ids:
                 end(gate, inventory, [id])
             return

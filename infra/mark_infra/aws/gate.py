@@ -1,4 +1,4 @@
-"""The one way to AWS: clients that never wait long, and errors by reaction instead of by code."""
+"""The one way to AWS: clients with short timeouts, and errors classified by how callers must react."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from mark_infra.aws.session import new_session
 from mark_infra.aws.site import Site
 
 CONNECT_S, READ_S = 2.0, 5.0
-# An instant fleet launches all that it was asked for before it answers.
+# An instant fleet answers only after all its instances are launched.
 PATIENT_S = 16.0
 _ATTEMPTS = 3
-# Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
-# cloud that hangs costs its callers a known share of their time. Patient calls have a time of their own.
+# Time budget of failing calls, and the rate at which it refills. No call is made while it is spent, so that a hanging
+# cloud costs its callers a known share of their time. Patient calls have a separate budget.
 _BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
-# Calls that an old leader must not make, by service: what launches or starts, and what moves a function's alias.
+# Calls that a former leader must not make, by service: launching and starting instances, and moving a function's alias.
 _LED = {"ec2": ("CreateFleet", "StartInstances"), "lambda": ("UpdateAlias",)}
 _until_s: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
@@ -58,17 +58,18 @@ _LIMIT = frozenset((
     *("MaxSpotInstanceCountExceeded", "MaxSpotFleetRequestCountExceeded", "TooManyTargets"),
     *("ResourceCountExceeded", "LimitExceededException", "ServiceQuotaExceededException"),
 ))  # fmt: skip
-# Of a launch: what is refused with it, see `RefusalScope`. Any other code is of the one pool.
+# Codes of a refused launch by their scope, see `RefusalScope`. Any other code concerns one pool only.
 _TYPE = frozenset(("InvalidParameterCombination", "InvalidInstanceType", "UnsupportedInstanceAttribute"))
-# What every launch of a release shares: its launch template, and what that names. (A subnet is one zone's only.)
+# Codes about the launch template or a resource it names, which all launches of a release share. A subnet belongs to
+# one zone, so it is not shared.
 _EVERYTHING = (
     *("invalidamiid.", "invalidlaunchtemplate", "invalidiaminstanceprofile", "invalidsecuritygroup"),
     *("invalidgroup.notfound", "invalidkeypair.notfound", "invalidsnapshot.notfound", "invalidvpcid.notfound"),
     *("invalidblockdevicemapping", "invaliduserdata.malformed", "missingparameter"),
-)  # so the codes begin; EC2 writes Id and ID, Iam and IAM
-# A profile that is gone is an InvalidParameterValue, which may be about anything (aws/karpenter-provider-aws, #3051).
+)  # prefixes in lower case, because EC2 writes both Id and ID, Iam and IAM
+# A deleted profile is an InvalidParameterValue, which may be about anything (aws/karpenter-provider-aws, #3051).
 _PROFILE = "iam instance profile"
-# Of these, what is a release's own: its image, and its version of the launch template.
+# The codes among these that concern one release: its image, and its version of the launch template.
 _GONE = (
     "invalidamiid.",
     "invalidsnapshot.notfound",
@@ -76,8 +77,8 @@ _GONE = (
     "invalidlaunchtemplatename.versionnotfound",
 )
 _QUOTA = frozenset(("VcpuLimitExceeded", "InstanceLimitExceeded"))
-# Why an instance stops or ends, by its StateReason, that was not refused: a user ended it, or it ended itself; or it
-# was interrupted. Whatever else EC2 says of one that never ran was wrong with its launch.
+# StateReason codes of instances that were not refused: ended by a user, by themselves, or interrupted. Any other code
+# of an instance that never ran means that its launch was refused.
 _NO_REFUSAL = frozenset((
     *("", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate", "Client.InstanceInitiatedShutdown"),
     *("Client.InstanceTerminated", "Server.ScheduledStop"),
@@ -102,7 +103,7 @@ _DENIED = _CREDENTIALS | {
     "PendingVerification",
 }
 
-# What a person must mend: a profile, a login that is over.
+# Errors that only a person can mend, such as a missing profile or an expired login.
 _NO_CREDENTIALS = (
     NoCredentialsError,
     PartialCredentialsError,
@@ -111,12 +112,12 @@ _NO_CREDENTIALS = (
     TokenRetrievalError,
 )
 
-# Gates may share a session, and to make clients with one is not thread-safe.
+# Gates may share a session, and creating clients from it is not thread-safe.
 _making = threading.Lock()
 
 
 def reaction(code: str, message: str) -> CloudError:
-    """The error that stands for an AWS error code: one class per reaction, see mark.domain.errors."""
+    """Return our error for an AWS error code; there is one class for each reaction, see mark.domain.errors."""
     text = f"{code}: {message}"
     if code in _CAPACITY:
         return CapacityError(text)
@@ -132,8 +133,8 @@ def reaction(code: str, message: str) -> CloudError:
 
 
 def is_refusal(error: CloudError) -> bool:
-    """Is it what was asked that AWS, or the SDK before it, does not take? To ask for the same again would not help."""
-    if type(error) is not CloudError:  # throttling, credentials, a limit: these pass
+    """Return whether AWS, or the SDK, refused the request itself, so that repeating it would not help."""
+    if type(error) is not CloudError:  # throttling, credentials and limits are temporary
         return False
     cause = error.__cause__
     if not isinstance(cause, ClientError):
@@ -143,18 +144,17 @@ def is_refusal(error: CloudError) -> bool:
 
 
 def is_mismatch(error: CloudError) -> bool:
-    """Was the token of the call used for something else before?"""
+    """Return whether the token of the call was used for another request before."""
     cause = error.__cause__
     code = cause.response.get("Error", {}).get("Code") if isinstance(cause, ClientError) else None
     return bool(code == "IdempotentParameterMismatch")
 
 
 def launch_refusal(error: CloudError) -> CloudError:
-    """What an error says of a launch: whatever EC2 answered and did not fail at, nothing was launched.
+    """Return a launch's error as a CapacityError with its scope, if it proves that nothing was launched.
 
-    So each answer is a CapacityError with its scope, but for throttling, for failures of EC2's own and for a token that
-    was used for something else: these say nothing, and the launch is asked for again. Credentials that are not accepted
-    say nothing of launches either.
+    Throttling, failures inside EC2, rejected credentials and a token used for another request prove nothing: they are
+    returned as they are, and the launch is repeated.
     """
     cause = error.__cause__
     if not isinstance(cause, ClientError) or isinstance(error, ThrottledError):
@@ -168,11 +168,11 @@ def launch_refusal(error: CloudError) -> CloudError:
 def fleet_refusal(
     errors: Iterable[Mapping[str, Any]], otherwise: str, offer: Offer | None = None
 ) -> CapacityError | ThrottledError:
-    """Why an instant fleet got none, or too few, of `offer` and what does as well.
+    """Return the reason why an instant fleet got no instance, or too few, of `offer` and its alternatives.
 
-    Each pool may have its own reason, and the widest that holds for the offer counts: its own, and what the account may
-    not do at all. A pool that was throttled was not tried, so it refuses nothing; where the
-    offer's own pools were, the launch is throttled. The call was answered: under its token there is no other answer.
+    Each pool may have its own reason. The widest one that concerns the offer counts: those of its own pools, and those
+    that hold for the whole account. A throttled pool was not tried and so refused nothing; if all pools of the offer
+    were throttled, the launch was. EC2 gives the same answer again under the same token.
     """
     found = [_PoolError(e) for e in errors]
     own = [one for one in found if offer is None or one.instance == offer.instance] or found
@@ -198,7 +198,7 @@ class _PoolError:
 
     @property
     def holds_for_all(self) -> bool:
-        """Does it hold for the pools of other types, too? A quota may have room for smaller ones."""
+        """Whether the error holds for the pools of other types too; a quota may have room for smaller ones."""
         return self.code in _DENIED or self.scope is RefusalScope.EVERYTHING
 
 
@@ -207,30 +207,30 @@ def _refused(text: str, code: str, message: str) -> CapacityError:
 
 
 def scope_of(code: str, message: str = "") -> RefusalScope:
-    """How much is refused with a launch that EC2 answered by this error code."""
+    """Return how much else is refused with a launch that EC2 answered by this error code."""
     if code.lower().startswith(_EVERYTHING) or (code == "InvalidParameterValue" and _PROFILE in message.lower()):
         return RefusalScope.EVERYTHING
     if code in _TYPE:
         return RefusalScope.TYPE
     if code in _QUOTA:
         return RefusalScope.QUOTA
-    # Of a limit of whole instances, of rights and of the account nothing is known but the market that met them.
+    # Limits on instances, missing rights and account limits are only known to hold in the market that met them.
     if code in _DENIED or code in _LIMIT or code.endswith(("LimitExceeded", "NotPermitted")):
         return RefusalScope.MARKET
     return RefusalScope.OFFER
 
 
 def scope_of_end(code: str) -> RefusalScope | None:
-    """How much is refused with an instance that never ran, by the code of its StateReason; None where nothing is."""
+    """Return how much else is refused with an instance that never ran, by its StateReason code; None if nothing is."""
     if code in _NO_REFUSAL:
         return None
-    # The key of its encrypted volumes cannot be used, most often.
+    # Usually the key of its encrypted volumes cannot be used.
     return RefusalScope.EVERYTHING if code == "Client.InternalError" else scope_of(code.partition(".")[2])
 
 
 @contextmanager
 def within(seconds: float, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """In the block, as far as it is run by this thread, no gate begins a call after `seconds`."""
+    """Let no gate begin a call in this thread after `seconds` have passed in the block."""
     token = _until_s.set(monotonic() + seconds)
     try:
         yield
@@ -240,7 +240,7 @@ def within(seconds: float, monotonic: Callable[[], float] = time.monotonic) -> I
 
 @contextmanager
 def computing(monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """The time of the block does not count for `within`: it is ours and not AWS's, and a second try takes as long."""
+    """Exclude the block's time from `within`, because it is spent on our own work and not on AWS."""
     began_s = monotonic()
     try:
         yield
@@ -249,7 +249,7 @@ def computing(monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]
 
 
 class _Budget:
-    """How long calls may still fail."""
+    """The time that calls may still spend on failing."""
 
     def __init__(self, now_s: float) -> None:
         self._left_s, self._at_s = _BUDGET_S, now_s
@@ -260,20 +260,20 @@ class _Budget:
         return self._left_s
 
     def spend(self, took_s: float, now_s: float) -> None:
-        self._at_s = now_s  # what failed brings nothing back
+        self._at_s = now_s  # the time of a failing call refills nothing
         self._left_s -= took_s
 
 
 class Gate:
     """Makes the clients of a site and calls them. Thread-safe.
 
-    `session` is boto3's, of `open_session` or a user's own; without one, credentials and configuration are found as
-    AWS's SDKs find them. `options` go to its `client`.
-    Every call is tried three times, with pauses of up to 1 and 2 s (the SDK's standard mode; its adaptive one, once
-    throttled, holds up every later call of the client, by far more than a tick has). A call whose answer is lost is
-    repeated, too: what must not happen twice carries a token. An answer may take `read_s`, or READ_S.
-    `monotonic` may run differently in each thread; by `recovery_clock`, the same for all, the time for failing calls
-    comes back.
+    `session` is a boto3 session, from `open_session` or a user's own; without one, credentials and configuration are
+    found as AWS's SDKs find them. `options` are passed to its `client`.
+    Every call is tried three times, with pauses of up to 1 and 2 s. This is the SDK's standard mode; the adaptive mode,
+    once throttled, delays every later call of the client by far more than a tick. A call whose answer is lost is
+    repeated too, so calls that must not happen twice carry a token. An answer may take `read_s`, by default READ_S.
+    `monotonic` may run differently in each thread; the budget of failing calls refills by `recovery_clock`, which is
+    the same for all.
     """
 
     def __init__(
@@ -293,22 +293,22 @@ class Gate:
         self._session, self._making = session, nullcontext() if session is None else _making
         self._clients: dict[tuple[str, bool], Any] = {}
         self._leads: Callable[[], bool] | None = None
-        # A balancer that hangs holds up no launch, nor the other way round.
+        # Separate budgets keep a hanging balancer from delaying launches, and the reverse.
         self._budgets = {patient: _Budget(self._recovery_clock()) for patient in (False, True)}
 
     def buy_while(self, leads: Callable[[], bool]) -> None:
-        """Only while `leads` do clients that are made from now on sign what launches instances or moves an alias.
+        """Let clients created from now on sign launches and alias moves only while `leads` returns True.
 
-        Else the call raises LostLease. Each of its tries is signed anew, and AWS refuses a signature that is older than
-        five minutes (Signature Version 4): so none is carried out later than that after the lead has ended.
+        Otherwise the call raises LostLease. Each try is signed separately, and AWS refuses a signature older than five
+        minutes (Signature Version 4), so no such call is carried out later than that after the lease has ended.
         """
         self._leads = leads
 
     def client(self, service: str, *, patient: bool = False) -> Any:
-        """The SDK's client of an AWS service, always the same one. Raises CloudError.
+        """Return the SDK's client of an AWS service, always the same object. Raises CloudError.
 
-        A `patient` one waits `PATIENT_S` for an answer and asks twice: for a call that does much before it answers, and
-        that may be repeated later.
+        A `patient` client waits `PATIENT_S` for an answer and tries twice. It is for calls that do much before they
+        answer and that may be repeated later.
         """
         with self._lock:  # making clients is not thread-safe, using them is
             if (service, patient) not in self._clients:
@@ -333,10 +333,10 @@ class Gate:
             return self._clients[service, patient]
 
     def call(self, method: Callable[..., Any], *, patient: bool = False, **arguments: Any) -> Any:
-        """`method(**arguments)` of a client of this gate. Raises a CloudError by reaction, never anything else of AWS.
+        """Call `method(**arguments)` of a client of this gate. Raises only CloudError and its subclasses.
 
-        What a `patient` client waits for in vain is not unusual, and uses up no time for failing calls.
-        Raises ThrottledError at once while the time for failing calls is used up, and when that of `within` is over.
+        A `patient` client that gets no answer in time spends no budget, because that is not unusual. Raises
+        ThrottledError without a call while the budget of failing calls is spent, and after the time of `within`.
         """
         began_s = self._monotonic()
         if began_s > _until_s.get():
@@ -354,19 +354,19 @@ class Gate:
             raise found from error
         except _NO_CREDENTIALS as error:
             self._failed(began_s, patient)
-            with self._lock:  # a client keeps what it found when it was made, also that there was nothing
+            with self._lock:  # a client keeps the credentials, or their absence, from its creation
                 self._clients.clear()
             raise DeniedError(str(error)) from error
         except (
             BotoCoreError,
             ResponseParserError,
-        ) as error:  # no connection, no answer in time, an answer that is none
+        ) as error:  # no connection, no answer in time, or an answer that cannot be parsed
             if not (patient and isinstance(error, ReadTimeoutError)):
                 self._failed(began_s, patient)
             raise CloudError(f"{type(error).__name__}: {error}") from error
 
     def pages(self, method: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
-        """The answers of a method that pages by NextToken."""
+        """Yield the answers of a method that pages by NextToken."""
         answer = self.call(method, **arguments)
         yield answer
         while token := answer.get("NextToken"):

@@ -1,8 +1,8 @@
 """All instances of a site as EC2 last described them, shared by all its services.
 
-EC2 is asked once a second at most, however many look. What was just done here shows at once, though EC2's own answers
-may lag behind a write by some seconds: a change is held against them until they show it, or for SETTLE_S. An instance
-that EC2 says has ended is gone at once, whatever was just done to it.
+EC2 is asked at most once a second, for all callers together. Our own changes show immediately although EC2's answers
+may lag by some seconds: each change is applied to the answers until they show it, or for SETTLE_S. An instance that
+EC2 reports as ended is gone immediately, even after a recent change.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from mark_infra.aws.gate import Gate, scope_of_end
 from mark_infra.aws.site import Site
 
 PERIOD_S = 1.0
-OLDEST_S = 60.0  # what is older than this is no longer shown
+OLDEST_S = 60.0  # an older answer is no longer used
 SETTLE_S = 15.0
-# Asking may take this share of one core's time: an answer of thousands of instances takes long to read.
+# Reading answers may take this share of one core, because an answer with thousands of instances takes long to read.
 _SHARE = 0.2
 
 SITE, SERVICE, OFFER, LAUNCH = "mark:site", "mark:service", "mark:offer", "mark:launch"
-# Unix times, empty where it is not so (any more): since when it is ready or drained, when it was last resumed.
+# Unix times of becoming ready, of the drain's begin and of the last resume; empty if that is not (or no longer) so.
 STANDBY, READY, DRAINING, RESUMED = "mark:standby", "mark:ready", "mark:draining", "mark:resumed"
-RELEASE = "mark:release"  # what it boots from
+RELEASE = "mark:release"  # the release that it boots from
 INTERRUPTED = "mark:interrupted"  # Unix time at which the cloud takes it back
-# An announced interruption is told for so long after it: a controller that was away for a while needs it still.
+# An interruption is reported for this long after it, for a controller that was away.
 INTERRUPTED_KEPT_S = 1800.0
 _ENDED = frozenset(("shutting-down", "terminated"))
 
@@ -48,22 +48,22 @@ class DescribedInstance:
     launched_unix_s: float  # when it was last started
     address: str = ""
     standby: bool = False
-    ready_unix_s: float | None = None  # since when it serves (a balancer has found it healthy), for as long as it runs
-    draining_unix_s: float | None = None  # since when it takes nothing new
-    resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
-    gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
+    ready_unix_s: float | None = None  # when it began to serve, healthy for the balancer; kept as long as it runs
+    draining_unix_s: float | None = None  # when its drain began
+    resumed_unix_s: float | None = None  # when a standby was started again; it is not stopped after that boot
+    gone_unix_s: float | None = None  # announced time of its interruption
     release: str = ""
-    zone: str = ""  # of the site; "" where it runs in none of them
-    left_zone: bool = False  # it runs in a subnet that the site does not use any more
-    ended_by: str = ""  # the code of EC2's reason for its end,
-    reason: str = ""  # and the whole
+    zone: str = ""  # of the site; "" if it runs outside the site's zones
+    left_zone: bool = False  # it runs in a subnet that the site no longer uses
+    ended_by: str = ""  # code of EC2's reason for its end
+    reason: str = ""  # message of that reason
 
 
 @dataclass(frozen=True, slots=True)
 class InventorySnapshot:
-    """The instances of a site that are not gone, by service; each service's in order of (launch, id).
+    """The existing instances of a site, by service, each service's in order of (launch time, id).
 
-    `refused` are those that EC2 ended by itself before they ran, as long as it shows them.
+    `refused` are instances that EC2 ended before they ran, as long as EC2 shows them.
     """
 
     services: Mapping[str, tuple[DescribedInstance, ...]] = field(default_factory=dict)
@@ -75,9 +75,10 @@ class InventorySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """What was just done to an instance: it was `born`, is `gone`, or has new `tags` (fields of Machine) or a `state`.
+    """A recent change by us: an instance was `born` or is `gone`, or has new `tags` or a new `state`.
 
-    EC2 does not show the new state yet while it shows one of those in `stale`.
+    `tags` maps names of DescribedInstance's fields to values. While EC2 shows a state in `stale`, it does not show the
+    new state yet.
     """
 
     at_s: float
@@ -89,7 +90,7 @@ class InventoryChange:
 
 
 class Inventory:
-    """Thread-safe. `refresh` asks EC2; `snapshot` looks at its last answer and at what was done since."""
+    """The site's instances. `refresh` asks EC2; `snapshot` adds our later changes to the last answer. Thread-safe."""
 
     def __init__(self, gate: Gate, site: Site, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._gate, self._site, self._monotonic = gate, site, monotonic
@@ -97,16 +98,16 @@ class Inventory:
         self._lock = threading.Lock()
         self._described: dict[str, DescribedInstance] = {}
         self._refused: dict[str, DescribedInstance] = {}
-        self._before_end: dict[str, DescribedInstance | None] = {}  # what was known of those last
-        self._asked_s: float | None = None  # when the last good answer was asked for
+        self._before_end: dict[str, DescribedInstance | None] = {}  # ended instances as last seen before
+        self._asked_s: float | None = None  # when the last good answer was requested
         self._took_s = 0.0
-        self._changes: dict[str, list[InventoryChange]] = {}  # of late, by instance id, in order
+        self._changes: dict[str, list[InventoryChange]] = {}  # recent ones by instance id, in order
         self._snapshot = InventorySnapshot()
 
     def snapshot(self) -> InventorySnapshot:
-        """The same object until something changes. Asks EC2 only where it never answered before.
+        """Return the instances, the same object until something changes. Asks EC2 only before its first answer.
 
-        Raises CloudError when it has not answered for a minute.
+        Raises CloudError if EC2 has not answered for a minute.
         """
         if self._asked_s is None:
             self.refresh()
@@ -118,9 +119,9 @@ class Inventory:
             return self._snapshot
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Ask EC2; without `at_once` only if that was not done within the last second.
+        """Ask EC2, unless it was asked within the last second and `at_once` is false.
 
-        Raises CloudError; the last good answer stays.
+        Raises CloudError and keeps the last good answer.
         """
         with self._asking:
             now_s = self._monotonic()
@@ -133,22 +134,22 @@ class Inventory:
             with self._lock:
                 self._refused = self._refused_of(over)
                 self._described, self._asked_s = described, now_s
-                for id in over.keys() & self._changes.keys():  # no answer can be older than an end
+                for id in over.keys() & self._changes.keys():  # no change can be newer than the end
                     del self._changes[id]
                 self._merge()
 
     def born(self, machines: Iterable[DescribedInstance]) -> None:
-        """These were just launched."""
+        """Note that these instances were launched."""
         now_s = self._monotonic()
         self._note({machine.id: InventoryChange(now_s, born=machine) for machine in machines})
 
     def ended(self, ids: Iterable[str]) -> None:
-        """These were just terminated."""
+        """Note that these instances were terminated."""
         now_s = self._monotonic()
         self._note({id: InventoryChange(now_s, gone=True) for id in ids})
 
     def changed(self, ids: Iterable[str], *, state: str = "", stale: frozenset[str] = frozenset(), **tags: Any) -> None:
-        """These have new tags, by the names of Machine, or a new state: see `InventoryChange`."""
+        """Note new tags or a new state of these instances, see `InventoryChange`."""
         now_s = self._monotonic()
         self._note({id: InventoryChange(now_s, tags=tags, state=state, stale=stale) for id in ids})
 
@@ -159,7 +160,7 @@ class Inventory:
             self._merge()
 
     def _refused_of(self, over: Mapping[str, DescribedInstance | None]) -> dict[str, DescribedInstance]:
-        """What of these never ran; `_describe` says what they are."""
+        """Return the ended instances that never ran; `over` is the second result of `_describe`."""
         ended = {id: machine for id, machine in over.items() if machine is not None}
         known = self._before_end
         self._before_end = {
@@ -172,13 +173,13 @@ class Inventory:
                 if before is None:
                     refused[id] = machine
                 elif before.state == "pending":
-                    refused[id] = replace(machine, offer=before.offer)  # EC2 names no subnet of what has ended
+                    refused[id] = replace(machine, offer=before.offer)  # EC2 names no subnet of an ended instance
         return refused
 
     def _describe(self) -> tuple[dict[str, DescribedInstance], dict[str, DescribedInstance | None]]:
-        """(what there is, what has ended), by id, as far as EC2 still shows those: about an hour.
+        """Return existing and ended instances by id; EC2 shows ended ones for about an hour.
 
-        Of what has ended only what EC2 ended by itself is said.
+        An ended instance is None unless EC2 itself ended it.
         """
         ec2 = self._gate.client("ec2")
         filters = [{"Name": f"tag:{SITE}", "Values": [self._site.name]}]
@@ -219,7 +220,7 @@ def _by_service(machines: Iterable[DescribedInstance]) -> dict[str, tuple[Descri
 
 
 def after(described: DescribedInstance | None, changes: Iterable[InventoryChange]) -> DescribedInstance | None:
-    """What an instance is, from an answer of EC2 that may not show the changes yet."""
+    """Return the instance with our changes, which EC2's answer may not show yet; None if it is gone."""
     machine = described
     for change in changes:
         if change.gone:
@@ -233,7 +234,7 @@ def after(described: DescribedInstance | None, changes: Iterable[InventoryChange
 
 
 def phase_of(machine: DescribedInstance) -> Phase:
-    """Where an instance is in its life, by EC2's state and our tags."""
+    """Return the phase of an instance by EC2's state and our tags."""
     if machine.state in ("stopping", "stopped"):
         return Phase.STOPPED
     if machine.draining_unix_s is not None:
@@ -244,19 +245,19 @@ def phase_of(machine: DescribedInstance) -> Phase:
 
 
 def rests(machine: DescribedInstance) -> bool:
-    """Does it only boot, to be stopped and stand by?"""
+    """Return whether the instance boots only to be stopped as a standby."""
     return machine.standby and machine.resumed_unix_s is None
 
 
 def takes_requests(machine: DescribedInstance) -> bool:
-    """Does it serve? Where there is a balancer, that was found healthy by it."""
+    """Return whether the instance serves; with a balancer, it was found healthy by it."""
     return phase_of(machine) is Phase.READY
 
 
 def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = None) -> DescribedInstance:
-    """An instance in the words of DescribeInstances; `zone_of` names the zone of a subnet's id."""
+    """Return an instance from an item of DescribeInstances; `zone_of` maps subnet ids to zones."""
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
-    # A stopped one has a reason, too, which says nothing.
+    # A stopped instance has a reason too, but it is not the reason of an end.
     reason = instance.get("StateReason", {}) if instance["State"]["Name"] in _ENDED else {}
     subnet, zones = instance.get("SubnetId", ""), zone_of or {}
     return DescribedInstance(
@@ -285,10 +286,10 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
 
 
 def as_bought(asked: str, instance: str, zone: str) -> str:
-    """The name of the offer that was bought where the one called `asked` was asked for; "" of what no tag names.
+    """Return the name of the offer that was bought when `asked` was requested; "" without a tag.
 
-    A launch may give another type, or another zone, in the same market: type and zone are EC2's, the market the tag's,
-    as is the zone of a subnet that the site does not know.
+    A launch may bring another type or zone of the same market. Type and zone are EC2's; the market is the tag's, as is
+    the zone of a subnet that the site does not know.
     """
     _, market, *zoned = asked.split("/") if asked.count("/") in (1, 2) else ("", "")
     if not market or not instance:
@@ -299,7 +300,7 @@ def as_bought(asked: str, instance: str, zone: str) -> str:
 def _time(tag: str | None) -> float | None:
     try:
         return float(tag) if tag else None
-    except ValueError:  # another program wrote it
+    except ValueError:  # another program wrote the tag
         return None
 
 

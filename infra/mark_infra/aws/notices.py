@@ -1,9 +1,9 @@
-"""What EC2 announces about instances: EventBridge -> SQS, taken over by a thread so that a caller never waits.
+"""EC2's events about instances, by EventBridge and SQS; a thread reads them so that no caller waits.
 
-One queue holds the events of all services of a site, and of instances of the account that are not ours: readers pick
-theirs by instance id. Events may come twice, late, and in any order. A message is deleted some seconds after it was
-taken over: what a controller took that is killed meanwhile comes back to the next one. What is no event of ours is
-counted, told and deleted, or it would come back for ever.
+One queue holds the events of all services of a site, and of other instances of the account; readers pick theirs by
+instance id. Events may come twice, late, and in any order. A message is deleted some seconds after it was received, so
+that the message of a killed controller comes back to the next one. A message that is no event about an instance is
+counted, logged and deleted; otherwise it would come back again and again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mark_infra.aws.site import Site
 
 _LOG = logging.getLogger("mark.aws")
 
-# Of SQS's long polling: below the gate's read timeout, or an empty queue would look like a silent one.
+# Time of SQS's long polling: below the gate's read timeout, otherwise an empty queue would look like a silent one.
 WAIT_S = 3
-# SQS hides for so long what was received; half of it is the time that readers have to act and to record.
+# SQS hides a received message for this long; readers have half of it to act and to record.
 VISIBILITY_S = 30
 _MOST_CHANGES = 100_000
 _SLOWEST_S = 30.0
@@ -43,7 +43,7 @@ _STATE_OF = {
 
 
 class NotOurs(ValueError):
-    """A message that is no event about an instance; the message says what it is."""
+    """A message that is no event about an instance; the text describes it."""
 
 
 class Interruption(NamedTuple):
@@ -61,12 +61,12 @@ class BridgeEvent:
     instance_id: str
     state: str
     at_unix_s: float
-    at_once: bool = False  # hibernation begins with its warning
+    at_once: bool = False  # hibernation begins together with its warning
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """An instance's new state. `number` ascends in the order in which changes were taken over, not in that of time."""
+    """An instance's new state. `number` ascends in the order in which changes were received, not by time."""
 
     number: int
     instance_id: str
@@ -75,7 +75,7 @@ class StateChange:
 
 
 def parse(body: str, region: str) -> BridgeEvent:
-    """An EventBridge event as it stands in the queue. Raises NotOurs for anything else."""
+    """Parse an EventBridge event from the queue. Raises NotOurs for any other message."""
     try:
         event = json.loads(body)
         source, kind, detail = event["source"], str(event["detail-type"]), event["detail"]
@@ -100,12 +100,12 @@ def parse(body: str, region: str) -> BridgeEvent:
 
 
 class NoticeListener:
-    """Thread-safe; `start` begins to listen, `close` ends it. `gate` must be one of its own: see `Gate`'s budget.
+    """Reads the queue in a thread, from `start` to `close`. Thread-safe.
 
-    A message goes to one listener only, so that the thread listens while `leads` says so, and no controller takes away
-    what another one must hear.
-    `counts` are messages by what became of them: the new states of `BridgeEvent`, "again" for what was known,
-    "not-ours", and "failed" for calls that SQS did not answer.
+    It needs a `gate` that nothing else uses, because a gate has one budget of failing calls. A message goes to one
+    listener only, so the thread reads only while `leads` returns True and takes no message from the leader.
+    `counts` are messages by result: the states of `BridgeEvent`, "again" for known events, "not-ours", and "failed" for
+    calls that SQS did not answer.
     """
 
     def __init__(
@@ -125,19 +125,19 @@ class NoticeListener:
         self._changes: deque[StateChange] = deque()
         self._known: set[tuple[str, str, float]] = set()
         self._next = 1
-        self._taken: deque[tuple[float, str]] = deque()  # when, and the receipt of what is to be deleted
+        self._taken: deque[tuple[float, str]] = deque()  # time and receipt of messages to delete
         self._heard_unix_s: float | None = None
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="notices", daemon=True)
         self.counts: Counter[str] = Counter()
 
     def interruptions(self) -> list[Interruption]:
-        """All of the last half hour, of every service, also those told before."""
+        """Return all interruptions of the last half hour, of every service, also those returned before."""
         with self._lock:
             return list(self._interruptions.values())
 
     def changes(self, after: int = 0) -> list[StateChange]:
-        """The changes of state with a number above `after`, in order of numbers; the last 100,000 are kept."""
+        """Return the changes of state with a number above `after`, in order; the last 100,000 are kept."""
         with self._lock:
             if not self._changes:
                 return []
@@ -145,7 +145,7 @@ class NoticeListener:
             return [self._changes[i] for i in range(skip, len(self._changes))]
 
     def silent_s(self) -> float | None:
-        """How long ago the queue last answered; None when it never did."""
+        """Return the seconds since the queue last answered, or None if it never did."""
         with self._lock:
             return None if self._heard_unix_s is None else max(0.0, self._now_unix_s() - self._heard_unix_s)
 
@@ -153,15 +153,15 @@ class NoticeListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Returns when the thread has ended: after its call under way, 5 s at most when SQS answers."""
+        """End the thread and wait for its current call, 5 s at most if SQS answers."""
         self._ends.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def poll(self, wait_s: int = WAIT_S) -> int:
-        """Take over what is in the queue, ten messages at most; returns how many came. Raises CloudError.
+        """Receive up to ten messages and return their number; wait up to `wait_s` for the first. Raises CloudError.
 
-        Waits up to `wait_s` for the first. This is what the thread does all the time.
+        The thread calls this repeatedly.
         """
         sqs, url = self._gate.client("sqs"), self._site.queue_url
         answer = self._gate.call(
@@ -185,7 +185,7 @@ class NoticeListener:
     def _delete(self, taken_until_s: float) -> None:
         sqs, url = self._gate.client("sqs"), self._site.queue_url
         while batch := [receipt for at_s, receipt in islice(self._taken, 10) if at_s <= taken_until_s]:
-            # A receipt that fails is not tried again: its message comes back with another one, and is known then.
+            # A failed receipt is not retried, because its message comes back under another one and is known then.
             entries = [{"Id": str(i), "ReceiptHandle": receipt} for i, receipt in enumerate(batch)]
             self._gate.call(sqs.delete_message_batch, QueueUrl=url, Entries=entries)
             for _ in batch:
@@ -202,9 +202,9 @@ class NoticeListener:
             self.counts[event.state if self._is_new(event) else "again"] += 1
 
     def _is_new(self, event: BridgeEvent) -> bool:
-        """Keep it, unless it is known."""
+        """Keep the event unless it is known; return whether it is new."""
         if event.state == "rebalance":
-            return True  # counted, and no more: it often comes with the warning
+            return True  # only counted, because it often comes with the warning
         if event.state == "interrupted":
             if event.instance_id in self._interruptions:
                 return False
@@ -240,7 +240,7 @@ class NoticeListener:
                 continue
             except CloudError as error:
                 _LOG.warning("notices cannot be read: %s", error)
-            except Exception:  # without this thread no interruption is heard of
+            except Exception:  # without this thread no interruption is noticed
                 _LOG.exception("notices cannot be read")
             self.counts["failed"] += 1
             pause_s = min(_SLOWEST_S, max(1.0, 2.0 * pause_s))
