@@ -1,4 +1,4 @@
-"""Which instances are a pipeline's conductors: those of its Auto Scaling group, which are not the controller's own."""
+"""The conductors of a pipeline: the instances of its Auto Scaling group, which the controller does not launch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from mark_infra.aws.gate import Gate
 
-LOOK_S = 60.0  # between looks: they are few, and rarely replaced
-_GROUP = "aws:autoscaling:groupName"  # EC2 Auto Scaling's own tag on what it launches
+LOOK_S = 60.0  # between two reads, because conductors are few and rarely replaced
+_GROUP = "aws:autoscaling:groupName"  # EC2 Auto Scaling's tag on its instances
 
 
 class Conductors:
-    """Of the Auto Scaling group `group`, as EC2 describes its instances once a minute."""
+    """The instances of the Auto Scaling group `group`, read from EC2 once a minute."""
 
     def __init__(self, gate: Gate, group: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._gate, self._group, self._monotonic = gate, group, monotonic
@@ -20,7 +20,7 @@ class Conductors:
         self._there: dict[str, str] = {}
 
     def addresses(self) -> dict[str, str]:
-        """Private addresses of those that run, by the instance's id. Raises CloudError."""
+        """Return the private addresses of running conductors by instance id. Raises CloudError."""
         now_s = self._monotonic()
         if self._looked_s is None or now_s - self._looked_s >= LOOK_S:
             filters = [

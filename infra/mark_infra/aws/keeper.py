@@ -1,4 +1,4 @@
-"""The thread beside the controller: it looks at EC2 and the bouncers, so that no tick waits for them."""
+"""A thread beside the controller that reads EC2 and the bouncers, so that no tick waits for them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Every second: refresh the inventory, ask the bouncers, and, only while `leads()`, do every service's upkeep and
-    end orphans. Every minute: ask for scheduled events. Every hour: forget ghosts.
+    """Refreshes the inventory, asks the bouncers and, while `leads()`, does the upkeep of every service, each second.
 
-    `start` returns after the first round, so that a controller begins with what is true. One service's trouble with the
-    cloud keeps no other's from being done; it is logged, and tried again a second later.
+    It also ends orphans each second, asks for scheduled events each minute, and forgets numbers of gone instances each
+    hour. `start` returns after the first round, so that a controller begins with current data. An error in the work for
+    one service does not keep the others from theirs; it is logged, and the work is tried again a second later.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Keeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Returns when the round under way is over. Repeatable."""
+        """End the thread after its current round. Repeatable."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def step(self) -> None:
-        """One round; raises nothing."""
+        """Do one round; errors are logged and not raised."""
         _guarded(self._inventory.refresh, "inventory")
         _guarded(self._ask, "bouncers")
         if self._leads():
@@ -62,7 +62,7 @@ class Keeper:
                 for cloud in self._clouds:
                     _guarded(cloud.forget_ghosts, cloud.service)
             self._rounds += 1
-        _guarded(self._events.refresh, "scheduled events")  # last: of what it says days are left
+        _guarded(self._events.refresh, "scheduled events")  # last, because events are days ahead
 
     def _ask(self) -> None:
         services = self._inventory.snapshot().services
@@ -79,5 +79,5 @@ def _guarded(work: Callable[[], object], what: str) -> None:
         work()
     except CloudError as error:
         _log.warning("%s: %s", what, error)
-    except Exception:  # a fault of ours in one place must not stop the rest for good
+    except Exception:  # a fault of ours in one task must not end the thread
         _log.exception("%s", what)

@@ -16,27 +16,27 @@ from mark.models.call import Call, Reply
 from mark.models.envelope import billed_s_from_result, calls_to_event, replies_from_result
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
 
-# Codes of the service for "no environment now": the account's concurrency, its ramp, or the function's own limit.
+# Codes that mean "no environment now": the account's concurrency, its ramp-up, or the function's own limit.
 _THROTTLED = {"TooManyRequestsException", "ThrottlingException", "EC2ThrottledException", "ServiceUnavailableException"}
-# Faults of one call.
+# Codes of faults in one call.
 _UNSUITABLE = {
     *("RequestTooLargeException", "SerializedRequestEntityTooLargeException"),
     *("InvalidRequestContentException", "UnsupportedMediaTypeException"),
 }
-_UNSUITABLE_STATUS = {413, 414, 431}  # by the door before the service, which has codes of its own
+_UNSUITABLE_STATUS = {413, 414, 431}  # from the proxy in front of the service, which uses no codes
 _TOO_LARGE = "Function.ResponseSizeTooLarge"  # the answer to one call, as the runtime names it
-# Of synchronous invocations, in bytes; what is larger is refused by AWS after it was sent.
+# Largest payload of a synchronous invocation, in bytes; AWS refuses a larger one only after it was sent.
 MOST_BYTES = 6 * 1024 * 1024
 LONGEST_S = 900.0  # the longest that a function may run
 _BILLED = re.compile(rb"\tBilled Duration: (\d+) ms\t")
 
 
 class LambdaFunctions:
-    """Invokes one function by name, synchronously, over kept connections (as many as it may run at once).
+    """Invokes one function by name, synchronously, over a pool of `connections`.
 
-    Endpoint (`AWS_ENDPOINT_URL_LAMBDA`), credentials and, unless given, the region are those of `session`, boto3's;
-    without one they are found as AWS's SDKs find them. Nothing is retried here: a second try would come too late, and
-    the caller knows how much time is left.
+    `session` is a boto3 session; it gives the endpoint (`AWS_ENDPOINT_URL_LAMBDA`), credentials and, unless given, the
+    region. Without one, they are found as AWS's SDKs find them. Calls are not retried, because only the caller knows
+    how much time is left.
     """
 
     def __init__(self, name: str, *, region: str | None = None, connections: int = 1000, session: Any = None) -> None:
@@ -51,7 +51,7 @@ class LambdaFunctions:
         async with self._opening:
             if self._client is not None:
                 return
-            # Here: a plain installation has no aioboto3, and its import takes 0.8 s.
+            # Imported here because a plain installation has no aioboto3, and its import takes 0.8 s.
             from aiobotocore.config import AioConfig
             from botocore.exceptions import NoRegionError, ProfileNotFound  # type: ignore[import-untyped]
 
@@ -81,9 +81,9 @@ class LambdaFunctions:
             raise FunctionsFailed(f"{self._name}: {error}") from None
 
     async def warm(self, hold_ms: float, timeout_s: float) -> bool:
-        """Have one environment started, or kept for longer; it is busy for `hold_ms`. Returns whether it was started.
+        """Start one environment, or keep one alive, and hold it for `hold_ms`; return whether it was started.
 
-        Several at once reach as many environments. Raises as `call` does.
+        Concurrent calls reach as many environments. Raises the errors of `call`.
         """
         result = await self._invoke(json.dumps({"warm": True, "hold_ms": hold_ms}).encode(), timeout_s)
         return isinstance(result, dict) and result.get("cold") is True
@@ -110,27 +110,27 @@ class LambdaFunctions:
                     return result
                 except ValueError as error:
                     raise FunctionsFailed(f"{self._name}: {error}") from None
-            finally:  # a caller that stops waiting, by a time limit or a cancellation, pays all the same
+            finally:  # the invocation is billed also if the caller stops waiting
                 if ran:
                     self.spent.calls += 1
                     self.spent.billed_s += time.monotonic() - began_s if billed_s is None else billed_s
 
     async def close(self) -> None:
-        await self._under_way.close()  # first: a connection that is being made outlives the client it was made for
+        await self._under_way.close()  # first, because a connection being opened outlives its client
         await self._opened.aclose()
 
 
 def billed_s_of_log(tail: str | None) -> float | None:
-    """What Lambda itself says it bills, in the report at the end of an invocation's log; None where it is not there.
+    """Return the billed seconds from the report at the end of an invocation's log, or None without a report.
 
-    The handler can only measure its own part, about a millisecond less.
+    The handler can measure only its own part, about a millisecond less.
     """
     found = _BILLED.findall(b64decode(tail)) if tail else ()
     return int(found[-1]) / 1e3 if found else None
 
 
 def error_type(body: bytes) -> str:
-    """What kind of error a function's own error is, as its runtime says; "" where it does not say."""
+    """Return the error type that the function's runtime reports, or "" if there is none."""
     try:
         told = json.loads(body)
     except ValueError:
@@ -140,8 +140,8 @@ def error_type(body: bytes) -> str:
 
 
 def _may_run(error: Exception) -> bool:
-    """Whether the invocation may have begun for all that: not where the service answered instead of the function."""
-    from botocore.exceptions import EndpointConnectionError, NoCredentialsError  # here, as in `open`
+    """Return whether the invocation may have begun despite the error; not if the service answered itself."""
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError  # imported late, as in `open`
 
     return not isinstance(getattr(error, "response", None), dict) and not isinstance(
         error, EndpointConnectionError | NoCredentialsError
@@ -149,7 +149,7 @@ def _may_run(error: Exception) -> bool:
 
 
 def _translated(name: str, error: Exception) -> FunctionsFailed:
-    """The one gate where errors of botocore, and of what it stands on, become ours."""
+    """Return our error for an error of botocore or its HTTP library."""
     response = getattr(error, "response", None)
     if not isinstance(response, dict):
         return FunctionsFailed(f"{name}: {type(error).__name__}: {error}")

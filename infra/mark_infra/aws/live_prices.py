@@ -1,4 +1,4 @@
-"""Prices asked for again and again, by a thread beside the controller: spot every 5 minutes, on-demand once a day."""
+"""A thread that keeps prices current: it asks for spot prices every 5 minutes, for on-demand prices once a day."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mark_infra.aws.price_list_api import Prices, Refreshed
 
 SPOT_S = 300.0
 ON_DEMAND_S = DAY_S
-_LEAST_S = 2.0  # of the wall, where time is compressed
-_FAILURES = 3  # in a row, until it is a trouble
+_LEAST_S = 2.0  # shortest period in wall time, when control time is compressed
+_FAILURES = 3  # failures in a row that are reported
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Asked:
-    """Prices that are asked for together; Unix seconds."""
+    """The state of one kind of price request, in Unix seconds."""
 
     period_s: float
     due_s: float
     had_s: float | None = None
-    why: str = ""  # it failed the last time
+    why: str = ""  # reason of the last failure
 
     def answered(self, why: str, now_s: float) -> None:
         self.why = why
@@ -40,10 +40,10 @@ class _Asked:
 
 
 class PriceKeeper:
-    """Keeps `latest` up to date. Periods are control seconds, `scale` of them to one of the wall.
+    """Keeps `latest` up to date. Periods are in control seconds, of which `scale` pass in one wall second.
 
-    `step` asks for what is due, which is what failed, too; where AWS does not answer, the last good prices stay, and
-    `trouble` says how old.
+    `step` asks for the prices that are due or failed before. If AWS does not answer, the last good prices stay, and
+    `trouble` reports their age.
     """
 
     def __init__(self, prices: Prices, *, scale: float = 1.0, now_unix_s: Callable[[], float] = time.time) -> None:
@@ -56,18 +56,18 @@ class PriceKeeper:
         self._thread = threading.Thread(target=self._run, name="prices", daemon=True)
 
     def start(self) -> None:
-        """Go on asking; once. The first answers are had by `step`."""
+        """Start the thread once; the caller gets the first prices by `step`."""
         if self._thread.ident is None:
             self._thread.start()
 
     def close(self) -> None:
-        """Returns when nothing is asked any more. Repeatable."""
+        """End the thread and wait for it. Repeatable."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def step(self) -> tuple[str, ...]:
-        """Ask for what is due; what is to be said of the answer. Raises nothing that AWS does."""
+        """Ask for the prices that are due; return notes about the answer. Errors of AWS are not raised."""
         now_s = self._now_unix_s()
         daily = now_s >= self._on_demand.due_s
         refreshed = self._prices.refresh(spot_only=not daily)
@@ -76,15 +76,15 @@ class PriceKeeper:
             self._on_demand.answered(refreshed.failed_on_demand, now_s)
         for failed in filter(None, (refreshed.failed_on_demand, refreshed.failed_spot)):
             _log.warning("prices stay as they were: %s", failed)
-        # The same prices again are nothing new.
+        # Equal prices keep the old object, so that readers see no change.
         if (refreshed.catalog, refreshed.unsold) != (self.latest.catalog, self.latest.unsold):
             self.latest = refreshed
         return refreshed.notes
 
     def trouble(self) -> str:
-        """How old prices are when they should be newer, with the reason; else "".
+        """Return the age of outdated prices and the reason, or "".
 
-        Those that were never had are a trouble after the first failure, others after the third in a row.
+        Prices that were never fetched are reported after the first failure, others after the third in a row.
         """
         now_s, late_s = self._now_unix_s(), (_FAILURES - 1) * self._spot_s
         return "; ".join(filter(None, (asked.trouble(now_s, late_s) for asked in (self._on_demand, self._spot))))
@@ -93,5 +93,5 @@ class PriceKeeper:
         while not self._stopping.wait(self._spot_s):
             try:
                 self.step()
-            except Exception:  # a fault of ours must not stop it for good
+            except Exception:  # a fault of ours must not end the thread
                 _log.exception("prices")

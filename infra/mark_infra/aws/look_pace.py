@@ -1,8 +1,7 @@
-"""How often the target groups of a site are looked at.
+"""The pace at which the target groups of a site are read.
 
-DescribeTargetHealth answers for one group, and an account has 10 reads of ELBv2 a second in a region, whatever makes
-them. So what all groups of a site that want the same have together is fixed, and each waits the longer the more there
-are.
+DescribeTargetHealth answers for one group, and all programs of an account share 10 ELBv2 reads a second in a region.
+So each kind of read has a fixed rate for the whole site, and each group waits longer the more groups there are.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from threading import Lock
 
 
 class LookKind(Enum):
-    """Why a group is looked at again."""
+    """The reason to read a group again."""
 
-    SOON = "soon"  # a target is about to become healthy, or has just ceased to be
-    WATCH = "watch"  # its share rests on few targets, or a target has not been healthy for long
-    REST = "rest"  # others may have changed what is registered
+    SOON = "soon"  # a target is about to become healthy, or has just stopped being healthy
+    WATCH = "watch"  # its share depends on few targets, or a target has long been unhealthy
+    REST = "rest"  # another program may have changed the targets
 
 
-# Looks a second that all groups of a site have together.
+# Reads a second of all groups of a site together.
 PER_S = {LookKind.SOON: 3.0, LookKind.WATCH: 3.0, LookKind.REST: 2.0}
 
 
 class LookPace:
-    """Shared by the balancers of a site. Thread-safe."""
+    """The pace shared by the balancers of a site. Thread-safe."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, LookKind] = {}
@@ -33,7 +32,7 @@ class LookPace:
         self._lock = Lock()
 
     def least_s(self, group: str, kind: LookKind) -> float:
-        """The least time between two looks at a group that wants `kind` from now on."""
+        """Return the shortest time between two reads of a group whose kind is `kind` from now on."""
         with self._lock:
             if (before := self._kinds.get(group)) is not kind:
                 self._kinds[group] = kind

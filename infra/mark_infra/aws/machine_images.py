@@ -1,4 +1,4 @@
-"""Machine images that were baked for a site, by their tags: which there are, and their end."""
+"""Machine images that were baked for a site: found by their tags, and removed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mark.domain.errors import CloudError, NotFoundError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SERVICE, SITE
 
-CONTENT = "mark:content"  # tag: a hash of what is on it
+CONTENT = "mark:content"  # tag with a hash of the image's content
 
 
 @dataclass(frozen=True, slots=True)
 class MachineImage:
-    """An image of the site's own, with the snapshots of its disks."""
+    """An image of the site, with the snapshots of its disks."""
 
     id: str
     service: str
@@ -31,7 +31,7 @@ class MachineImage:
 
 
 def own_images(gate: Gate, site: str) -> list[MachineImage]:
-    """All of the site, in whatever state, the newest last. Raises CloudError."""
+    """Return all images of the site, in any state, the newest last. Raises CloudError."""
     filters = [{"Name": f"tag:{SITE}", "Values": [site]}]
     pages = gate.pages(gate.client("ec2").describe_images, Owners=["self"], Filters=filters)
     found = [_image(image) for page in pages for image in page["Images"]]
@@ -39,19 +39,19 @@ def own_images(gate: Gate, site: str) -> list[MachineImage]:
 
 
 def remove_image(gate: Gate, image: MachineImage) -> None:
-    """Deregister it, and delete its snapshots. Repeatable: what is gone already is no error. Raises CloudError."""
+    """Deregister the image and delete its snapshots. Repeatable. Raises CloudError."""
     ec2 = gate.client("ec2")
     try:
         gate.call(ec2.deregister_image, ImageId=image.id)
     except CloudError as error:
-        if "InvalidAMIID." not in str(error):  # NotFound, or Unavailable: it is deregistered
+        if "InvalidAMIID." not in str(error):  # NotFound and Unavailable mean that it is deregistered
             raise
     for id in image.snapshots:
         _delete_snapshot(gate, id)
 
 
 def remove_images(gate: Gate, site: str) -> None:
-    """Every image of the site, and snapshots that a broken-off bake or removal left. Raises CloudError."""
+    """Remove all images of the site and the snapshots that an aborted bake or removal left. Raises CloudError."""
     for image in own_images(gate, site):
         remove_image(gate, image)
     for id in own_snapshots(gate, site):
@@ -59,7 +59,7 @@ def remove_images(gate: Gate, site: str) -> None:
 
 
 def own_snapshots(gate: Gate, site: str) -> list[str]:
-    """Ids of all snapshots of the site. Raises CloudError."""
+    """Return the ids of all snapshots of the site. Raises CloudError."""
     filters = [{"Name": f"tag:{SITE}", "Values": [site]}]
     pages = gate.pages(gate.client("ec2").describe_snapshots, OwnerIds=["self"], Filters=filters)
     return [snapshot["SnapshotId"] for page in pages for snapshot in page["Snapshots"]]

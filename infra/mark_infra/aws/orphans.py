@@ -1,9 +1,8 @@
-"""Instances without a service: they are ended, after a grace.
+"""Instances whose service the site no longer names; they are terminated after a grace period.
 
-No controller answers for an instance of the site whose service the site does not name any more. The grace lets a person
-see a slip. (A launch that the controller forgot is no orphan: its tags make it part of the fleet; nor is one whose
-offer its service may not buy any more: the controller replaces it. And of an instance that is long gone only its number
-is left, which the keeper lets go.)
+No controller manages such an instance. The grace period lets a person notice a mistake. An instance whose launch the
+controller forgot is no orphan, because its tags make it part of the fleet; an instance of an offer that its service may
+no longer buy is no orphan either, because the controller replaces it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 def orphans(snapshot: InventorySnapshot, services: Collection[str]) -> list[DescribedInstance]:
-    """Instances whose service is not among `services`.
+    """Return the instances launched by a controller whose service is not among `services`.
 
-    A controller that runs some services of a site leaves the others' instances alone, and all of them leave alone what
-    no controller launched.
+    A controller that runs some services of a site passes all services of the site, so that it leaves the others alone.
     """
     return [
         machine
@@ -36,7 +34,7 @@ def orphans(snapshot: InventorySnapshot, services: Collection[str]) -> list[Desc
 
 
 class Reconciler:
-    """Ends orphans that were there for ten minutes on end."""
+    """Terminates orphans after a grace period of ten minutes."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class Reconciler:
         self._since_s: dict[str, float] = {}  # by instance id
 
     def sweep(self) -> list[str]:
-        """End those whose grace is over, and return their ids. Raises CloudError."""
+        """Terminate the orphans whose grace period is over, and return their ids. Raises CloudError."""
         now_s = self._monotonic()
         found = orphans(self._inventory.snapshot(), self._site.services.keys())
         if new := [m.id for m in found if m.id not in self._since_s]:

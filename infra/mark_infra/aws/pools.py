@@ -1,9 +1,9 @@
-"""The pools that CreateFleet may launch from: types in subnets, each with the launch template that it boots by.
+"""The pools from which CreateFleet may launch: instance types in subnets, each with its launch template.
 
-There is a launch template for each platform, and not one whose image and disks are replaced by overrides, which an
-instant fleet takes, too. User data cannot differ by override: it would have to find out at boot for which of its
-packages it runs. And a version of a template has all that an instance becomes, so a roll-back needs no more than its
-number, and what launches a single instance (`mark profile --on`, a builder of images) gets the same one.
+Each platform has its own launch template. Overrides could replace image and disks in a single one, but not the user
+data, which would then have to find out its platform at boot. A template version also defines an instance completely, so
+a roll-back needs only its number, and programs that launch single instances (`mark profile --on`, the image builder)
+use the same version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mark.domain.offer import Offer
 from mark_infra.aws.platforms import platform_of
 from mark_infra.aws.site import SiteService, TemplateVersion
 
-ANY = ""  # instead of a platform: all types boot by this template
+ANY = ""  # instead of a platform: the template of all types
 
 
 def templates_of(
@@ -25,10 +25,10 @@ def templates_of(
     versions: Mapping[str, str],
     platforms: Mapping[str, Mapping[str, Mapping[str, str]]],
 ) -> dict[str, TemplateVersion]:
-    """By platform, what instances of a release boot by; `release` "" is the newest of each template.
+    """Return the template version of a release for each platform; for `release` "" the newest of each template.
 
-    `versions` of the service's first template and `platforms` are what the store has, by release; what was released
-    before there were platforms is only in the first. Raises NotFoundError.
+    `versions` (of the service's first template) and `platforms` are kept in the store, by release; releases from before
+    there were platforms are only in `versions`. Raises NotFoundError.
     """
     if not release:
         newest = {name: TemplateVersion(one.launch_template, "$Latest") for name, one in there.platforms.items()}
@@ -47,12 +47,11 @@ def launch_configs(
     site: str,
     zones: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """LaunchTemplateConfigs for these offers, which do equally well: the first is wanted most.
+    """Return the LaunchTemplateConfigs for these equivalent offers, in order of preference.
 
-    An offer without a zone may be launched in all `zones` (default: the site's), the first of them wanted most: EC2
-    fills the pool of the best priority, and of equal ones always the same. Types for which there is no template, and
-    zones without a subnet, are left out. Raises CapacityError where nothing is left, with the reason of the first
-    offer.
+    An offer without a zone may be launched in all `zones` (default: the site's), in order of preference, because EC2
+    always fills the same pool among pools of equal priority. Types without a template and zones without a subnet are
+    left out. Raises CapacityError with the reason of the first offer if no pool is left.
     """
     pools: dict[TemplateVersion, list[dict[str, Any]]] = {}
     reasons: list[CapacityError] = []
@@ -63,7 +62,8 @@ def launch_configs(
         template = templates.get(platform) or templates.get(ANY)
         own = [zone for zone in ([offer.zone] if offer.zone else all_zones) if zone in there.subnets]
         if template is None:
-            # While a release is rolled out that is the first with such types, say: none has it in any market or zone.
+            # A release that is the first one with this platform may be rolling out. The refusal holds in all markets
+            # and zones.
             what = f"site {site} has nothing that {offer.instance} boots from in this release ({platform})"
             reasons.append(CapacityError(what, RefusalScope.TYPE))
         elif not own:
