@@ -1,9 +1,9 @@
 """A CloudWatch metric as a trace: `cloudwatch:NAMESPACE/METRIC?Dimension=value&stat=Sum&days=14&end=2026-11-01`.
 
-`stat` is what counts requests (Sum, or SampleCount of a latency), `days` how much is read (14 unless said), `end` where
-it ends (now unless said); all other keys are dimensions. CloudWatch keeps minutes for 15 days, 5 minutes for 63 and
-hours for 455: the trace's bins are the finest that it has for the whole time. A period without a datapoint is a missing
-bin; metrics that are not published while nothing happens, as those of load balancers, want `--gaps zero`.
+`stat` is the statistic that counts requests (Sum, or SampleCount of a latency), `days` the time to read (default 14),
+`end` its end (default now); all other keys are dimensions. CloudWatch keeps minutes for 15 days, 5 minutes for 63 and
+hours for 455: the trace has the finest bins that exist for the whole time. A period without a datapoint is a missing
+bin; metrics that are not published without requests, such as those of load balancers, need `--gaps zero`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site
 
-# (how long it is kept, the finest period), in seconds: CloudWatch user guide, "Metrics retention".
+# (retention, finest period) in seconds, from the CloudWatch user guide, "Metrics retention".
 _KEPT = ((15.0 * DAY_S, 60.0), (63.0 * DAY_S, 300.0), (455.0 * DAY_S, 3600.0))
 _STATISTICS = ("Sum", "SampleCount")
 _DAYS = 14.0
@@ -34,7 +34,7 @@ _DAYS = 14.0
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is asked of CloudWatch. Times in Unix seconds, whole periods."""
+    """A request to CloudWatch. Times are Unix seconds of whole periods."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Metric:
 
 
 def parse(spec: str, now_unix_s: float) -> Metric:
-    """`NAMESPACE/METRIC?key=value&...`. Raises BadInput."""
+    """Parse `NAMESPACE/METRIC?key=value&...`. Raises BadInput."""
     what, _, query = spec.partition("?")
     namespace, _, name = what.rpartition("/")
     if not namespace or not name:
@@ -67,22 +67,22 @@ def parse(spec: str, now_unix_s: float) -> Metric:
         raise BadInput("lies in the future", f"{spec} end", datetime.fromtimestamp(end_unix_s, UTC).isoformat())
     start_unix_s = end_unix_s - days * DAY_S
     for kept_s, period_s in _KEPT:
-        # A period that begins before the limit is gone already.
+        # A period that begins before the limit is no longer kept.
         first_s = math.floor(start_unix_s / period_s) * period_s
         if now_unix_s - first_s <= kept_s + period_s:
             break
     else:
         raise BadInput("CloudWatch keeps nothing for longer than 455 days", f"{spec} days", days)
-    last_s = math.floor(end_unix_s / period_s) * period_s  # what has not ended counts too little
+    last_s = math.floor(end_unix_s / period_s) * period_s  # an unfinished period counts too little
     if last_s <= first_s:
         raise BadInput(f"shorter than a period of {period_s:g} s", f"{spec} days", days)
     return Metric(namespace, name, tuple(sorted(keys.items())), statistic, first_s, last_s, period_s)
 
 
 def read_metric(spec: str, gaps: str = "bridge", *, gate: Gate | None = None, now_unix_s: float | None = None) -> Trace:
-    """The trace of a metric; `spec` without its `cloudwatch:`. `gaps` is one of GAPS.
+    """Read the trace of a metric; `spec` is the text after `cloudwatch:`. `gaps` is one of GAPS.
 
-    Region and credentials are boto3's own unless `gate` has others. Raises BadInput, also where AWS does not answer.
+    Region and credentials are boto3's defaults unless `gate` has others. Raises BadInput, also if AWS does not answer.
     """
     where = f"cloudwatch:{spec}"
     metric = parse(spec, time.time() if now_unix_s is None else now_unix_s)

@@ -1,8 +1,8 @@
 """Today's prices of a catalogue's offers: on-demand from the price list, spot by zone from its history.
 
-The shipped (or given) catalogue says what there is: types, zones, boot delays, interruption rates. A price that cannot
-be had, or that cannot be true, stays what it was when it was last good, in the cache's file or else in the catalogue,
-and that is said. SageMaker and functions keep the catalogue's prices.
+The shipped (or given) catalogue defines types, zones, boot delays and interruption rates. A price that is missing or
+implausible keeps its last good value, from the cache's file or else from the catalogue, with a note. SageMaker and
+functions keep the catalogue's prices.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mark.domain.offer import Catalog, Market, Offer
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
 
-# The price list is served from three regions, for all of them; this one is on the same partition as most.
+# The price list for all regions is served from three regions; this one is in the partition of most.
 PRICING_REGION = "us-east-1"
 _ON_DEMAND = frozenset((Market.ON_DEMAND, Market.BURSTABLE))
-# AWS has changed list prices by a few per cent in years; regions differ by a factor of two.
+# AWS has changed list prices by a few per cent over years; regions differ by up to a factor of two.
 _ON_DEMAND_RANGE = (0.3, 3.0)  # times the catalogue's price
-# Spot never costs more than on-demand unless that is asked for, and never less than a hundredth was seen.
+# Spot never costs more than on-demand unless requested, and less than a hundredth was never seen.
 _SPOT_RANGE = (0.01, 1.0)  # times the on-demand price
 _MOST_PAGES = 100
 _TYPES_PER_CALL = 50
@@ -37,7 +37,7 @@ _TYPES_PER_CALL = 50
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of one offer, in dollars per hour, when AWS said so, and since when it has held as far as known; Unix seconds."""
+    """The price of one offer, when AWS reported it, and since when it is known to hold, in Unix seconds."""
 
     usd_per_hour: float
     at_unix_s: float
@@ -46,26 +46,26 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """A catalogue with the prices that are known best. `prices` by offer name are those not of the given catalogue."""
+    """A catalogue with the best known prices. `prices` has those, by offer name, that differ in origin from it."""
 
     catalog: Catalog
     prices: Mapping[str, Price]
-    notes: tuple[str, ...]  # what could not be refreshed, and how old the prices are, in plain sentences
-    failed_on_demand: str = ""  # why AWS could not be asked; "" where it answered, or was not asked
+    notes: tuple[str, ...]  # sentences about prices that were not refreshed, and about their age
+    failed_on_demand: str = ""  # reason why AWS did not answer; "" if it answered or was not asked
     failed_spot: str = ""
-    unsold: frozenset[str] = frozenset()  # spot offers that EC2's price history lacks: they are not sold there
+    unsold: frozenset[str] = frozenset()  # spot offers missing in EC2's price history, which are not sold
 
     @property
     def sold(self) -> Catalog:
-        """The catalogue without spot offers that EC2 does not sell."""
+        """The catalogue, without spot offers that EC2 does not sell."""
         return replace(self.catalog, offers=tuple(o for o in self.catalog.offers if o.name not in self.unsold))
 
 
 class Prices:
-    """Refreshes `catalog`, whose prices are for `region`; good prices are kept in the file `cache` if there is one.
+    """Refreshes `catalog`, whose prices are for `region`; good prices are kept in the file `cache`, if given.
 
-    `session` and `options` are `Gate`'s; EC2 is asked through `ec2_gate` where there is one already. Asking takes
-    seconds: not to be done on a tick's way.
+    `session` and `options` are passed to `Gate`; EC2 is asked through `ec2_gate` if given. A refresh takes seconds, so
+    no tick may wait for it.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Prices:
         self._notes: list[str] = []
 
     def refresh(self, *, spot_only: bool = False) -> Refreshed:
-        """Ask AWS. Never raises for what AWS or the cache's file do: what was last good stays, and a note says so."""
+        """Ask AWS. Errors of AWS and of the cache's file are not raised; the last good prices stay, with a note."""
         self._notes = []
         offers = [offer for offer in self._catalog.offers if not offer.retired]
         failed_on_demand = ""
@@ -98,7 +98,7 @@ class Prices:
             listed = (o for o in offers if o.market in _ON_DEMAND)
             failed_on_demand, _ = self._take("on-demand prices", listed, self._on_demand)
         failed_spot, missing = self._take("spot prices", (o for o in offers if o.market is Market.SPOT), self._spot)
-        # A list without any price says nothing of what is sold.
+        # A list without any price does not show which offers are sold.
         if not failed_spot and len(missing) < sum(o.market is Market.SPOT for o in offers):
             self._unsold = missing
         if self._cache is not None and self._good:
@@ -109,7 +109,7 @@ class Prices:
         return replace(self.last(), failed_on_demand=failed_on_demand, failed_spot=failed_spot)
 
     def last(self) -> Refreshed:
-        """What is known without asking."""
+        """Return the last known prices without asking AWS."""
         good = {o.name: self._good[o.name] for o in self._catalog.offers if o.name in self._good}
         offers = tuple(
             replace(o, usd_per_hour=good[o.name].usd_per_hour) if o.name in good else o for o in self._catalog.offers
@@ -120,7 +120,7 @@ class Prices:
     def _take(
         self, what: str, offers: Iterable[Offer], ask: Callable[[list[Offer]], Iterable[tuple[str, float, float]]]
     ) -> tuple[str, frozenset[str]]:
-        """Why they could not be asked for, or ""; and the offers of which the answer has nothing."""
+        """Take over the plausible prices; return why AWS did not answer, or "", and the offers without an answer."""
         wanted = {offer.name: offer for offer in offers}
         if not wanted:
             return "", frozenset()
@@ -152,10 +152,10 @@ class Prices:
         return "", frozenset(missing)
 
     def _range(self, offer: Offer) -> tuple[float, float]:
-        """What a price can be, in $/h: by the given catalogue, so that no series of small steps leads anywhere."""
+        """Return the plausible prices in $/h, from the given catalogue, so that small steps cannot drift away."""
         if offer.market is not Market.SPOT:
             return tuple(share * offer.usd_per_hour for share in _ON_DEMAND_RANGE)  # type: ignore[return-value]
-        # A type that the catalogue has as spot only: its price may be that of any day.
+        # For a type that the catalogue offers only as spot, the spot price gives the scale.
         full = next(
             (
                 self._good[o.name].usd_per_hour if o.name in self._good else o.usd_per_hour
@@ -197,7 +197,7 @@ class Prices:
                 ec2.describe_spot_price_history,
                 InstanceTypes=types[first : first + _TYPES_PER_CALL],
                 ProductDescriptions=["Linux/UNIX"],
-                StartTime=now,  # the price that holds now, of each type and zone
+                StartTime=now,  # for the current price of each type and zone
                 EndTime=now,
             )
             for _, page in zip(range(_MOST_PAGES), pages, strict=False):
@@ -216,7 +216,7 @@ class Prices:
 
 
 def rezoned(catalog: Catalog, zones: Sequence[str]) -> str:
-    """A sentence about spot that is offered in other zones than the catalogue's, "" where it names all of them."""
+    """Return a sentence about spot offers in zones that the catalogue does not name, or ""."""
     new, types = set(zones) - set(catalog.spot_zones), {o.instance for o in catalog.offers if o.market is Market.SPOT}
     if not new or not types:
         return ""
@@ -224,7 +224,7 @@ def rezoned(catalog: Catalog, zones: Sequence[str]) -> str:
 
 
 def product(text: str) -> tuple[str, float | None]:
-    """(instance type, $/h) of a product of the price list, as JSON; None: it has no hourly price in dollars."""
+    """Return instance type and $/h of a product of the price list, given as JSON; None without an hourly price."""
     try:
         told = json.loads(text)
         instance = str(told["product"]["attributes"]["instanceType"])
@@ -233,12 +233,12 @@ def product(text: str) -> tuple[str, float | None]:
                 if dimension["unit"] == "Hrs" and "USD" in dimension["pricePerUnit"]:
                     return instance, _number(dimension["pricePerUnit"]["USD"])
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        return "", None  # one product that is odd must not hide all others
+        return "", None  # one malformed product must not hide all others
     return instance, None
 
 
 def repriced(name_or_path: str, prices: Mapping[str, Price]) -> str:
-    """The CSV of a catalogue with these prices by offer name; all else stays as it is, line by line."""
+    """Return the CSV of a catalogue with these prices by offer name; other cells stay as they are."""
     with catalog_path(name_or_path).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     columns = list(rows[0])
@@ -260,7 +260,7 @@ def repriced(name_or_path: str, prices: Mapping[str, Price]) -> str:
 
 
 def _number(text: str) -> float:
-    """NaN for what is none: it lies within no bounds."""
+    """Return the number, or NaN for any other text, because NaN lies within no bounds."""
     try:
         return float(text)
     except ValueError:
@@ -275,7 +275,7 @@ def _age(seconds: float) -> str:
 
 
 def _read(cache: Path | None, region: str) -> dict[str, Price]:
-    """What was good in another run; a file that cannot be used is as none."""
+    """Return the good prices of an earlier run; an unusable file counts as missing."""
     if cache is None:
         return {}
     try:
@@ -293,4 +293,4 @@ def _write(cache: Path, region: str, prices: Mapping[str, Price]) -> None:
     cache.parent.mkdir(parents=True, exist_ok=True)
     new = cache.with_name(cache.name + ".new")
     new.write_text(json.dumps(told), encoding="utf-8")
-    new.replace(cache)  # never half a file
+    new.replace(cache)  # atomic, so that readers never see half a file

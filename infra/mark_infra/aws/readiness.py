@@ -1,6 +1,6 @@
-"""What the bouncers on the instances say: is one ready, does it answer still, and has a drained one finished?
+"""The state of the bouncers on the instances: ready, silent, or finished after a drain.
 
-Asked from a thread of its own; callers read the last answers and never wait.
+A separate thread asks them; callers read the last answers and never wait.
 """
 
 from __future__ import annotations
@@ -24,33 +24,34 @@ from mark_infra.instance_page import instance_session, read_page
 
 TIMEOUT_S = 1.0
 _AT_ONCE = 256
-# A balancer may send a little more after it was told to stop.
+# A balancer may still send requests for this long after a target was deregistered.
 _LINGER_S = 5.0
-_UNREACHED, _REFUSED = 0, -1  # instead of a status; refused: the machine answers, and nothing listens there
+_UNREACHED, _REFUSED = 0, -1  # used as status; refused means that the machine answers but no program listens
 _QUEUE = ("mark_queued_requests", "mark_running_requests")
 
 
 class Bouncers(Protocol):
-    """The last answers."""
+    """The last answers of the bouncers."""
 
     def ready(self, machine: DescribedInstance) -> bool:
-        """Does its bouncer serve?"""
+        """Return whether the instance's bouncer is ready to serve."""
 
     def idle(self, machine: DescribedInstance) -> bool:
-        """Has a drained instance nothing queued or running, or no bouncer any more?
+        """Return whether a drained instance has no queued or running request, or no bouncer any more.
 
-        A bouncer that cannot be reached may still have something: that is no proof.
+        A bouncer that cannot be reached may still have requests, so it is not idle.
         """
 
     def silent_since_s(self, machine: DescribedInstance) -> float | None:
-        """Since when, by the process's monotonic clock, a bouncer that was ready does not answer; None when it does."""
+        """Return the monotonic time since which a bouncer that was ready has not answered; None if it answers."""
 
 
 class AskedBouncers:
-    """Asks `/v2/health/ready` of instances that boot, `/metrics` of those that are drained, and `/v2/health/live` of
-    those that gave no metrics when they were scraped (`scraped`): what answers at all is not silent.
+    """Asks booting instances for `/v2/health/ready` and drained ones for `/metrics`.
 
-    `poll` blocks for little more than a second for every 256 that hang. Raises BadInput as `headers`.
+    It also asks instances that could not be scraped (`scraped`) for `/v2/health/live`, because an instance that answers
+    at all is not silent. `poll` blocks for little more than a second for every 256 instances that hang. Raises BadInput
+    as `headers` does.
     """
 
     def __init__(
@@ -63,9 +64,9 @@ class AskedBouncers:
         self._site, self._unix_s, self._monotonic = site, unix_s, monotonic
         self._headers = headers(site, unix_s)
         self._ready: frozenset[str] = frozenset()
-        self._quiet_unix_s: dict[str, float] = {}  # drained instances that had nothing left when last asked: when
-        self._missed: frozenset[str] = frozenset()  # when last scraped
-        self._silent_s: dict[str, float] = {}  # of those missed: since when, monotonic
+        self._quiet_unix_s: dict[str, float] = {}  # by drained instance without requests: when that was found
+        self._missed: frozenset[str] = frozenset()  # instances that could not be scraped the last time
+        self._silent_s: dict[str, float] = {}  # by missed instance: monotonic time since which it has been silent
         self._lock = Lock()
 
     def ready(self, machine: DescribedInstance) -> bool:
@@ -79,14 +80,14 @@ class AskedBouncers:
         return self._silent_s.get(machine.id)
 
     def scraped(self, asked: Collection[str], answered: Collection[str]) -> None:
-        """These instances were asked for their metrics, and these gave them. Any thread may say so."""
+        """Note which instances were `asked` for metrics and which of them `answered`. Thread-safe."""
         with self._lock:
             self._missed = (self._missed - frozenset(asked)) | (frozenset(asked) - frozenset(answered))
-            # At once: a poll may hang.
+            # Removed here, because the next poll may hang.
             self._silent_s = {id: since_s for id, since_s in self._silent_s.items() if id in self._missed}
 
     def poll(self, machines: Iterable[DescribedInstance]) -> None:
-        """Ask those of the instances whose answer matters now."""
+        """Ask the instances whose answers matter now."""
         running = [m for m in machines if m.state == "running"]
         booting = [m for m in running if m.ready_unix_s is None and m.draining_unix_s is None]
         drained = [m for m in running if m.draining_unix_s is not None]
@@ -103,8 +104,8 @@ class AskedBouncers:
     ) -> None:
         now_s = self._unix_s()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        # Not the connector's limit: to wait for one's turn would count as to wait for an answer.
-        # A bouncer's certificate is of its own making: there is nothing to verify it by.
+        # A semaphore limits the requests, because time spent on the connector's limit would count as waiting for an
+        # answer. A bouncer's certificate is self-signed and cannot be verified.
         connector, turns = aiohttp.TCPConnector(limit=0, ssl=False), asyncio.Semaphore(_AT_ONCE)
         async with instance_session(connector=connector, timeout=timeout, headers=self._headers()) as session:
 
@@ -112,7 +113,7 @@ class AskedBouncers:
                 answers = await asyncio.gather(*(self._get(session, turns, m, path) for m in machines))
                 return [(m, *answer) for m, answer in zip(machines, answers, strict=True)]
 
-            # Those that boot last: many of them hang.
+            # Booting instances come last, because many of them hang.
             live, finished, ready = await asyncio.gather(
                 ask(missed, "/v2/health/live"), ask(drained, "/metrics"), ask(booting, "/v2/health/ready")
             )
@@ -121,14 +122,14 @@ class AskedBouncers:
             m.id: now_s for m, status, page in finished if status == _REFUSED or (status == 200 and _left(page) == 0.0)
         }
         noted_s = self._monotonic()
-        with self._lock:  # what was scraped meanwhile, and answered, is not silent
+        with self._lock:  # an instance that was scraped since is not silent
             silent = [m.id for m, status, _ in live if status in (_UNREACHED, _REFUSED) and m.id in self._missed]
             self._silent_s = {id: self._silent_s.get(id, noted_s) for id in silent}
 
     async def _get(
         self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, machine: DescribedInstance, path: str
     ) -> tuple[int, str]:
-        """(status, body); `_UNREACHED` or `_REFUSED` where nothing answers."""
+        """Return status and body; the status is `_UNREACHED` or `_REFUSED` without an answer."""
         try:
             url = self._site.bouncer_url(machine.service, machine.address)
             async with turns:
@@ -141,9 +142,9 @@ class AskedBouncers:
 
 
 def headers(site: Site, unix_s: Callable[[], float] = time.time) -> Callable[[], dict[str, str]]:
-    """What a bouncer wants to see of a reader of its metrics, whenever it is called: keys change.
+    """Return a function that gives the current headers for reading a bouncer's metrics, because keys rotate.
 
-    Raises BadInput for a key file without a key that may; of one that becomes so later the last key is shown.
+    Raises BadInput if the key file has no key for metrics. If that happens later, the last such key is used.
     """
     file, shown = site.key_file, dict[str, str]()
 
@@ -165,7 +166,7 @@ def headers(site: Site, unix_s: Callable[[], float] = time.time) -> Callable[[],
 
 
 def _left(page: str) -> float:
-    """Requests queued or running, by a page of Prometheus' text format; infinity when it does not say."""
+    """Return the queued and running requests of a page in Prometheus' text format; infinity if it has neither."""
     try:
         found = [float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(_QUEUE)]
     except ValueError:

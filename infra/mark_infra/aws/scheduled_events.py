@@ -1,8 +1,8 @@
-"""What EC2 has scheduled for instances, days ahead: that they are stopped, retired or restarted.
+"""Events that EC2 has scheduled for instances, days ahead: stops, retirements and restarts.
 
-DescribeInstances does not say it, and so DescribeInstanceStatus is asked once a minute, for instances with such an
-event only. It knows no tags: the answer is of the whole account, and readers pick theirs by instance id. EventBridge
-tells the same (AWS Health), but once: a controller that was away would have to remember it.
+DescribeInstances does not show them, so DescribeInstanceStatus is asked once a minute for the instances that have such
+an event. It cannot filter by tag: the answer covers the whole account, and readers pick theirs by instance id.
+EventBridge sends the same events (AWS Health), but only once, so a controller that was away would miss them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from mark_infra.aws import ec2_cloud
 from mark_infra.aws.gate import Gate
 
 PERIOD_S = 60.0
-# Of EC2's user guide, "Scheduled events for your instances". Maintenance of the network is a pause of seconds, which
-# health checks bridge; that of the power restarts the instance, and only the description tells the two apart.
+# From EC2's user guide, "Scheduled events for your instances". Network maintenance is a pause of seconds, which health
+# checks bridge. Power maintenance restarts the instance; only the description tells the two apart.
 ENDS = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot")
 MAINTENANCE, POWER = "system-maintenance", "power"
-# How the description of an event begins that is over, and that stays for a week.
+# Prefixes of the description of a finished event, which stays listed for a week.
 OVER = ("[completed]", "[canceled]")
 
 
 def ends_it(event: Mapping[str, Any]) -> bool:
-    """Will this event, in EC2's words, end or restart its instance?"""
+    """Return whether this event of DescribeInstanceStatus will end or restart its instance."""
     code, description = event.get("Code", ""), event.get("Description", "").strip().lower()
     if description.startswith(OVER) or "NotBefore" not in event:
         return False
@@ -33,7 +33,7 @@ def ends_it(event: Mapping[str, Any]) -> bool:
 
 
 class ScheduledEvents:
-    """Thread-safe. `refresh` asks EC2, `of` looks at its last good answer."""
+    """The scheduled events of an account. `refresh` asks EC2, `of` reads its last good answer. Thread-safe."""
 
     def __init__(self, gate: Gate, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._gate, self._monotonic = gate, monotonic
@@ -42,16 +42,16 @@ class ScheduledEvents:
         self._first: Mapping[str, tuple[str, float]] = {}
 
     def of(self, instance_id: str) -> tuple[str, float] | None:
-        """The first event to come of an instance: its code, and the Unix time before which it does not happen."""
+        """Return the next event of an instance: its code and the Unix time before which it does not happen."""
         return self._first.get(instance_id)
 
     def refresh(self) -> None:
-        """Ask EC2, if that was not done within the last minute. Raises CloudError; the last good answer stays."""
+        """Ask EC2 unless it was asked within the last minute. Raises CloudError and keeps the last good answer."""
         with self._asking:
             now_s = self._monotonic()
             if self._asked_s is not None and now_s - self._asked_s < PERIOD_S:
                 return
-            self._asked_s = now_s  # what fails is asked for a minute later, too: days are left
+            self._asked_s = now_s  # a failure too is retried after a minute only, because events are days ahead
             ec2 = self._gate.client("ec2")
             first: dict[str, tuple[str, float]] = {}
             filters = [{"Name": "event.code", "Values": [*ENDS, MAINTENANCE]}]

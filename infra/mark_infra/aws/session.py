@@ -1,7 +1,7 @@
-"""Whose credentials and which configuration a process has on AWS: one boto3 session for everything that it asks.
+"""The boto3 session of a process: one set of credentials and configuration for all its calls to AWS.
 
-A session opened here has what boto3's users expect: named profiles, roles that profiles assume, SSO. One of a user's
-own is used as it is. Credentials that expire are renewed in one place, the session's, however many clients it has.
+A session opened here supports named profiles, roles that profiles assume, and SSO. A user's own session is used as it
+is. Expiring credentials are renewed in the session, once for all its clients.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 
 from mark.domain.errors import BadInput
 
-# What is read of an instance. DescribeInstances says fifty things more, and reading them takes as long again.
+# The fields of an instance that are read. DescribeInstances has fifty more, and parsing them takes as long again.
 _OF_INSTANCE = frozenset((
     *("InstanceId", "InstanceType", "LaunchTime", "PrivateIpAddress", "State", "StateReason", "SubnetId", "Tags"),
 ))  # fmt: skip
 
 
-# For the calls by which a role is assumed, whose client is configured nowhere else: they stand in every caller's way.
+# For the calls that assume a role. Their client is configured nowhere else, and every caller waits for them.
 _RENEWING = Config(connect_timeout=2.0, read_timeout=5.0, retries={"mode": "standard", "total_max_attempts": 3})
 
 
 def open_session(profile: str | None = None, region: str | None = None) -> Any:
-    """The boto3 session of a profile of AWS's configuration; without one, of what AWS's SDKs find (AWS_PROFILE, say).
+    """Open the boto3 session of a profile in AWS's configuration; without one, as AWS's SDKs do (such as AWS_PROFILE).
 
-    `region` is used where the configuration names none: a role is assumed somewhere. Raises BadInput for a profile that
-    does not exist, or that cannot be used.
+    `region` is used if the configuration names none, because assuming a role needs one. Raises BadInput for a profile
+    that does not exist or cannot be used.
     """
     try:
         session = new_session(profile, region)
         if profile is not None:
-            session.get_credentials()  # of a role: the credentials that assume it; AWS is asked later
+            session.get_credentials()  # a role's source credentials; AWS is asked later
     except ProfileNotFound as error:
         raise BadInput("is not in AWS's configuration", "AWS profile", error.kwargs["profile"]) from None
     except BotoCoreError as error:
@@ -52,8 +52,8 @@ def open_session(profile: str | None = None, region: str | None = None) -> Any:
 
 
 def new_session(profile: str | None = None, region: str | None = None) -> Any:
-    """As `open_session`, but raises what botocore does."""
-    import boto3  # type: ignore[import-untyped]  # here: 50 ms, and a test of a plain installation has none
+    """Open a session like `open_session`, but raise botocore's errors."""
+    import boto3  # type: ignore[import-untyped]  # late, because it takes 50 ms and a plain installation lacks it
 
     own = botocore.session.Session()
     if profile is not None:
@@ -66,9 +66,9 @@ def new_session(profile: str | None = None, region: str | None = None) -> Any:
 
 
 def environment_keys(session: Any) -> dict[str, str]:
-    """The keys of a boto3 session as they are now, for the environment of a program that has no boto3.
+    """Return the current keys of a boto3 session as environment variables, for a program without boto3.
 
-    Raises BadInput where there are none, or they cannot be renewed.
+    Raises BadInput if there are none or they cannot be renewed.
     """
     try:
         credentials = session.get_credentials()
@@ -82,8 +82,8 @@ def environment_keys(session: Any) -> dict[str, str]:
 
 
 async def async_session(session: Any) -> Any:
-    """aioboto3's session with the credentials and the profile of boto3's; None: one as AWS's SDKs find it."""
-    # Here: a plain installation has no aioboto3, and its import takes 0.8 s.
+    """Return an aioboto3 session with the credentials and profile of a boto3 one; for None, as AWS's SDKs find them."""
+    # Imported here because a plain installation has no aioboto3, and its import takes 0.8 s.
     import aioboto3
     from aiobotocore.credentials import AioCredentials
     from aiobotocore.session import get_session
@@ -93,7 +93,7 @@ async def async_session(session: Any) -> Any:
     lender = await asyncio.to_thread(session.get_credentials)  # may ask the instance's metadata
 
     class Lent(AioCredentials):  # type: ignore[misc]
-        """boto3's credentials, of which there is no second copy to renew."""
+        """The boto3 session's credentials, so that only one copy is renewed."""
 
         async def get_frozen_credentials(self) -> Any:
             if isinstance(lender, RefreshableCredentials) and lender.refresh_needed():
@@ -127,5 +127,5 @@ class _Models(Loader):  # type: ignore[misc]
 
 @cache
 def _loader(paths: str | None) -> Any:
-    """Models are read once: EC2's alone takes a third of a second, for every gate."""
+    """Return the loader of service models, cached because reading EC2's model takes a third of a second per gate."""
     return _Models([os.path.expanduser(os.path.expandvars(path)) for path in (paths or "").split(os.pathsep) if path])

@@ -1,4 +1,4 @@
-"""The site file: where mark runs, and what Terraform or the testbed made there for each service.
+"""The site file: account and region, and the resources that Terraform or the testbed made for each service.
 
 [site]
 name = "mark"                       # tag mark:site on everything
@@ -12,21 +12,21 @@ time_scale = 1.0                    # testbed only: control seconds per wall sec
 launch_template = "lt-0abc"
 subnets = { "us-east-1a" = "subnet-0abc" }
 target_groups = ["arn:aws:elasticloadbalancing:..."]  # one for each class of capacity, the smallest first
-listener_rules = ["arn:aws:elasticloadbalancing:..."]  # that forward to them, in shares that the controller sets
+listener_rules = ["arn:aws:elasticloadbalancing:..."]  # forward to these groups, by weights that the controller sets
 function_group = "arn:aws:elasticloadbalancing:..."    # of a function that answers while no instance is ready
 grpc_groups = ["arn:aws:elasticloadbalancing:..."]     # the same for gRPC, as many as target_groups
 grpc_rules = ["arn:aws:elasticloadbalancing:..."]
-function = "mark-inception-overflow:3"                 # what instances of this release call
-function_alias = "balancer"         # of that function: the controller moves it to the version of what serves
-scheme = "https"                    # what its bouncers speak, "http" unless said; the same as its target groups
-release = "3fa9c1d2e4b5"            # what instances are to boot from, and which version of the template that is
+function = "mark-inception-overflow:3"                 # called by instances of this release
+function_alias = "balancer"         # of that function; the controller moves it to the version of the serving release
+scheme = "https"                    # protocol of its bouncers and target groups, default "http"
+release = "3fa9c1d2e4b5"            # the release to boot from, and its version of the launch template
 launch_template_version = "7"
-platforms = { x86_64 = { launch_template = "lt-0abc", version = "7" } }  # which types boot by which template
+platforms = { x86_64 = { launch_template = "lt-0abc", version = "7" } }  # template of each platform
 gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass through it: its counts are the load
 [pipelines.digits]                  # whose stages are among the services
-conductors = "mark-digits-conductors"  # Auto Scaling group of what takes queries through them
-scheme = "https"                    # what these speak, on bouncer_port, "http" unless said
-address = "http://127.0.0.1:9001"   # instead of both: of a testbed's conductors, separated by spaces
+conductors = "mark-digits-conductors"  # Auto Scaling group of its conductors
+scheme = "https"                    # protocol of the conductors on bouncer_port, default "http"
+address = "http://127.0.0.1:9001"   # instead of both: addresses of a testbed's conductors, separated by spaces
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
 from mark_infra.aws.platforms import PLATFORMS
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # what a service file allows too
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # as in service files
 _SITE_KEYS = {"name", "region", "store", "queue_url", "bouncer_port", "key_file", "time_scale"}
 _SERVICE_KEYS = {
     "launch_template",
@@ -64,8 +64,8 @@ _SERVICE_KEYS = {
 }
 
 
-# After a service's name: instances that are rented to be measured have it in their tag mark:service. No controller
-# answers for that service, so none gives them requests, and one ends those that are left over.
+# Suffix of the service's name in the tag mark:service of instances that are rented for measurements. No controller
+# manages that service, so these instances get no requests, and a controller ends those that are left over.
 TO_MEASURE = ".profile"
 
 
@@ -79,41 +79,41 @@ class TemplateVersion:
 
 @dataclass(frozen=True, slots=True)
 class SiteService:
-    """What a site has for one service."""
+    """The resources of a site for one service."""
 
     launch_template: str  # its id
     subnets: Mapping[str, str]  # zone -> subnet id, in order of preference
     target_groups: tuple[str, ...] = ()  # ARNs
-    function: str | None = None  # name of its Lambda function, with the version where there are releases
-    gateway: str | None = None  # a mark gateway that counts what comes; behind a load balancer bouncers do
-    release: str = ""  # a hash of what instances are to boot from; "": releases have no names, the newest is launched
-    launch_template_version: str = ""  # where there is a release
-    listener_rules: tuple[str, ...] = ()  # ARNs: forward to the target groups, and nowhere else
-    function_group: str | None = None  # ARN of the target group of a function
+    function: str | None = None  # name of its Lambda function, with a version if there are releases
+    gateway: str | None = None  # a mark gateway that counts the requests; behind a load balancer bouncers count them
+    release: str = ""  # hash of the release to boot from; "" launches the newest, as releases have no names then
+    launch_template_version: str = ""  # set together with release
+    listener_rules: tuple[str, ...] = ()  # ARNs of rules that forward only to the target groups
+    function_group: str | None = None  # ARN of a function's target group
     grpc_groups: tuple[str, ...] = ()  # ARNs, in the order of target_groups
     grpc_rules: tuple[str, ...] = ()
-    scheme: str = "http"  # or https: what its bouncers speak, of all its releases
-    function_alias: str | None = None  # of its function: what answers while no instance is ready
-    platforms: Mapping[str, TemplateVersion] = field(default_factory=dict)  # by name; none: launch_template is for all
+    scheme: str = "http"  # or https: protocol of the bouncers of all its releases
+    function_alias: str | None = None  # alias of its function, which answers while no instance is ready
+    platforms: Mapping[str, TemplateVersion] = field(default_factory=dict)  # by name; empty: launch_template for all
 
     @property
     def launch_templates(self) -> frozenset[str]:
-        """Ids of all."""
+        """The ids of all its launch templates."""
         return frozenset((self.launch_template, *(one.launch_template for one in self.platforms.values())))
 
 
 @dataclass(frozen=True, slots=True)
 class SitePipeline:
-    """What a site has for one pipeline beside its stages, which are services."""
+    """The conductors of a site for one pipeline; its stages are services."""
 
     conductors: str = ""  # name of their Auto Scaling group
-    scheme: str = "http"  # or https: what they speak
-    address: str = ""  # URLs of those that are not of a group, separated by spaces
+    scheme: str = "http"  # or https: protocol of the conductors
+    address: str = ""  # URLs of conductors outside a group, separated by spaces
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An account, a region and what was made there. Paths are absolute."""
+    """An account, a region and the resources there. Paths are absolute."""
 
     name: str
     region: str
@@ -126,19 +126,19 @@ class Site:
     pipelines: Mapping[str, SitePipeline] = field(default_factory=dict)
 
     def service(self, name: str) -> SiteService:
-        """Raises BadInput where the site has nothing for it."""
+        """Return the resources of a service. Raises BadInput if the site has none."""
         try:
             return self.services[name]
         except KeyError:
             raise BadInput(f"site {self.name} has nothing for this service", f"[services.{name}]") from None
 
     def bouncer_url(self, service: str, address: str) -> str:
-        """Where the bouncer of a service's instance listens; of a service that the site does not know, by http."""
+        """Return the URL of the bouncer on a service's instance; http for a service that the site does not know."""
         scheme = self.services[service].scheme if service in self.services else "http"
         return f"{scheme}://{address}:{self.bouncer_port}"
 
     def to_measure(self, name: str) -> Site:
-        """The same site with the service that rents instances to measure this one: behind no balancer."""
+        """Return the same site with the service that rents instances to measure this one, behind no balancer."""
         there = self.service(name)
         alone = SiteService(
             there.launch_template,
@@ -153,7 +153,7 @@ class Site:
 
 
 def load_site(path: Path) -> Site:
-    """The site file at `path`. Raises BadInput, which names file, key and value."""
+    """Read the site file at `path`. Raises BadInput, which names file, key and value."""
     try:
         tables = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -169,7 +169,7 @@ def load_site(path: Path) -> Site:
     if kind not in ("dynamodb", "sqlite") or not place:
         raise BadInput("must be dynamodb:TABLE or sqlite:PATH", site.where("store"), store)
     if kind == "sqlite":
-        # The file's folder may be moved as a whole.
+        # The path is relative to the file, so that the folder can be moved as a whole.
         store = f"sqlite:{(path.parent / place).absolute()}"
     key_file = site.text("key_file", "")
     port = site.values.get("bouncer_port", 8080)
@@ -192,7 +192,7 @@ def load_site(path: Path) -> Site:
 
 
 def dump_site(site: Site) -> str:
-    """The text of a site file; `load_site` reads the same site from it."""
+    """Return the text of a site file, from which `load_site` reads the same site."""
     head: dict[str, object] = {
         "name": site.name,
         "region": site.region,
@@ -275,7 +275,7 @@ def _pipeline(table: _Table) -> SitePipeline:
 
 
 def _platforms(table: _Table, release: str) -> dict[str, TemplateVersion]:
-    """What types boot by, for each platform."""
+    """Return the launch template version of each platform."""
     if "platforms" not in table.values:
         return {}
     platforms = table.table("platforms")
@@ -352,5 +352,5 @@ def _toml(value: object) -> str:
 
 
 def _text(value: str) -> str:
-    # JSON's escapes are TOML's too; only DEL needs one more.
+    # JSON's escapes are valid in TOML; only DEL must be escaped in addition.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

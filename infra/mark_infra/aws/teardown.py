@@ -1,4 +1,4 @@
-"""The end of a site: what the controller launched, which no Terraform knows of, and what is left in the end."""
+"""The removal of a site's resources that Terraform does not know, and the list of any that remain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 from mark_infra.aws.machine_images import own_images, own_snapshots
 
-# Tags of the controller's own instance, and of conductors': see terraform/modules/controller and conductors.
+# Tags of the controller's instance and of conductors, set by terraform/modules/controller and conductors.
 CONTROLLER, CONDUCTOR = "mark:controller", "mark:conductor"
 _THERE = ["pending", "running", "stopping", "stopped", "shutting-down"]
 _MOST_AT_ONCE = 500
@@ -22,7 +22,7 @@ _TOLD_BY_EC2 = (
 
 
 def caller(gate: Gate) -> str:
-    """The caller's account. Raises DeniedError without credentials, CloudError where AWS does not answer."""
+    """Return the caller's account. Raises DeniedError without credentials, CloudError without an answer."""
     return str(gate.call(gate.client("sts").get_caller_identity)["Account"])
 
 
@@ -35,10 +35,10 @@ def end_instances(
     pause: Callable[[float], None] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> int:
-    """End the controller, then every instance of the site, and wait until they are gone. Returns how many there were.
+    """Terminate the controller, then every instance of the site, and wait until they are gone; return their number.
 
-    In this order: a controller would launch anew what it misses. `group` is its Auto Scaling group; those of conductors
-    are found by their tag. Repeatable. Raises CloudError, also when they are not gone within `longest_s`.
+    The controller goes first because it would replace the instances. `group` is its Auto Scaling group; the groups of
+    conductors are found by their tag. Repeatable. Raises CloudError, also if instances remain after `longest_s`.
     """
     if group is not None:
         _empty(gate, group)
@@ -67,33 +67,33 @@ def end_strays(
     pause: Callable[[float], None] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Delete what carries the site's name and Terraform does not know: its answer was lost when it was interrupted.
+    """Delete resources with the site's tag that Terraform does not know, because it was interrupted during a creation.
 
-    What another thing still uses is tried again for `longest_s`; what cannot be deleted then is left for `leftovers` to
-    name. Raises CloudError where the list cannot be had.
+    A resource that is still in use is retried for `longest_s`; after that it is left for `leftovers` to list. Raises
+    CloudError if the resources cannot be listed.
     """
     until_s = monotonic() + longest_s
-    left = sorted(_tagged(gate, site), key=lambda arn: ":loadbalancer/" not in arn)  # they use target groups
+    left = sorted(_tagged(gate, site), key=lambda arn: ":loadbalancer/" not in arn)  # first, as they use target groups
     while (left := [arn for arn in left if not _is_done_with(gate, arn)]) and monotonic() < until_s:
         pause(2.0)
 
 
 def _conductors(gate: Gate, site: str) -> list[str]:
-    """Auto Scaling groups of the site's conductors. Raises CloudError."""
+    """Return the Auto Scaling groups of the site's conductors. Raises CloudError."""
     filters = [{"Name": f"tag:{CONDUCTOR}", "Values": [site]}]
     pages = gate.pages(gate.client("autoscaling").describe_auto_scaling_groups, Filters=filters)
     return [one["AutoScalingGroupName"] for page in pages for one in page["AutoScalingGroups"]]
 
 
 def _empty(gate: Gate, group: str) -> None:
-    """Let an Auto Scaling group have no instance, if it is there at all. Raises CloudError."""
+    """Set an Auto Scaling group's size to zero, if the group exists. Raises CloudError."""
     none: dict[str, Any] = {"MinSize": 0, "MaxSize": 0, "DesiredCapacity": 0}
     try:
         gate.call(gate.client("autoscaling").update_auto_scaling_group, AutoScalingGroupName=group, **none)
     except DeniedError:
         raise
     except CloudError:
-        # A group that an earlier call deletes just now takes no change, and launches nothing.
+        # A group that is being deleted accepts no change and launches nothing.
         looked = gate.call(gate.client("autoscaling").describe_auto_scaling_groups, AutoScalingGroupNames=[group])
         found = looked["AutoScalingGroups"]
         if any(not one.get("Status", "").startswith("Delete") for one in found):
@@ -101,7 +101,7 @@ def _empty(gate: Gate, group: str) -> None:
 
 
 def _is_done_with(gate: Gate, arn: str) -> bool:
-    """Delete it; False where that may succeed later."""
+    """Delete the resource; return False if a later try may succeed."""
     service, account, kind = (arn.split(":", 5)[n] for n in (2, 4, 5))
     call: tuple[str, str, dict[str, Any]] | None = None
     if service == "elasticloadbalancing" and kind.startswith("targetgroup/"):
@@ -124,7 +124,7 @@ def _is_done_with(gate: Gate, arn: str) -> bool:
             client, method, arguments = call
             gate.call(getattr(gate.client(client), method), **arguments)
     except (NotFoundError, DeniedError):
-        return True  # gone, or not for us to delete
+        return True  # gone, or deleting it is not allowed
     except CloudError:
         return False
     return True
@@ -138,9 +138,9 @@ def leftovers(
     pause: Callable[[float], None] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> list[str]:
-    """Ids and ARNs of what still carries the site's name. Raises CloudError.
+    """Return the ids and ARNs of resources that still have the site's tag. Raises CloudError.
 
-    AWS's list of tagged resources shows for a while what is gone: it is asked for `settle_s` before it is believed.
+    AWS's list of tagged resources shows deleted ones for a while, so it is asked again for up to `settle_s`.
     """
     until_s = monotonic() + settle_s
     while (tagged := _tagged(gate, site)) and monotonic() < until_s:
@@ -149,7 +149,7 @@ def leftovers(
 
 
 def _tagged(gate: Gate, site: str) -> list[str]:
-    """ARNs by the tagging API, but for what EC2 itself tells better; none where that may not be asked."""
+    """Return the tagged ARNs of the tagging API, without EC2's; an empty list if calling it is not allowed."""
     tagging, found, token = gate.client("resourcegroupstaggingapi"), [], ""
     while True:
         try:
@@ -162,7 +162,7 @@ def _tagged(gate: Gate, site: str) -> list[str]:
 
 
 def _untold(gate: Gate, site: str) -> list[str]:
-    """What EC2 has of the site: instances that end are none any more."""
+    """Return the ids of the site's EC2 resources, without terminated instances."""
     found = [id for tag in (SITE, CONTROLLER, CONDUCTOR) for id in _instances(gate, tag, site)]
     ec2 = gate.client("ec2")
     filters = [{"Name": f"tag:{SITE}", "Values": [site]}]

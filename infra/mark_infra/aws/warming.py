@@ -1,8 +1,8 @@
 """Keeps Lambda environments warm.
 
-Lambda has no call for it: an environment is started by an invocation that finds all others busy, so that as many
-invocations at once as environments are wanted, each of which holds its environment for a moment, start what is missing
-and keep the rest. They are made by a thread of their own; a caller never waits.
+Lambda has no call for this: only an invocation that finds all environments busy starts another one. So as many
+concurrent invocations as environments are wanted, each holding its environment for a moment, start the missing ones and
+keep the others. A separate thread makes them; a caller never waits.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LOG = logging.getLogger("mark.aws")
 
 # Long enough for the slowest of a hundred invocations to be sent while the first still holds its environment.
 HOLD_MS = 200.0
-# A cold start with a large model; the invocation goes on when nothing waits for it.
+# Time for a cold start with a large model; the invocation continues after that.
 _TIMEOUT_S = 120.0
-# Environments are pinged again when this share of the keep-alive has passed: AWS promises no time at all.
+# Environments are pinged again after this share of the keep-alive, because AWS guarantees no time.
 _REFRESH_SHARE = 0.5
-MOST = 1000  # what an account may run at once unless it asked for more
+MOST = 1000  # an account's default limit of concurrent executions
 
 
 class Pinged(Protocol):
-    """What is asked of `LambdaFunctions`."""
+    """The part of `LambdaFunctions` that warming uses."""
 
     spent: Spent
 
@@ -40,9 +40,10 @@ class Pinged(Protocol):
 
 
 class LambdaWarming:
-    """One function, or one version of it, which keeps an idle environment for `keep_alive_s`. Thread-safe.
+    """Keeps environments of one function, or of one version, warm. Thread-safe.
 
-    `counts` are pings by what became of them: "started", "warm", "throttled", "failed".
+    Lambda keeps an idle environment for `keep_alive_s`. `counts` are pings by result: "started", "warm", "throttled",
+    "failed".
     """
 
     def __init__(
@@ -61,9 +62,9 @@ class LambdaWarming:
         )
         self._functions: Pinged | None = None
         self._made_for = ""
-        self._spent_before = Spent()  # on functions before this one
+        self._spent_before = Spent()  # on earlier functions
         self._lock = threading.Lock()
-        self._warm = 0  # environments that the last round reached, and when it was begun
+        self._warm = 0  # environments that the last round reached
         self._warm_s = float("-inf")
         self._under_way = False
         self._loop = asyncio.new_event_loop()
@@ -73,20 +74,20 @@ class LambdaWarming:
 
     @property
     def spent(self) -> Spent:
-        """What the pings cost so far."""
+        """The calls and billed seconds of all pings so far."""
         before, now = self._spent_before, self._functions.spent if self._functions is not None else Spent()
         return Spent(before.calls + now.calls, before.billed_s + now.billed_s)
 
     def use(self, name: str) -> None:
-        """Keep this function warm instead, or this version: its environments are others. Repeatable."""
+        """Keep this function, or version, warm from now on; it has environments of its own. Repeatable."""
         with self._lock:
             if name != self._name:
                 self._name, self._warm, self._warm_s = name, 0, float("-inf")
 
     def warm(self, environments: int) -> int:
-        """Have that many environments warm; returns how many are missing and now being started. Repeatable.
+        """Have that many environments warm; return how many are being started. Repeatable.
 
-        0 while a round is under way, and when enough were warm of late: see `counts` for what came of it.
+        Returns 0 while a round is running and if enough were warm recently; `counts` has the results.
         """
         environments = min(environments, MOST)
         with self._lock:
@@ -103,7 +104,7 @@ class LambdaWarming:
         return max(0, environments - there)
 
     def close(self) -> None:
-        """No ping from now on; those under way are given up."""
+        """Stop pinging and cancel running pings."""
         thread, self._thread = self._thread, None
         if thread is not None:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
@@ -121,7 +122,7 @@ class LambdaWarming:
             await functions.open()
             ended = Counter(await asyncio.gather(*(_pinged(functions) for _ in range(environments))))
             reached = ended["started"] + ended["warm"]
-        except Exception:  # of `open`, say: a function that is not to be had must not end the controller
+        except Exception:  # for example of `open`; a missing function must not end the controller
             _LOG.exception("function %s cannot be kept warm", name)
             ended = Counter(failed=environments)
         if reached < environments:
