@@ -144,7 +144,7 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
                 refused,
             ],
         ),
-        (replace(later, at_s=720.0), [decision(6, "resume", "no")]),
+        (replace(later, at_s=720.0), [decision(6, "resume", Result.FAILED)]),
     ):
         gate.sent.clear()
         metrics.put(view, decisions)
