@@ -7,7 +7,6 @@ model, so a window of the model is simulated first, and then the same window of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +43,7 @@ class CodedFlow:
 
     Like `mark.simulation.query_flow.QueryFlow` it is advanced stage by stage, through windows of any length.
     `arrivals_s` ascend. `parity_rps` returns the capacity of the ready instances of one parity model at a time; it is
-    asked at the start of each minute after the first, and only where the load chooses the fill.
+    asked at the start of each minute, and only where the load chooses the fill.
     """
 
     def __init__(
@@ -63,8 +62,7 @@ class CodedFlow:
         self._exact_s = np.full(queries, np.inf)
         self._refused_s = np.full(queries, np.inf)
         self._first_s = np.empty(0)  # the k - 1 earliest exact answers: once they are known, any group can be filled
-        # In the first minute no rate is known, and a group waits for all of its queries.
-        self._fills_s = [math.inf if insurance.fill_s is None else insurance.fill_s]  # by the minute
+        self._fills_s: list[float] = []  # by the minute, where the load chooses them
         self._start = np.empty(queries, dtype=np.int64)  # the first query of each group that closed
         self._groups = 0
         self._open = 0  # the first query of the group that is open, or comes next
