@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from mark.domain.arrays import FloatArray
 from mark.planning.policies.fixed import fixed_fleet
 from mark.simulation.inputs import Inputs
@@ -51,4 +53,7 @@ def fixed_run(
     stage.finish()
     bill = bill_of(inputs, policy, stage, cloud)
     busy_share = stage.all_busy_s() / (count * policy.resolved.candidates[0].workers * inputs.duration_s)
-    return FixedRun(stage.recording().finish_s, bill.total, cloud.bill(inputs.duration_s).total, busy_share)
+    departed = stage.departures()
+    answer_s = np.full(stage.arrived, np.inf)
+    answer_s[departed.request] = departed.answer_s
+    return FixedRun(answer_s, bill.total, cloud.bill(inputs.duration_s).total, busy_share)
