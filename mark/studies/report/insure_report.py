@@ -29,9 +29,8 @@ _NAMES = {
     REPLICATE: "Replication",
 }
 _MEASURE = (
-    "no faults are known, so every instance is calm here. On a running service the share of slow batches is "
-    '1 - rate(mark_service_ratio_bucket{le="1.5"}[1h]) / ignoring(le) rate(mark_service_ratio_count[1h]) '
-    "(docs/serving.md, Metrics): write what you find into a file with [faults], and give it with --faults"
+    "no faults are known, so every instance is calm here. A running service measures them: save "
+    "/metrics of its instances into one file, and give it with --faults"
 )
 
 

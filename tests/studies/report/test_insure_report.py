@@ -78,7 +78,7 @@ def test_nothing_is_advised_where_no_option_keeps_the_promise() -> None:
 
 def test_table_without_faults_says_how_to_measure_them() -> None:
     found = insurance(fleet(NONE, 1.0), faults=NO_FAULTS)
-    assert "mark_service_ratio_bucket" in shown(found)
+    assert "give it with --faults" in shown(found)
     assert takeaways(found)[0].startswith("Buy no protection")
 
 
