@@ -17,6 +17,7 @@ from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.time import MINUTE_S
 from mark.insurance.fill import least_fill_s
 from mark.insurance.settings import DEGRADED, InsuranceSettings
+from mark.kernel.compiled import compiled
 
 # Serves calls at ascending times, each of which is admitted within its limit in seconds. Returns when each is answered;
 # infinite: it was refused.
@@ -172,7 +173,8 @@ class CodedFlow:
             # The group that opens with each query has the queries up to the k-th one, or to the last within the fill.
             filled = np.searchsorted(self._arrivals_s, opens_s + fill_s, side="right")
             ends = np.minimum(np.arange(first + k, arrived + k), filled)
-            start = np.array(_chain(ends.tolist(), first))
+            starts = np.empty(len(ends), dtype=np.int64)
+            start = starts[: _chain(ends, first, starts)]
             end = ends[start - first]
             is_full = end == start + k
             close_s = np.where(is_full, self._arrivals_s[end - 1], opens_s[start - first] + fill_s[start - first])
@@ -240,13 +242,18 @@ class CodedCounts:
         return len(self._recent), int(np.count_nonzero(self._recent))
 
 
-def _chain(next_of: list[int], first: int) -> list[int]:
-    """`first`, what comes next after it, and so on; `next_of` are those of the numbers from `first` on."""
-    found, at = [], first
+@compiled
+def _chain(next_of: IntArray, first: int, found: IntArray) -> int:
+    """Write `first`, the number after it, and so on into `found`, and return how many they are.
+
+    `next_of` has the next one of each number from `first` on.
+    """
+    count, at = 0, first
     while at - first < len(next_of):
-        found.append(at)
+        found[count] = at
+        count += 1
         at = next_of[at - first]
-    return found
+    return count
 
 
 def coded_answers(flow: CodedFlow, serve_model: Serve, serve_parity: Sequence[Serve]) -> CodedAnswers:
