@@ -28,7 +28,7 @@ from mark.models.call import Call, Reply
 from mark.models.results import call_with, results_of
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.request import Request
-from mark.serving.conductor.query import QueryProgress
+from mark.serving.conductor.port import CallsStages, RunOfItems
 
 _LOG = logging.getLogger("mark.serving")
 # Statuses of a call that the model itself has not answered: a reconstruction may still come.
@@ -282,34 +282,10 @@ class CodedService:
             yield premium
 
 
-class RunOfItems(Protocol):
-    """The request of an item, as a conductor keeps it."""
+class CodedRun(RunOfItems, Protocol):
+    """The request of an item of an insured service."""
 
-    request: Request
-    progress: QueryProgress
     degraded: bool
-
-
-class CallsModel(Protocol):
-    """What a conductor does for the items of an insured service (`mark.serving.conductor.conductor.Conductor`)."""
-
-    now: Callable[[], float]
-
-    def call(
-        self,
-        run: Any,
-        stage: int,
-        call: Call,
-        now_s: float,
-        needed_s: float,
-        told: Callable[[int, Any, Reply | None], None],
-        probes: bool,
-        due_s: float = math.inf,
-    ) -> None: ...
-    def needed_s(self) -> Sequence[float]: ...
-    def too_late(self, stage: int) -> Reply: ...
-    def done(self, run: Any, index: int, result: Any) -> None: ...
-    def fail(self, run: Any, reply: Reply) -> None: ...
 
 
 class CodedItem:
@@ -319,9 +295,9 @@ class CodedItem:
 
     def __init__(
         self,
-        conductor: CallsModel,
+        conductor: CallsStages,
         service: CodedService,
-        run: RunOfItems,
+        run: CodedRun,
         index: int,
         value: Any,
         call: Call,
