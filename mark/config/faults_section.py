@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mark.config.measured_faults import is_metrics, measured_faults
 from mark.config.section import Section, check_sections, tables_of
-from mark.domain.cells import is_file
+from mark.domain.cells import is_file, read_bytes
 from mark.domain.errors import BadInput
 from mark.domain.faults import LONGEST_HANG_S, Faults
 
@@ -16,10 +17,12 @@ FAULT_KEYS = {
 
 
 def load_faults(path: str) -> Faults:
-    """Of a file that holds nothing but `[faults]`. Raises BadInput."""
+    """Of a file that holds nothing but `[faults]`, or of saved metrics of running instances. Raises BadInput."""
     file = Path(path)
     if not is_file(file):
         raise BadInput("no such file", "faults", path)
+    if file.suffix != ".toml" and is_metrics(text := read_bytes(file).decode(errors="replace")):
+        return measured_faults(text, path)
     tables = tables_of(file)
     check_sections(file, tables, {"faults": FAULT_KEYS})
     return faults_of(Section(file, "faults", tables.get("faults", {})))

@@ -13,13 +13,16 @@ def least_fill_s(k: int, queries_rps: float, capacity_rps: float) -> float:
     """The shortest fill with which `queries_rps` cost no more parity calls/s than `MOST_PARITY_LOAD` of the capacity.
 
     `capacity_rps` is of the ready instances of one parity model. The fill is 0 where every query may be a group of its
-    own, and infinite where even full groups are too many.
+    own, and infinite where even full groups are too many. After a minute without queries the rate is unknown: then
+    groups that are not full stay open long enough to keep to the load, whatever rate comes.
     """
     most_rps = MOST_PARITY_LOAD * capacity_rps
-    if queries_rps < most_rps:
-        return 0.0
     if most_rps <= 0.0:
         return math.inf
+    if queries_rps <= 0.0:
+        return 1.0 / most_rps
+    if queries_rps < most_rps:
+        return 0.0
     # A group opens, stays open for E[open], and the next query, after 1 / queries_rps, opens another one.
     open_s = 1.0 / most_rps - 1.0 / queries_rps
     if open_s >= (k - 1) / queries_rps:

@@ -377,9 +377,21 @@ class ModelServer:
             # Candidates are alike to their clients, who do not see parity models.
             if stage == 0 and (selection is not None or insurance is not None):
                 known.update({key: of_stage[key] for key in ("inputs", "outputs")})
+            if stage == 0 and insurance is not None:
+                conductor.name_outputs(of_stage["outputs"])
             for key, ends in (("inputs", graph.sources), ("outputs", graph.sinks)) if graph is not None else ():
                 if ends == (stage,):
                     known[key] = of_stage[key]
+            served.metadata = orjson.dumps(known)
+
+        def described(body: bytes) -> None:
+            """The model of an insured service that is served elsewhere says what it takes and gives."""
+            try:
+                of_model = orjson.loads(body)
+                conductor.name_outputs(of_model["outputs"])
+                known.update({key: of_model[key] for key in ("inputs", "outputs")})
+            except (BadInput, KeyError, TypeError, ValueError):
+                log.warning("the metadata of the model cannot be read: its output is called output")
             served.metadata = orjson.dumps(known)
 
         stages: dict[str, ConductedStage] = {}
@@ -390,7 +402,14 @@ class ModelServer:
             backend: StageBackend
             if isinstance(stage, StageAddress):
                 self.metrics.models.append(metrics)
-                remote = RemoteStage(name, stage, metrics, self._loop, became_ready=self._see_ready)
+                remote = RemoteStage(
+                    name,
+                    stage,
+                    metrics,
+                    self._loop,
+                    became_ready=self._see_ready,
+                    described=described if insurance is not None and not stages else None,
+                )
                 self._remote.append(remote)
                 backend = self._cached(remote, stage, stage.address.url) if needed else remote
             else:

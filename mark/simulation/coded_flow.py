@@ -7,7 +7,6 @@ model, so a window of the model is simulated first, and then the same window of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from mark.domain.rules.admission import TOLERANCE_S
 from mark.domain.time import MINUTE_S
 from mark.insurance.fill import least_fill_s
 from mark.insurance.settings import DEGRADED, InsuranceSettings
+from mark.kernel.compiled import compiled
 
 # Serves calls at ascending times, each of which is admitted within its limit in seconds. Returns when each is answered;
 # infinite: it was refused.
@@ -44,7 +44,7 @@ class CodedFlow:
 
     Like `mark.simulation.query_flow.QueryFlow` it is advanced stage by stage, through windows of any length.
     `arrivals_s` ascend. `parity_rps` returns the capacity of the ready instances of one parity model at a time; it is
-    asked at the start of each minute after the first, and only where the load chooses the fill.
+    asked at the start of each minute, and only where the load chooses the fill.
     """
 
     def __init__(
@@ -63,8 +63,7 @@ class CodedFlow:
         self._exact_s = np.full(queries, np.inf)
         self._refused_s = np.full(queries, np.inf)
         self._first_s = np.empty(0)  # the k - 1 earliest exact answers: once they are known, any group can be filled
-        # In the first minute no rate is known, and a group waits for all of its queries.
-        self._fills_s = [math.inf if insurance.fill_s is None else insurance.fill_s]  # by the minute
+        self._fills_s: list[float] = []  # by the minute, where the load chooses them
         self._start = np.empty(queries, dtype=np.int64)  # the first query of each group that closed
         self._groups = 0
         self._open = 0  # the first query of the group that is open, or comes next
@@ -174,7 +173,8 @@ class CodedFlow:
             # The group that opens with each query has the queries up to the k-th one, or to the last within the fill.
             filled = np.searchsorted(self._arrivals_s, opens_s + fill_s, side="right")
             ends = np.minimum(np.arange(first + k, arrived + k), filled)
-            start = np.array(_chain(ends.tolist(), first))
+            starts = np.empty(len(ends), dtype=np.int64)
+            start = starts[: _chain(ends, first, starts)]
             end = ends[start - first]
             is_full = end == start + k
             close_s = np.where(is_full, self._arrivals_s[end - 1], opens_s[start - first] + fill_s[start - first])
@@ -242,13 +242,18 @@ class CodedCounts:
         return len(self._recent), int(np.count_nonzero(self._recent))
 
 
-def _chain(next_of: list[int], first: int) -> list[int]:
-    """`first`, what comes next after it, and so on; `next_of` are those of the numbers from `first` on."""
-    found, at = [], first
+@compiled
+def _chain(next_of: IntArray, first: int, found: IntArray) -> int:
+    """Write `first`, the number after it, and so on into `found`, and return how many they are.
+
+    `next_of` has the next one of each number from `first` on.
+    """
+    count, at = 0, first
     while at - first < len(next_of):
-        found.append(at)
+        found[count] = at
+        count += 1
         at = next_of[at - first]
-    return found
+    return count
 
 
 def coded_answers(flow: CodedFlow, serve_model: Serve, serve_parity: Sequence[Serve]) -> CodedAnswers:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from mark.domain.arrays import FloatArray
 from mark.planning.policies.fixed import fixed_fleet
 from mark.simulation.inputs import Inputs
@@ -38,6 +40,13 @@ def fixed_run(
     cloud = cloud_of(inputs, policy, stage)
     cloud.start_ready(offer, count)
     at, now_s, step_s = 0, 0.0, inputs.evaluated.step_s
+    answer_s = np.full(len(arrivals_s), np.inf)
+
+    def take() -> None:
+        """Keep the answers alone, step by step: all that a stage keeps of a long part would fill the memory."""
+        departed = stage.departures()
+        answer_s[departed.request] = departed.answer_s
+
     while now_s < inputs.duration_s:
         now_s = min(now_s + step_s, inputs.duration_s)
         while (event_s := cloud.next_event_s()) < now_s:
@@ -47,8 +56,10 @@ def fixed_run(
         at = stage.advance(arrivals_s, at, now_s, limits_s)
         stage.reach(now_s)
         cloud.advance(now_s)
+        take()
     stage.advance(arrivals_s, at, math.inf, limits_s)
     stage.finish()
+    take()
     bill = bill_of(inputs, policy, stage, cloud)
     busy_share = stage.all_busy_s() / (count * policy.resolved.candidates[0].workers * inputs.duration_s)
-    return FixedRun(stage.recording().finish_s, bill.total, cloud.bill(inputs.duration_s).total, busy_share)
+    return FixedRun(answer_s, bill.total, cloud.bill(inputs.duration_s).total, busy_share)

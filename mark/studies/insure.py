@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ SHARES = (0.5, 2.0)  # of the slow time and of the hangs, with which the two che
 MOST_REQUESTS = 10_000_000  # of a part: every answer is kept in memory
 _MOST_SLOW = 0.95
 _SAME_TAIL = 1.01  # p99.9 that differs by less is equal
+_SAMPLE = 300_000  # requests, on which fleets are tried before the whole part
+_BLOCKS, _BLOCK_S, _BLOCK_TIMES = 20, 10.0, 20.0  # of the sample: the least number, seconds and times RT_max of each
+_SURE = 2.0  # intervals below the promise: a fleet that misses it so far on the sample misses it on the part
 _PARITY_SEED = 7919  # added to the seed: slow periods of a second fleet are its own
 _KEPT_RUNS = 4
 
@@ -84,6 +87,10 @@ class InsuredFleet:
     def in_doubt(self, slo: Slo) -> bool:
         """Does the promise lie within the interval of the attainment?"""
         return abs(self.attainment - slo.attainment) <= self.half_interval
+
+    def surely_misses(self, slo: Slo) -> bool:
+        """Does the promise lie far above the interval?"""
+        return self.attainment + _SURE * self.half_interval < slo.attainment
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +214,7 @@ def _options_of(task: _Task, progress: Share | None = None) -> list[InsuredFleet
 class _Variant:
     """A way to run an option, by the number of instances. With `group` the second fleet has one for each so many."""
 
-    run: Callable[[int], InsuredFleet]
+    run: Callable[[InsuredFleets, int], InsuredFleet]
     group: int | None = None
 
     def deployed(self, instances: int) -> int:
@@ -215,13 +222,33 @@ class _Variant:
 
 
 class InsuredFleets:
-    """Fleets of one offer under each option, simulated on one part of a trace."""
+    """Fleets of one offer under each option, simulated on one part of a trace.
 
-    def __init__(self, inputs: Inputs, offer: str, calm: int, insurance: InsuranceSettings | None = None) -> None:
+    `arrivals_s` are those of the part, unless they are given. Of a part with twice as many requests as `sample`, so
+    many tell which fleets are worth a run on the whole.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        offer: str,
+        calm: int,
+        insurance: InsuranceSettings | None = None,
+        arrivals_s: FloatArray | None = None,
+        *,
+        sample: int = _SAMPLE,
+    ) -> None:
         self._inputs, self._offer, self._calm = inputs, offer, calm
         self._slo = inputs.resolved.slo
         _, self._able = offer_named(offer, inputs.resolved)
-        self._arrivals_s = _arrivals(inputs)
+        self._arrivals_s = _arrivals(inputs) if arrivals_s is None else arrivals_s
+        block_s = max(_BLOCK_S, _BLOCK_TIMES * self._slo.rt_max_s)
+        every = min(len(self._arrivals_s) // sample, int(inputs.duration_s / (_BLOCKS * block_s)))
+        self._sample: InsuredFleets | None = None
+        if every > 1:
+            times_s, end_s = sample_of(self._arrivals_s, inputs.duration_s, block_s, every)
+            sampled = replace(inputs, end_s=inputs.start_s + end_s)
+            self._sample = InsuredFleets(sampled, offer, calm, insurance, times_s, sample=len(times_s) + 1)
         self._most = most_instances(calm)
         self._own: dict[int, FixedRun] = {}
         # What the service file says of parity models: their accuracy, and when reconstructions answer.
@@ -237,35 +264,35 @@ class InsuredFleets:
         None where the option cannot be had: a balancer sends no second copies.
         """
         if option == NONE:
-            return self.unprotected(NONE, self._calm)
+            return self.unprotected(self._calm)
         if option == INSTANCES:
-            return self._smallest([_Variant(partial(self.unprotected, INSTANCES))])
+            return self._smallest([_Variant(partial(InsuredFleets.unprotected, option=INSTANCES))])
         if option == HEDGE:
             delays_s = [times * self.request_s for times in HEDGE_AFTER]
             in_time = [after_s for after_s in delays_s if after_s < self._slo.rt_max_s - TOLERANCE_S]
             if self._inputs.service.routing == "alb" or not in_time:
                 return None
-            return self._smallest([_Variant(partial(self.hedged, after_s)) for after_s in in_time])
+            return self._smallest([_Variant(partial(InsuredFleets.hedged, after_s=after_s)) for after_s in in_time])
         if option == PARITY:
             # Parity models that are there already are of one group size.
             groups = GROUPS if self._said.parity is None else (self._said.parity.k,)
-            return self._smallest([_Variant(partial(self.protected, k), k) for k in groups])
-        return self._smallest([_Variant(self.replicated, 1)])
+            return self._smallest([_Variant(partial(InsuredFleets.protected, k=k), k) for k in groups])
+        return self._smallest([_Variant(InsuredFleets.replicated, 1)])
 
-    def unprotected(self, option: str, count: int) -> InsuredFleet:
+    def unprotected(self, count: int, option: str = NONE) -> InsuredFleet:
         run = self._run(count)
         return self._fleet(option, {}, count, run.answer_s, run.usd)
 
-    def hedged(self, after_s: float, count: int) -> InsuredFleet:
+    def hedged(self, count: int, after_s: float) -> InsuredFleet:
         """A request that is not answered after `after_s` gets a second copy on another instance."""
         run = fixed_run(self._inputs, self._offer, count, self._arrivals_s, hedge_after_s=after_s)
         settings = {"hedge_after_ms": round(after_s * 1e3, 3)}
         found = self._fleet(HEDGE, settings, count, run.answer_s, run.usd)
-        without = self.unprotected(NONE, count)
+        without = self.unprotected(count)
         worse = found.attainment < without.attainment or found.p999_s > _SAME_TAIL * without.p999_s
         return replace(found, worse=worse)
 
-    def protected(self, k: int, count: int) -> InsuredFleet:
+    def protected(self, count: int, k: int) -> InsuredFleet:
         """Parity models on an instance for each k instances of the model, as in the paper."""
         slo, parities = self._slo, -(-count // k)
         said = self._said.parity
@@ -308,28 +335,37 @@ class InsuredFleets:
         return float(self._able.service_s[1]) + self._able.overhead_s
 
     def _smallest(self, variants: Sequence[_Variant]) -> InsuredFleet:
-        """The smallest fleet that may be advised, over all variants; a later variant has to need fewer instances."""
+        """The smallest fleet that may be advised, over all variants; a later variant has to need fewer instances.
+
+        Where there is none, the largest fleet of the variant that comes closest.
+        """
         best: InsuredFleet | None = None
-        tried: list[InsuredFleet] = []
+        largest = []
         for variant in variants:
-            known: dict[int, InsuredFleet] = {}
-
-            def able(count: int, variant: _Variant = variant, known: dict[int, InsuredFleet] = known) -> bool:
-                if count not in known:
-                    known[count] = variant.run(count)
-                    tried.append(known[count])
-                return known[count].able
-
+            fleet = cache(partial(variant.run, self))
+            sampled = fleet if self._sample is None else cache(partial(variant.run, self._sample))
+            able = partial(_able, fleet, sampled, self._slo)
             fewer = (
                 self._most if best is None else bisect_left(range(self._most), best.deployed, key=variant.deployed) - 1
             )
-            # If the largest fleet is not able, capacity is not what it lacks.
-            if fewer < 1 or not able(fewer):
+            if fewer < 1:
                 continue
-            count = fewest_that_keep(able, 1, self._calm if best is None else best.instances, fewer)
-            assert count is not None
-            best = known[count]
-        return best or max(tried, key=lambda one: (not one.worse, one.attainment, -one.deployed))
+            largest.append((sampled(fewer), fleet, fewer))
+            # If the largest fleet is not able, capacity is not what it lacks.
+            if not sampled(fewer).able and not able(fewer):
+                continue
+            guess = fewest_that_keep(
+                lambda count, sampled=sampled: sampled(count).able,
+                1,
+                self._calm if best is None else best.instances,
+                fewer,
+            )
+            count = fewest_that_keep(able, 1, guess or fewer, fewer)
+            best = best if count is None else fleet(count)
+        if best is not None:
+            return best
+        _, fleet, count = max(largest, key=lambda one: (not one[0].worse, one[0].attainment, -one[0].deployed))
+        return fleet(count)
 
     def _run(self, count: int) -> FixedRun:
         """The fleet without protection; the runs that were used last are kept."""
@@ -369,6 +405,23 @@ class InsuredFleets:
             degraded=0.0,
             p999_s=float(np.quantile(latency_s, 0.999)),
         )
+
+
+def _able(fleet: Callable[[int], InsuredFleet], sampled: Callable[[int], InsuredFleet], slo: Slo, count: int) -> bool:
+    """May the fleet be advised? The whole part tells, unless the sample leaves no doubt that the promise is missed."""
+    return not sampled(count).surely_misses(slo) and fleet(count).able
+
+
+def sample_of(arrivals_s: FloatArray, duration_s: float, block_s: float, every: int) -> tuple[FloatArray, float]:
+    """The arrivals of one block in each `every`, and the end of the last one.
+
+    The blocks are put together, so the load changes as on the whole part, but faster.
+    """
+    blocks = int(duration_s / (block_s * every))
+    block, within_s = np.divmod(arrivals_s, block_s)
+    cycle, place = np.divmod(block, every)
+    taken = (place == every // 2) & (cycle < blocks)
+    return cycle[taken] * block_s + within_s[taken], blocks * block_s
 
 
 def _opened(request: RunRequest, times: float) -> Inputs:

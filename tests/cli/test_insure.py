@@ -48,7 +48,7 @@ def test_faults_file_replaces_those_of_the_service(tmp_path: Path, capsys: pytes
     assert main(["insure", TRACE, *SHORT, "--faults", str(tmp_path / "calm.toml")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "no instance is slow" in shown
-    assert "mark_service_ratio_bucket" in shown
+    assert "give it with --faults" in shown
 
 
 def test_command_without_a_service_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

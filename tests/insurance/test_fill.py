@@ -40,8 +40,14 @@ def test_groups_are_full_where_they_wait(fill_s: float | None) -> None:
 
 def test_every_query_is_a_group_where_capacity_is_ample() -> None:
     assert least_fill_s(4, 50.0, 50.0 / 0.69) == 0.0
-    assert least_fill_s(4, 0.0, 1.0) == 0.0
 
+
+@pytest.mark.parametrize("queries_rps", [1.0, 20.0, 50.0, 500.0])
+def test_unknown_rate_drowns_no_parity_instance(queries_rps: float) -> None:
+    """Of groups that are not full there are no more than parity instances may take, whatever rate comes."""
+    capacity_rps, k = 20.0, 4
+    calls_rps = queries_rps * groups_per_query(k, queries_rps, least_fill_s(k, 0.0, capacity_rps))
+    assert calls_rps <= max(0.7 * capacity_rps, queries_rps / k) * 1.25
 
 def test_groups_wait_to_be_full_where_capacity_is_short() -> None:
     assert least_fill_s(4, 50.0, 12.5 / 0.71) == math.inf

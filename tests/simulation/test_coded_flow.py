@@ -131,7 +131,7 @@ class Reference:
             return self.case.insurance.fill_s
         minute = int(now_s // 60.0)
         if minute not in self._fills_s:
-            self._fills_s[minute] = self._chosen_s(minute) if minute else NEVER
+            self._fills_s[minute] = self._chosen_s(minute)
         return self._fills_s[minute]
 
     def _chosen_s(self, minute: int) -> float:
@@ -147,6 +147,8 @@ class Reference:
             open_s, _ = integrate.fixed_quad(law.sf, 0.0, fill_s, n=200)
             return float(rps / (1.0 + rps * open_s))
 
+        if rps == 0.0:
+            return 1.0 / most_rps
         if rps < most_rps:
             return 0.0
         if rps / self.case.code.k >= most_rps:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput, Infeasible
 from mark.simulation.request import RunRequest
 from mark.studies.executor import HereExecutor
-from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, InsuredFleets, _opened, insure
+from mark.studies.insure import HEDGE, INSTANCES, NONE, PARITY, REPLICATE, InsuredFleets, _opened, insure, sample_of
 
 ROOT = Path(__file__).parents[2]
 NOISY = ROOT / "examples" / "insurance" / "noisy.toml"
@@ -63,7 +64,7 @@ def test_calm_fleet_needs_no_protection_and_degrades_almost_nothing(tmp_path: Pa
 
 def test_parity_holds_at_low_load_without_drowning_its_instance(tmp_path: Path) -> None:
     slow = fleets(request(tmp_path, rate=5.0, minutes=666.0, slow_factor="5.0"), 2)
-    protected, bare = slow.protected(4, 2), slow.unprotected(NONE, 2)
+    protected, bare = slow.protected(2, 4), slow.unprotected(2)
     assert protected.parity_instances == 1
     assert 1.0 - protected.attainment <= 0.012 < 0.03 <= 1.0 - bare.attainment
     assert protected.parity_busy is not None
@@ -73,7 +74,7 @@ def test_parity_holds_at_low_load_without_drowning_its_instance(tmp_path: Path) 
 def test_hedging_that_lengthens_the_tail_is_never_advised(tmp_path: Path) -> None:
     """Second copies after 1.5 service times melt 14 instances down."""
     found = fleets(request(tmp_path, minutes=60.0))
-    hedged, bare = found.hedged(0.15, 14), found.unprotected(NONE, 14)
+    hedged, bare = found.hedged(14, 0.15), found.unprotected(14)
     assert hedged.p999_s > 1.2 * bare.p999_s
     assert hedged.worse
     assert not replace(hedged, keeps=True).able
@@ -84,7 +85,7 @@ def test_smallest_fleet_is_able_and_one_instance_less_is_not(tmp_path: Path) -> 
     smallest = of_parity.smallest(PARITY)
     assert smallest is not None
     assert smallest.able
-    assert not of_parity.protected(smallest.settings["k"], smallest.instances - 1).able
+    assert not of_parity.protected(smallest.instances - 1, smallest.settings["k"]).able
 
 
 def test_option_that_never_keeps_the_promise_shows_its_best_fleet(tmp_path: Path) -> None:
@@ -92,6 +93,38 @@ def test_option_that_never_keeps_the_promise_shows_its_best_fleet(tmp_path: Path
     assert found is not None
     assert not found.keeps
     assert found.instances == 4 * 12 + 8
+
+
+def test_sample_has_blocks_of_the_whole_part() -> None:
+    arrivals_s = np.arange(0.5, 100.0)
+    times_s, end_s = sample_of(arrivals_s, 100.0, 10.0, 3)
+    assert end_s == 30.0, "three whole cycles of three blocks"
+    assert times_s.tolist() == np.arange(0.5, 30.0).tolist()
+    rising_s = np.sqrt(np.arange(0.0, 9000.0))  # ever more requests a second, until 94.9 s
+    times_s, _ = sample_of(rising_s, 95.0, 1.0, 5)
+    assert np.all(np.diff(times_s) >= 0.0)
+    # A second of the sample stands for five, whose mean load is that of their middle.
+    assert np.histogram(times_s, np.arange(0.0, 19.5))[0] == pytest.approx(2.0 * np.arange(2.5, 95.0, 5.0), abs=2.0)
+
+
+@pytest.mark.parametrize("option", [INSTANCES, PARITY, REPLICATE])
+def test_sample_leads_to_the_fleet_of_the_whole_part(tmp_path: Path, option: str) -> None:
+    inputs = _opened(request(tmp_path), 1.0)
+    whole, guided = (InsuredFleets(inputs, OFFER, 12, sample=sample) for sample in (10**9, 10_000))
+    assert guided.smallest(option) == whole.smallest(option)
+
+
+def test_burst_that_the_sample_misses_is_provided_for(tmp_path: Path) -> None:
+    """Of each three blocks of 10 s the sample has the second; the burst is in a first one."""
+    inputs = _opened(request(tmp_path, slow_share="0.0"), 1.0)
+    calm_s, burst_s = np.arange(0.0, 600.0, 0.02), np.arange(302.0, 306.0, 0.008)
+    arrivals_s = np.sort(np.concatenate([calm_s, burst_s]))
+    found = InsuredFleets(inputs, OFFER, 6, arrivals_s=arrivals_s, sample=10_000).smallest(INSTANCES)
+    without = InsuredFleets(inputs, OFFER, 6, arrivals_s=calm_s, sample=10_000).smallest(INSTANCES)
+    assert found is not None
+    assert without is not None
+    assert found.able
+    assert found.instances > without.instances
 
 
 def test_balancer_of_aws_offers_no_hedging(tmp_path: Path) -> None:
@@ -102,7 +135,7 @@ def test_balancer_of_aws_offers_no_hedging(tmp_path: Path) -> None:
 
 def test_second_fleet_pays_for_conductors_and_their_balancer(tmp_path: Path) -> None:
     found = fleets(request(tmp_path, minutes=2.0))
-    bare, copied = found.unprotected(NONE, 12), found.replicated(12)
+    bare, copied = found.unprotected(12), found.replicated(12)
     hours = 2.0 / 60.0
     # 12 instances more with disks of 8 GiB, 2 t4g.small with theirs, and a balancer without public addresses.
     disk = 8.0 * 0.08 / 730.0

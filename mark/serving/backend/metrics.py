@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from mark.domain.pace import Pace
 from mark.domain.price_list import PriceList
 from mark.domain.rules.admission import in_time
 from mark.models.answer import NOBODY
@@ -89,6 +90,7 @@ class ModelMetrics:
         self.wait_s = Histogram(SECONDS)
         self.service_s = Histogram(SECONDS)
         self.service_ratio = Histogram(RATIOS)  # empty without a profile
+        self.pace = Pace()  # by the same ratios
         self.batch_items = Histogram(ITEMS)
         # What is there now; `refresh` is called before it is read.
         self.queued = self.running = self.workers_ready = 0
@@ -188,6 +190,10 @@ class Metrics(Collector):
             "workers_ready": GaugeMetricFamily("mark_workers_ready", "Workers that have the model loaded.", labels=of),
             "n_batch": GaugeMetricFamily("mark_batch_limit_items", "The largest batch, as tuned now.", labels=of),
         }
+        pace = CounterMetricFamily(
+            "mark_pace_seconds", "Time that batches were calm or slow, over 1.5 times profiled.", labels=(*of, "pace")
+        )
+        periods = CounterMetricFamily("mark_slow_periods", "Times that batches became calm again.", labels=of)
         histograms = {
             "latency_s": HistogramMetricFamily("mark_latency_seconds", "From arrival to answer.", labels=of),
             "wait_s": HistogramMetricFamily("mark_wait_seconds", "From arrival to the start of the batch.", labels=of),
@@ -207,12 +213,15 @@ class Metrics(Collector):
                 refused.add_metric((*one.labels, reason), count)
             for name, counter in counters.items():
                 counter.add_metric(one.labels, getattr(one, name))
+            for word, seconds in (("calm", one.pace.calm_s), ("slow", one.pace.slow_s)):
+                pace.add_metric((*one.labels, word), seconds)
+            periods.add_metric(one.labels, one.pace.periods)
             for name, gauge in gauges.items():
                 gauge.add_metric(one.labels, getattr(one, name))
             for name, histogram in histograms.items():
                 values: Histogram = getattr(one, name)
                 histogram.add_metric(one.labels, values.buckets(), values.total)
-        yield from (by_answer, overflow, refused)
+        yield from (by_answer, overflow, refused, pace, periods)
         yield from counters.values()
         yield from gauges.values()
         yield from histograms.values()

@@ -158,7 +158,9 @@ class Replica:
         metrics = self.metrics
         metrics.service_s.observe(service_s)
         if batch.items < len(self._profiled_s):
-            metrics.service_ratio.observe(service_s / self._profiled_s[batch.items])
+            ratio = service_s / self._profiled_s[batch.items]
+            metrics.service_ratio.observe(ratio)
+            metrics.pace.observe(batch.started_s, ratio)
         if not batch.requests:  # another worker had to have them
             return
         if self._served is not None:

@@ -28,7 +28,7 @@ from mark.models.call import Call, Reply
 from mark.models.results import call_with, results_of
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.request import Request
-from mark.serving.conductor.query import QueryProgress
+from mark.serving.conductor.port import CallsStages, RunOfItems
 
 _LOG = logging.getLogger("mark.serving")
 # Statuses of a call that the model itself has not answered: a reconstruction may still come.
@@ -92,11 +92,10 @@ class CodedService:
         self.settings, self.parity = settings, parity
         self._parities, self._loop, self._now, self._unix_s = parities, loop, now, unix_s
         self._told, self._capacity_rps, self._share = told, capacity_rps, share
-        # Until a minute has told the rate, a group waits for all of its queries.
-        fill_s = math.inf if settings.fill_s is None else settings.fill_s
+        fill_s = math.inf if settings.fill_s is None else settings.fill_s  # until the first query comes
         self.groups = CodingGroups(parity, rt_max_s=rt_max_s, after_s=settings.after_s, fill_s=fill_s)
         self._items: dict[Member, CodedItem] = {}  # that have no answer
-        self._minute_s, self._members = now() + MINUTE_S, 0
+        self._minute_s, self._members = now(), 0  # when the fill is chosen next, and the members before this minute
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self.off, self._off_unix_s = "", 0.0
@@ -141,8 +140,10 @@ class CodedService:
         """Where the load chooses the fill, do so once a minute, by the queries of the minute before."""
         if self.settings.fill_s is not None or now_s < self._minute_s:
             return
-        members, elapsed_s = self.groups.claims.members, now_s - self._minute_s + MINUTE_S
-        rps, self._members, self._minute_s = (members - self._members) / elapsed_s, members, now_s + MINUTE_S
+        members, idle_s = self.groups.claims.members, now_s - self._minute_s
+        # The queries counted came before `idle_s`. After a whole idle minute they say nothing of the rate to come.
+        rps = (members - self._members) / (MINUTE_S + idle_s) if idle_s < MINUTE_S else 0.0
+        self._members, self._minute_s = members, now_s + MINUTE_S
         ready_rps = self._told(now_s).ready_rps
         capacity_rps = self._capacity_rps if ready_rps is None else self._share * ready_rps
         self.groups.fill_s = math.inf if capacity_rps is None else least_fill_s(self.parity.k, rps, capacity_rps)
@@ -281,34 +282,10 @@ class CodedService:
             yield premium
 
 
-class RunOfItems(Protocol):
-    """The request of an item, as a conductor keeps it."""
+class CodedRun(RunOfItems, Protocol):
+    """The request of an item of an insured service."""
 
-    request: Request
-    progress: QueryProgress
     degraded: bool
-
-
-class CallsModel(Protocol):
-    """What a conductor does for the items of an insured service (`mark.serving.conductor.conductor.Conductor`)."""
-
-    now: Callable[[], float]
-
-    def call(
-        self,
-        run: Any,
-        stage: int,
-        call: Call,
-        now_s: float,
-        needed_s: float,
-        told: Callable[[int, Any, Reply | None], None],
-        probes: bool,
-        due_s: float = math.inf,
-    ) -> None: ...
-    def needed_s(self) -> Sequence[float]: ...
-    def too_late(self, stage: int) -> Reply: ...
-    def done(self, run: Any, index: int, result: Any) -> None: ...
-    def fail(self, run: Any, reply: Reply) -> None: ...
 
 
 class CodedItem:
@@ -318,9 +295,9 @@ class CodedItem:
 
     def __init__(
         self,
-        conductor: CallsModel,
+        conductor: CallsStages,
         service: CodedService,
-        run: RunOfItems,
+        run: CodedRun,
         index: int,
         value: Any,
         call: Call,

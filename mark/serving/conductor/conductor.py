@@ -27,7 +27,7 @@ from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECON
 from mark.models.answering import Opened, decode, encode
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageCall, StageFailed
-from mark.models.model import Model
+from mark.models.model import Model, TensorSpec
 from mark.models.results import call_with, results_of
 from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
@@ -169,6 +169,10 @@ class Conductor:
         self._probe_every_s, self._probe_s, self._dropped = probe_every_s, 0.0, False
         self._draining, self._begun, self._began_s = False, False, now()
         self._settled: asyncio.Future[None] | None = None
+
+    def name_outputs(self, said: Sequence[dict[str, Any]]) -> None:
+        """Answer with outputs of these names and types from now on, as in the metadata of the model that has them."""
+        self._model.outputs = [TensorSpec(one["name"], one["datatype"], tuple(one["shape"][1:])) for one in said]
 
     # The port
 

@@ -84,12 +84,13 @@ class _Sent:
     `other` is another attempt at the same call that is under way, too.
     """
 
-    __slots__ = ("connection", "other", "request", "sent_s", "timer", "tried", "until_s")
+    __slots__ = ("connection", "describes", "other", "request", "sent_s", "timer", "tried", "until_s")
 
     def __init__(self, request: Request | None, until_s: float) -> None:
         self.request, self.until_s = request, until_s
         self.connection: Any = None
         self.sent_s = 0.0
+        self.describes = False  # a question for metadata instead
         self.tried = False  # once without an answer, or a second time already
         self.other: _Sent | None = None
         self.timer: asyncio.TimerHandle | None = None  # to the second attempt
@@ -98,7 +99,8 @@ class _Sent:
 class RemoteStage:
     """The backend of a stage elsewhere: answers each call exactly once. Everything runs on one event loop.
 
-    `became_ready` is called whenever the stage says that it is ready after it was not. `line` makes the connections.
+    `became_ready` is called whenever the stage says that it is ready after it was not. `described` is called once with
+    the metadata of its model, where that is asked for. `line` makes the connections.
     """
 
     def __init__(
@@ -109,13 +111,14 @@ class RemoteStage:
         loop: asyncio.AbstractEventLoop,
         *,
         became_ready: Callable[[], None] = lambda: None,
+        described: Callable[[bytes], None] | None = None,
         line: Callable[[Asker[_Sent]], StageLine] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.metrics = metrics
         metrics.refresh = self._refresh
         self._name, self._at, self._loop, self._now = name, at, loop, now
-        self._became_ready = became_ready
+        self._became_ready, self._described = became_ready, described
         self._line: StageLine = Upstream(at.address, self, at.reach, loop, now) if line is None else line(self)
         host = b"HTTP/1.1\r\nhost: %b\r\n" % at.address.authority
         if at.key is not None:
@@ -124,7 +127,7 @@ class RemoteStage:
             host += b"mark-service: %b\r\n" % at.service.encode()
         model = b"/v2/models/%b" % name.encode()
         self._post = b"POST %b/infer %bcontent-type: %b\r\n" % (model, host, RESULTS.encode())
-        self._question = b"GET %b/ready %b\r\n" % (model, host)
+        self._question, self._metadata = (b"GET %b %b\r\n" % (path, host) for path in (model + b"/ready", model))
         self._under_way: set[_Sent] = set()
         self._queue: deque[_Sent] = deque()
         self._budget = at.retry_burst
@@ -211,7 +214,8 @@ class RemoteStage:
         if probe is None:
             if now_s >= self._probe_s:
                 self._probe = probe = _Sent(None, now_s + self._at.probe_s)
-                self._ask(probe, self._question, now_s)
+                probe.describes = self._ready and self._described is not None
+                self._ask(probe, self._metadata if probe.describes else self._question, now_s)
         elif probe.until_s <= now_s:
             self._line.cancel(probe.connection, probe)
             if self._answered_s < probe.sent_s:
@@ -299,7 +303,12 @@ class RemoteStage:
         """A whole answer is there."""
         now_s, status = self._now(), answer.status
         by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE
-        if tag.request is None:
+        if tag.describes and self._described is not None:
+            described, self._described = self._described, None
+            self._probe, self._probe_s = None, now_s  # it says nothing of readiness
+            if status == 200:
+                described(answer.body)
+        elif tag.request is None:
             if not tag.tried and by != FUNCTION:  # whose environment may have to start
                 self._way.observe(now_s - tag.sent_s, now_s)
             self._probed(status, f"status {status}", now_s, by)
@@ -323,7 +332,7 @@ class RemoteStage:
             if tag.tried or began or not why.startswith(CLOSED):
                 self._probed(None, why, now_s)
             else:  # the fate of a kept connection
-                tag.tried = True
+                tag.tried, tag.describes = True, False
                 self._ask(tag, self._question, now_s)
         elif tag in self._under_way and not (self._other_goes_on(tag) or self._again(tag, tag.request, now_s)):
             _LOG.debug("stage %s: %s %s", self._name, self._at.address.url, why, extra={"request_id": tag.request.id})

@@ -24,10 +24,9 @@ from mark.selection.outcome import notes_to_json
 from mark.selection.query import SelectedQuery, Selection
 from mark.selection.shown import weights_now
 from mark.selection.state import ALL
-from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import error_reply
-from mark.serving.backend.request import Request
-from mark.serving.conductor.query import FAILED, QueryProgress
+from mark.serving.conductor.port import CallsStages, RunOfItems
+from mark.serving.conductor.query import FAILED
 
 _LOG = logging.getLogger("mark.serving")
 # Of a note, for each reply that may still come after the answer: so much memory is counted beforehand.
@@ -224,35 +223,10 @@ class SelectedNotes:
         return AVERAGE_NAME if candidate is None else self._served.names[candidate]
 
 
-class SelectedRun(Protocol):
-    """The request of an item, as a conductor keeps it."""
+class SelectedRun(RunOfItems, Protocol):
+    """The request of an item of a selection."""
 
-    request: Request
-    progress: QueryProgress
     notes: SelectedNotes | None
-
-
-class AsksCandidates(Protocol):
-    """What a conductor does for the items of a selection (`mark.serving.conductor.conductor.Conductor`)."""
-
-    loop: asyncio.AbstractEventLoop
-    now: Callable[[], float]
-    backends: tuple[StageBackend, ...]
-
-    def call(
-        self,
-        run: Any,
-        stage: int,
-        call: Call,
-        now_s: float,
-        needed_s: float,
-        told: Callable[[int, Any, Reply | None], None],
-        probes: bool,
-        due_s: float = math.inf,
-    ) -> None: ...
-    def too_late(self, stage: int) -> Reply: ...
-    def done(self, run: Any, index: int, result: Any) -> None: ...
-    def fail(self, run: Any, reply: Reply) -> None: ...
 
 
 class SelectedItem:
@@ -265,7 +239,7 @@ class SelectedItem:
 
     def __init__(
         self,
-        conductor: AsksCandidates,
+        conductor: CallsStages,
         served: ServedSelection,
         run: SelectedRun,
         index: int,

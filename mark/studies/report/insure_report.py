@@ -29,9 +29,8 @@ _NAMES = {
     REPLICATE: "Replication",
 }
 _MEASURE = (
-    "no faults are known, so every instance is calm here. On a running service the share of slow batches is "
-    '1 - rate(mark_service_ratio_bucket{le="1.5"}[1h]) / ignoring(le) rate(mark_service_ratio_count[1h]) '
-    "(docs/serving.md, Metrics): write what you find into a file with [faults], and give it with --faults"
+    "no faults are known, so every instance is calm here. A running service measures them: save "
+    "/metrics of its instances into one file, and give it with --faults"
 )
 
 
@@ -205,6 +204,11 @@ def _notes(found: Insurance) -> list[str]:
             )
         if one.worse:
             lines.append(f"{one.option}: more late requests or a longer tail than the same instances without it")
+    if found.routing == "least-completion" and found.faults.slows:
+        lines.append(
+            "mark's gateway avoids instances that answered slowly, and this simulation does not: behind it fewer "
+            "instances may do (docs/insurance.md)"
+        )
     lines.append("fixed fleets, found by simulation; nothing is refused, and no autoscaler or function helps")
     if found.of(PARITY) is not None:
         lines.append(

@@ -289,7 +289,8 @@ def test_load_chooses_the_fill_once_a_minute() -> None:
             settings(fill_s=None), 1.0, [stage], asyncio.get_running_loop(),
             told=lambda now_s: PriceList(usd_per_hour=0.5, ready_rps=100.0), share=0.5, now=lambda: now_s,
         )  # fmt: skip
-        assert service.groups.fill_s == float("inf"), "no rate is known"
+        service._set_fill(now_s)
+        assert service.groups.fill_s == pytest.approx(1.0 / (0.7 * 50.0)), "no rate is known"
         service.groups.claims.members = 60 * 40
         now_s = 60.0
         service._set_fill(now_s)
@@ -297,6 +298,12 @@ def test_load_chooses_the_fill_once_a_minute() -> None:
         service.groups.claims.members += 60
         service._set_fill(now_s := 120.0)
         assert service.groups.fill_s == 0.0
+        service.groups.claims.members += 60 * 40
+        service._set_fill(now_s := 180.0)
+        assert 0.0 < service.groups.fill_s < float("inf"), "the minute until 180 s was busy"
+        service.groups.claims.members += 60 * 40
+        service._set_fill(now_s := 3000.0)
+        assert service.groups.fill_s == pytest.approx(1.0 / (0.7 * 50.0)), "a pause says nothing of the rate to come"
         assert service.said()["premium_usd_per_hour"] == 0.5
 
     run(main)

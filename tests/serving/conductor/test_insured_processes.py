@@ -142,11 +142,13 @@ def test_query_on_a_slow_worker_is_answered_by_reconstruction_and_right(tmp_path
         quick = place.post(3.0)
         assert (quick.status_code, quick.headers["mark-answered-by"]) == (200, "instance")
         assert values(quick) == exact(3.0)
+        assert [quick.json()["outputs"][0][key] for key in ("name", "datatype")] == ["y", "FP32"]
         assert "mark-degraded" not in quick.headers
         answer = slow.result()
         assert (answer.status_code, answer.headers["mark-answered-by"]) == (200, "reconstruction")
         assert answer.headers["mark-degraded"] == "agreement=0.93"
         assert values(answer) == pytest.approx(exact(100.0), rel=1e-5)
+        assert answer.json()["outputs"][0]["name"] == "y", "reconstructions are called alike"
 
         claims = place.until(lambda claims: claims["compared"] == 1)
         assert (claims["reconstructed"], claims["agreed"], claims["groups"], claims["parity_calls"]) == (1, 1, 1, 1)

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -58,13 +59,15 @@ class FakeLine:
 class Setup:
     """A stage, the line to it, a clock, and what calls were answered by id."""
 
-    def __init__(self, at: StageAddress = AT, loop: Any = None) -> None:  # a loop is for timers and drains
+    def __init__(
+        self, at: StageAddress = AT, loop: Any = None, described: Callable[[bytes], None] | None = None
+    ) -> None:  # a loop is for timers and drains
         self.now_s = 100.0
         self.line = FakeLine()
         self.became_ready = 0
         self.stage = RemoteStage(
             "vision", at, ModelMetrics("p", "1", "vision"), loop,
-            became_ready=self._became_ready, line=lambda asker: self.line, now=lambda: self.now_s,
+            became_ready=self._became_ready, described=described, line=lambda asker: self.line, now=lambda: self.now_s,
         )  # fmt: skip
         self.answers: dict[str, tuple[Reply, str]] = {}
 
@@ -595,3 +598,36 @@ def test_numbers_have_the_label_of_the_stage() -> None:
     assert 'mark_refused_total{model="p",reason="expired",stage="vision",version="1"} 1.0' in page
     assert f"mark_latency_seconds_count{{{of}}} 2.0" in page
     assert f"mark_deadline_misses_total{{{of}}} 2.0" in page
+
+
+def asked_for(setup: Setup) -> str:
+    """The path of the question that is asked next."""
+    setup.now_s += AT.probe_s
+    setup.stage.look()
+    return setup.line.asked[-1][1].split()[1].decode()
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_stage_that_is_ready_is_asked_for_its_metadata_once(status: int) -> None:
+    found: list[bytes] = []
+    setup = Setup(described=found.append)
+    assert asked_for(setup) == "/v2/models/vision/ready"
+    setup.says(200)
+    assert asked_for(setup) == "/v2/models/vision"
+    setup.says(status, b'{"outputs": []}')
+    assert setup.stage.ready
+    assert asked_for(setup) == "/v2/models/vision/ready"
+    assert found == ([b'{"outputs": []}'] if status == 200 else [])
+
+
+def test_connection_that_closes_on_the_question_for_metadata_is_asked_for_readiness() -> None:
+    found: list[bytes] = []
+    setup = Setup(described=found.append)
+    asked_for(setup)
+    setup.says(200)
+    assert asked_for(setup) == "/v2/models/vision"
+    setup.fails(CLOSED)
+    assert setup.line.asked[-1][1].startswith(b"GET /v2/models/vision/ready ")
+    setup.says(503)
+    assert not setup.stage.ready
+    assert not found

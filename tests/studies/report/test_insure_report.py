@@ -78,8 +78,15 @@ def test_nothing_is_advised_where_no_option_keeps_the_promise() -> None:
 
 def test_table_without_faults_says_how_to_measure_them() -> None:
     found = insurance(fleet(NONE, 1.0), faults=NO_FAULTS)
-    assert "mark_service_ratio_bucket" in shown(found)
+    assert "give it with --faults" in shown(found)
     assert takeaways(found)[0].startswith("Buy no protection")
+
+
+def test_note_says_that_a_gateway_avoids_slow_instances() -> None:
+    found = insurance(fleet(NONE, 1.0))
+    assert "avoids instances" not in shown(replace(found, routing="alb"))
+    assert "avoids instances" not in shown(replace(found, faults=NO_FAULTS, routing="least-completion"))
+    assert "avoids instances" in shown(replace(found, routing="least-completion"))
 
 
 def test_advice_says_what_another_slow_share_changes() -> None:
