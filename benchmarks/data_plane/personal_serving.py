@@ -1,14 +1,11 @@
-"""Latency of personal heads over HTTP: predictions, the best items of a table, and feedback; and kills under feedback.
+"""Latency of personal heads over HTTP: predictions, the best items of a table, and feedback.
 
     python benchmarks/data_plane/personal_serving.py [--rate 500] [--seconds 20] [--items 10000]
-    python benchmarks/data_plane/personal_serving.py --kills 50 [--rate 2000]
 
 One server on core 0, clients on core 1, a table of 64 dimensions, 1,000 keys with 20 observations each. Each route has
 the rate by itself, as a Poisson stream; latency counts from when a request was due, and processor time is the server's,
 which other programs on the machine change little. "Stage" is the processor time of the head alone, in this process and
-without HTTP, once the heads are built. With `--kills` two servers learn together: one after the other is killed with
-SIGKILL, half of them with their disk, and no observation that was told `applied` may be lost or learned twice. Exits 1
-where a target is missed.
+without HTTP, once the heads are built. Exits 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -126,41 +123,13 @@ def latencies(rate_rps: float, seconds: float, items: int, explore: str) -> bool
     return good
 
 
-def killed(kills: int, rate: float, seed: int, keep_disk: float) -> bool:
-    """Kill servers under feedback. False: an observation was lost or learned twice, or heads differ."""
-    import uvloop
-
-    from tests.serving.learned.processes import places
-    from tests.serving.personal.killed import PersonalPlace, killed_under_observations
-
-    with tempfile.TemporaryDirectory() as folder:
-        servers = places(Path(folder), 2, kind=PersonalPlace)
-        try:
-            found = uvloop.run(killed_under_observations(servers, kills, rate, seed, keep_disk))
-        finally:
-            for server in servers:
-                server.stop()
-    heard = sum(found.results.values())
-    print(f"{found.kills} kills in {found.seconds:.0f} s, {heard / found.seconds:.0f} observations a second heard")
-    p50, p99 = (1e3 * np.percentile(found.latencies_s, q) for q in (50, 99))
-    print(f"posts of 10: p50 {p50:.0f} ms, p99 {p99:.0f} ms; {found.repeated} were made again")
-    print(", ".join(f"{count} {result}" for result, count in found.results.most_common()))
-    print(f"lost {found.lost}, learned twice {found.doubled}, heads differ by {found.differ:.1e} at most")
-    return not found.lost and not found.doubled and found.differ < 1e-6
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rate", type=float, default=500.0, help="requests, or observations, a second that are due")
+    parser.add_argument("--rate", type=float, default=500.0, help="requests a second that are due")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--explore", default="greedy", choices=EXPLORING)
-    parser.add_argument("--kills", type=int, default=0)
-    parser.add_argument("--keep-disk", type=float, default=0.5, help="share of the kills that leave the disk")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    if args.kills:
-        return 0 if killed(args.kills, args.rate, args.seed, args.keep_disk) else 1
     median, p99 = stage_ms(args.items)
     print(f"stage: median {median * 1e3:.0f} us, p99 {p99 * 1e3:.0f} us (target {MOST_STAGE_MS * 1e3:g})", flush=True)
     good = latencies(args.rate, args.seconds, args.items, args.explore) and p99 <= MOST_STAGE_MS

@@ -49,13 +49,18 @@ ITEMS = 50
 def place(folder: Path, text: str = FILE) -> Path:
     (folder / "tower.py").write_text(TOWER)
     (folder / "songs.toml").write_text(text)
-    table = items()
-    np.savez(folder / "songs.npz", ids=np.array(table.ids), vectors=table.vectors)
+    write_table(folder)
     return folder
 
 
-def items() -> ItemTable:
-    vectors = np.random.default_rng(7).normal(size=(ITEMS, 4)).astype(np.float32)
+def write_table(folder: Path, release: int = 0) -> None:
+    table = items(release)
+    np.savez(folder / "songs.npz", ids=np.array(table.ids), vectors=table.vectors)
+
+
+def items(release: int = 0) -> ItemTable:
+    """The items of a release; each has vectors of its own."""
+    vectors = np.random.default_rng(7 + release).normal(size=(ITEMS, 4)).astype(np.float32)
     return ItemTable([f"s{number}" for number in range(ITEMS)], vectors, "songs.npz")
 
 
