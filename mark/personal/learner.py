@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -277,6 +277,17 @@ class PersonalLearner:
             "weights": head.weights.tolist(),
             "biases": ["constant", "item mean"][: self._features.biases],
         }
+
+    def logged(self) -> Iterator[PersonalObservation]:
+        """All observations of items of a table, by key, those of each key in the order of arrival."""
+        for key in self._book.known():
+            rows = self._book.rows(key)
+            if rows is None or self.table is None:
+                continue
+            kept = rows.freeze()
+            for slot, reward, at_s in zip(kept.slots, kept.rewards, kept.times, strict=True):
+                yield PersonalObservation(key, self._name(slot), None, reward, at_s)
+            self._book.shrink()
 
     def holds(self, key: str) -> bool:
         """Is there anything of this key but its tombstone, in memory or in the store?"""

@@ -104,6 +104,10 @@ class PersonalHeads:
         """The state of a key; None: the key is unknown."""
         return None if self._learner is None else self._learner.show(key)
 
+    def logged(self) -> Iterator[PersonalObservation]:
+        """All observations of items of the table, by key."""
+        return iter(()) if self._learner is None else self._learner.logged()
+
     def has_item(self, item: str) -> bool:
         """Is there an item of this name in the table?"""
         return self.table is not None and item in self.table.numbers
