@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from mark.studies.rating_file import TIME, RatingColumns
 ALIAS = "production"
 LEAST = 100  # observations; fewer prove nothing
 _FILE = "items.npz"  # of a version
+_STDERR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,15 @@ def retrain(request: RetrainRequest, progress: Callable[[float], None] | None = 
         raise BadInput(f"leaves no observation to {'judge' if before else 'train'}", "--held-out", request.held_out)
     registry = open_registry(request.registry, Path(config.source).resolve().parent)
     own = table_file(config, f"{where} table")
+    present = _registered(registry, name, alias, own, is_served)
     with tempfile.TemporaryDirectory(prefix="mark-retrain-") as work:
         path = Path(work, _FILE)
         table = _made(config, settings, before, serving.table, own, path)
         metric = settings.retrain.metric if settings.retrain else LOG_LOSS if settings.loss == LOGISTIC else RMSE
         trial = try_table(settings, metric, before, after, serving.table, table, progress)
-        present = _present(registry, name, alias, own, is_served)
+        if present is None:
+            present = registry.register(name, f"{TABLE}{_FILE}", {_FILE: own})
+            registry.promote(name, present.full, alias, expect=NONE)
         metrics = (
             {metric: trial.error(trial.new), f"{metric}_before": trial.error(trial.present)} if trial.judged else {}
         )
@@ -102,16 +105,14 @@ def _reference(request: RetrainRequest, config: PipelineConfig) -> tuple[str, st
     return name, which, True
 
 
-def _present(registry: Registry, name: str, alias: str, own: Path, is_served: bool) -> ModelVersion:
-    """The version that is served; a file is registered first. Raises BadInput where the alias names another table."""
-    if is_served or (name in registry.names() and alias in registry.aliases(name)):
-        found = registry.find(name, alias)
-        if {hashed for hashed, _ in found.content.files.values()} != {hash_of(own)}:
-            what = f'is another table than {name}@{alias}: write table = "{IN_REGISTRY}{name}@{alias}", or give --name'
-            raise BadInput(what, "[personal] table", str(own))
-        return found
-    found = registry.register(name, f"{TABLE}{_FILE}", {_FILE: own})
-    registry.promote(name, found.full, alias, expect=NONE)
+def _registered(registry: Registry, name: str, alias: str, own: Path, is_served: bool) -> ModelVersion | None:
+    """The version that is served; None: it is a file, and the alias is new. Raises BadInput for an alias elsewhere."""
+    if not is_served and not (name in registry.names() and alias in registry.aliases(name)):
+        return None
+    found = registry.find(name, alias)
+    if {hashed for hashed, _ in found.content.files.values()} != {hash_of(own)}:
+        what = f'is another table than {name}@{alias}: write table = "{IN_REGISTRY}{name}@{alias}", or give --name'
+        raise BadInput(what, "[personal] table", str(own))
     return found
 
 
@@ -134,13 +135,11 @@ def _made(
     ratings = path.with_name("ratings.csv")
     _write_ratings(ratings, before)
     where, command = f"{config.source} [personal.retrain] command", settings.retrain.command
-    if not command:
-        raise BadInput("must name a program", where)
     given = {"MARK_RATINGS": str(ratings), "MARK_TABLE": str(own.absolute()), "MARK_OUT": str(path)}
     try:
         # Its output goes beside ours, because stdout may be JSON.
         done = subprocess.run(
-            command, cwd=Path(config.source).resolve().parent, env=os.environ | given, stdout=sys.stderr, check=False
+            command, cwd=Path(config.source).resolve().parent, env=os.environ | given, stdout=_STDERR, check=False
         )
     except OSError as error:
         raise BadInput(f"cannot be started ({error.strerror})", where, command[0]) from None
