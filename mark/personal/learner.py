@@ -40,6 +40,8 @@ _MOST_REWARD = 1e9
 _NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
 # Thompson draws among so many items of a table, the best of so many by score plus three standard deviations.
 _SHORTLIST, _SHORTLIST_OF, _SHORTLIST_SIGMAS = 256, 2048, 3.0
+# An index is checked with the best items of as many keys.
+_CHECKED_KEYS, _CHECKED_PLACES, _LEAST_RECALL = 20, 10, 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,6 +305,16 @@ class PersonalLearner:
             return self._table.vectors
         above = self._means.above_center_of_first(len(self._table)).astype(np.float32)
         return np.concatenate((above[:, None], self._table.vectors), axis=1)
+
+    def index_by(self, near: NearItems) -> bool:
+        """Rank the table by this index, if it finds 95 % of the best ten for recent keys. Returns whether it does."""
+        keys, self.near = self._book.recent(_CHECKED_KEYS), None
+        exact = [self.top(key, _CHECKED_PLACES).items for key in keys]
+        self.near = near
+        hits = sum(len({*best} & {*self.top(key, len(best)).items}) for key, best in zip(keys, exact, strict=True))
+        if not keys or hits < _LEAST_RECALL * sum(map(len, exact)):
+            self.near = None
+        return self.near is not None
 
     def freeze(self) -> Callable[[], bytes]:
         """What encodes the whole state of now, rows of the store included. Another thread may call it."""
