@@ -1,4 +1,4 @@
-"""mark personal: learning per key, replayed on logged rewards, shown, and searched for a key."""
+"""mark personal: learning per key, replayed on logged rewards, shown, retrained, and searched for a key."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from mark.personal.settings import EXPLORING
 from mark.studies.personal_replay import SPLIT, LearningRequest, replay_ratings
 from mark.studies.rating_file import TIME, RatingColumns
 from mark.studies.report.personal_replay_report import learning_json, learning_table
+from mark.studies.report.personal_retrain_report import retrain_json, retrain_table
 from mark.studies.report.personal_scan_report import scan_json, scan_table
 from mark.studies.report.personal_state_report import heads_table, key_table
 
@@ -58,6 +59,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(replay)
     replay.set_defaults(run=_replay)
     _add_show(actions.add_parser("show", help="what a running server has learned, or of one key", allow_abbrev=False))
+    _add_retrain(
+        actions.add_parser(
+            "retrain",
+            help="make a new table of item vectors, and promote it if it is better",
+            description="Train item vectors on what servers have learned, by the command of [personal.retrain] or by "
+            "matrix factorisation. Newer rewards judge the new table beside the present one. It becomes a version of "
+            "the registry, and the alias moves to it if its error is proved lower.",
+            allow_abbrev=False,
+        )
+    )
     _add_scan(
         actions.add_parser(
             "scan",
@@ -77,6 +88,26 @@ def _add_show(show: argparse.ArgumentParser) -> None:
     show.add_argument("--key-file", type=Path, metavar="FILE", help="a file with an API key of the server")
     add_json(show)
     show.set_defaults(run=_show)
+
+
+def _add_retrain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("service", metavar="FILE", help="service file with [personal] table")
+    parser.add_argument("--log", type=Path, metavar="FOLDER", help="what servers learned (default: [feedback] log)")
+    parser.add_argument(
+        "--held-out",
+        type=share,
+        default=0.2,
+        metavar="S",
+        help="share of the rewards, the newest, that judge (default: 0.2)",
+    )
+    parser.add_argument(
+        "--name", metavar="NAME", help="of the table in the registry (default: the service's, and -table)"
+    )
+    parser.add_argument(
+        "--registry", metavar="DIR|s3://BUCKET/PREFIX", help="default: MARK_REGISTRY, else .mark-registry beside FILE"
+    )
+    add_json(parser)
+    parser.set_defaults(run=_retrain)
 
 
 def _add_scan(scan: argparse.ArgumentParser) -> None:
@@ -120,6 +151,15 @@ def _show(args: argparse.Namespace) -> int:
     if known is None:
         raise BadInput("knows nothing of this key", args.address, args.key)
     deliver(known, args.json, lambda: key_table(known))
+    return 0
+
+
+def _retrain(args: argparse.Namespace) -> int:
+    from mark.launch.personal_retrain import RetrainRequest, retrain  # needs the data plane, which replays do not
+
+    with progress("retraining") as bar:
+        found = retrain(RetrainRequest(args.service, args.log, args.held_out, args.registry, args.name), bar)
+    deliver(retrain_json(found), args.json, lambda: retrain_table(args.service, found))
     return 0
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from mark.cli.options import (
     add_no_bound,
@@ -17,14 +19,23 @@ from mark.cli.options import (
 )
 from mark.cli.output import cores, deliver, progress
 from mark.cli.report_file import report, slo_code
-from mark.config.pipeline_file import names_pipeline
+from mark.config.pipeline_file import load_pipeline, names_pipeline
+from mark.config.service_file import load_service
+from mark.domain.errors import BadInput
 from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.planning.policies.names import split_policy
+from mark.simulation.cached_keys import CachedKeys, cached_keys, popularity_of
+from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
 from mark.studies.executor import executor_for
 from mark.studies.pipeline_run import simulate_pipeline
+from mark.studies.report.layout import page, small_print
 from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
 from mark.studies.report.terminal_tables import simulate_table
+from mark.studies.report.words import percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +47,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_pipeline_options(parser)
     add_run_options(parser)
     add_no_bound(parser)
+    parser.add_argument(
+        "--keys",
+        metavar="zipf:S,N[,BYTES]",
+        help="ask for N keys by Zipf's law with exponent S: [cache] answers repeated requests (BYTES: of an answer)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -45,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     refuse_pipeline_options(args)
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     with progress("simulating") as bar:
-        result = simulate(replace(request_from(args, bar), explain=bool(args.report)))
-    deliver(result.as_json(), args.json, lambda: simulate_table(result))
+        request, cached = _behind_cache(args, replace(request_from(args, bar), explain=bool(args.report)))
+        result = simulate(request)
+    deliver(result.as_json() | _cache_json(cached), args.json, lambda: _with_cache(simulate_table(result), cached))
     results = {result.policy: result}
     if args.report:
         report(args, results, executor=executor_for(cores()))
@@ -57,9 +74,33 @@ def _pipeline(args: argparse.Namespace) -> int:
     refuse_service_options(args)
     # What a driver and its models print is none of the result.
     with progress("simulating") as bar, redirect_stdout(sys.stderr):
-        request = request_from(args, bar)
+        request, cached = _behind_cache(args, request_from(args, bar))
         (found,) = simulate_pipeline(
             request, (request.policy,), lineage=args.lineage, queries=args.queries, answers=args.answers
         ).values()
-    deliver(pipeline_run_json(found), args.json, lambda: pipeline_run_table(found))
+    table = partial(pipeline_run_table, found)
+    deliver(pipeline_run_json(found) | _cache_json(cached), args.json, lambda: _with_cache(table(), cached))
     return 4 if args.fail_below_slo and not found.kept else 0
+
+
+def _behind_cache(args: argparse.Namespace, request: RunRequest) -> tuple[RunRequest, CachedKeys | None]:
+    """The request with the arrivals that its cache leaves. Raises BadInput."""
+    if args.keys is None:
+        return request, None
+    popularity = popularity_of(args.keys)
+    config = load_pipeline(args.service) if names_pipeline(args.service) else load_service(args.service)
+    if config.cache is None:
+        raise BadInput("needs a section [cache], which says how much memory there is for answers", "--keys", args.keys)
+    cached = cached_keys(popularity, config.cache, args.seed)
+    return replace(request, scale=request.scale * (1.0 - cached.hit_share)), cached
+
+
+def _cache_json(cached: CachedKeys | None) -> dict[str, Any]:
+    return {} if cached is None else {"cache": asdict(cached)}
+
+
+def _with_cache(table: RenderableType, cached: CachedKeys | None) -> RenderableType:
+    if cached is None:
+        return table
+    said = f"{percent(cached.hit_share)} of all requests; every figure is of the other ones, which reach instances"
+    return page(table, *small_print([f"a cache of {cached.answers_kept:,} answers in each process gives {said}"]))

@@ -14,6 +14,7 @@ from mark.personal.settings import (
     EXPLORING,
     GREEDY,
     HEAD_LOSSES,
+    IN_REGISTRY,
     LOGISTIC,
     MEAN,
     PRIORS,
@@ -84,8 +85,11 @@ def _vectors(section: Section, stages: Collection[str]) -> tuple[str, str]:
         raise BadInput(what, section.where("features"))
     if features and features not in stages:
         raise BadInput("is no stage", section.where("features"), features, known=stages)
+    if table.startswith(IN_REGISTRY):
+        return features, table
     if table and Path(table).suffix != ".npz":
-        raise BadInput("must be a file of numpy.savez, NAME.npz, with ids and vectors", section.where("table"), table)
+        what = "must be a file of numpy.savez, NAME.npz, with ids and vectors, or registry:NAME@ALIAS"
+        raise BadInput(what, section.where("table"), table)
     return features, str(section.path.parent / table) if table else ""
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline, PipelineStage
-from mark.personal.settings import STAGE
+from mark.models.registry_place import located
+from mark.models.registry_unpacked import FILES, check
+from mark.models.registry_unpacked import PREFIX as UNPACKED
+from mark.personal.settings import IN_REGISTRY, STAGE
 from mark.serving.personal.served import PersonalServing
 
+TABLE = "table:"  # the reference of a version that is a table: the name of its file comes behind
 _MOST_TABLE_BYTES = 16 << 30
 
 
@@ -26,11 +30,27 @@ def personal_serving(config: PipelineConfig, models: Mapping[str, str]) -> Perso
     if settings.table:
         from mark.personal.table import item_table  # here: it imports numpy's files, only where there is a table
 
-        data = _content(Path(settings.table), f"{config.source} [personal] table")
+        where = f"{config.source} [personal] table"
+        data = _content(table_file(config, where), where)
         return PersonalServing(settings, f"table@{_digest(data)}", item_table(data, settings.table))
     graph = _up_to(config, settings.features)
     models_there = "\n".join(f"{name} {models[name]}" for name in graph.names)
     return PersonalServing(settings, f"{settings.features}@{_digest(models_there.encode())}", features=graph)
+
+
+def table_file(config: PipelineConfig, where: str) -> Path:
+    """The file of the table; of one in a registry, the unpacked version's. Raises BadInput."""
+    assert config.personal is not None, "only then there is a table"
+    table = config.personal.table
+    if not table.startswith(IN_REGISTRY):
+        return Path(table)
+    folder = located(table, beside=Path(config.source).resolve().parent).removeprefix(UNPACKED)
+    reference = check(Path(folder)).content.model
+    if not reference.startswith(TABLE):
+        raise BadInput(
+            f"names a model ({reference}), and no table: mark personal retrain registers tables", where, table
+        )
+    return Path(folder, FILES, reference.removeprefix(TABLE))
 
 
 def with_head(config: PipelineConfig) -> Pipeline | None:

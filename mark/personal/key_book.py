@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from mark.personal.head import Head
@@ -71,6 +72,10 @@ class KeyBook:
     def heads(self) -> int:
         """The count of heads in memory."""
         return len(self._heads)
+
+    def recent(self, count: int) -> list[str]:
+        """The keys in memory that were asked for last."""
+        return list(islice(reversed(self._rows), count))
 
     def rows(self, key: str) -> KeyRows | None:
         """The rows of a key, which become the last to be evicted; None where it has none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -40,6 +40,8 @@ _MOST_REWARD = 1e9
 _NOISE_OBSERVATIONS = 5.0  # with which the variance of the noise begins at 1
 # Thompson draws among so many items of a table, the best of so many by score plus three standard deviations.
 _SHORTLIST, _SHORTLIST_OF, _SHORTLIST_SIGMAS = 256, 2048, 3.0
+# An index is checked with the best items of as many keys.
+_CHECKED_KEYS, _CHECKED_PLACES, _LEAST_RECALL = 20, 10, 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,6 +280,17 @@ class PersonalLearner:
             "biases": ["constant", "item mean"][: self._features.biases],
         }
 
+    def logged(self) -> Iterator[PersonalObservation]:
+        """All observations of items of a table, by key, those of each key in the order of arrival."""
+        for key in self._book.known():
+            rows = self._book.rows(key)
+            if rows is None or self.table is None:
+                continue
+            kept = rows.freeze()
+            for slot, reward, at_s in zip(kept.slots, kept.rewards, kept.times, strict=True):
+                yield PersonalObservation(key, self._name(slot), None, reward, at_s)
+            self._book.shrink()
+
     def holds(self, key: str) -> bool:
         """Is there anything of this key but its tombstone, in memory or in the store?"""
         return self._book.dump(key) is not None or self._book.head(key) is not None
@@ -292,6 +305,16 @@ class PersonalLearner:
             return self._table.vectors
         above = self._means.above_center_of_first(len(self._table)).astype(np.float32)
         return np.concatenate((above[:, None], self._table.vectors), axis=1)
+
+    def index_by(self, near: NearItems) -> bool:
+        """Rank the table by this index, if it finds 95 % of the best ten for recent keys. Returns whether it does."""
+        keys, self.near = self._book.recent(_CHECKED_KEYS), None
+        exact = [self.top(key, _CHECKED_PLACES).items for key in keys]
+        self.near = near
+        hits = sum(len({*best} & {*self.top(key, len(best)).items}) for key, best in zip(keys, exact, strict=True))
+        if not keys or hits < _LEAST_RECALL * sum(map(len, exact)):
+            self.near = None
+        return self.near is not None
 
     def freeze(self) -> Callable[[], bytes]:
         """What encodes the whole state of now, rows of the store included. Another thread may call it."""

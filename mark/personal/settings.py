@@ -12,6 +12,7 @@ GREEDY, LINUCB, THOMPSON = "greedy", "linucb", "thompson"
 EXPLORING = (GREEDY, ITEM, LINUCB, THOMPSON)
 MOST_DIMENSION = 1024
 LONGEST_NAME = 256  # characters of a key and of an item
+IN_REGISTRY = "registry:"  # before the name of a table that is a version in a registry of models
 STAGE = "personal"  # the name of the head among the stages of its pipeline
 
 # The measured loop of retraining shows 95 % of a catalogue with 0.6, and loses 0.3 % of the reward.
@@ -41,7 +42,8 @@ class Retraining:
 
 @dataclass(frozen=True, slots=True)
 class PersonalSettings:
-    """How the heads of a pipeline learn. Item vectors come from the stage `features` or from the file `table`."""
+    """How the heads of a pipeline learn. Item vectors come from the stage `features`, or from `table`: a file or a
+    version in a registry."""
 
     features: str = ""
     table: str = ""

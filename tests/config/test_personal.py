@@ -60,6 +60,13 @@ metric = "log_loss"
     assert found.retrain == Retraining(("python", "train.py"), "log_loss")
 
 
+def test_table_may_be_a_version_of_a_registry(tmp_path: Path) -> None:
+    found = _load(tmp_path, f'{HEAD}{FEEDBACK}[personal]\ntable = "registry:songs-table@production"\n').personal
+
+    assert found is not None
+    assert found.table == "registry:songs-table@production"
+
+
 def test_file_without_the_section_has_no_heads(tmp_path: Path) -> None:
     assert _load(tmp_path, HEAD).personal is None
 

@@ -113,7 +113,7 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
     files: dict[str, Path | bytes] = {
         **_needed(source.parent, found, kept_back, references, config.files, config.source, opened)
     }
-    files |= _parity_file(config, source.parent)
+    files |= _parity_file(config, source.parent) | _item_table(config, source.parent)
     tables = {"profile": config.profile_file, "catalog": config.fleet.catalog, "lineage": config.lineage_file}
     text = _with_tables(source.read_text(encoding="utf-8"), tables, source.parent, files)
     files["service.toml"] = text.encode()
@@ -135,10 +135,22 @@ def _parity_file(config: PipelineConfig, folder: Path) -> dict[str, Path]:
     """What says how the parity models of an insured service were trained. Raises BadInput where it lies elsewhere."""
     if config.insurance is None or (parity := config.insurance.parity) is None:
         return {}
-    file = Path(parity.file).resolve()
+    return _in_folder(Path(parity.file), folder, f"{config.source} [insurance] parity")
+
+
+def _item_table(config: PipelineConfig, folder: Path) -> dict[str, Path]:
+    """The item vectors of personal heads. Raises BadInput where they lie elsewhere."""
+    table = "" if config.personal is None else config.personal.table
+    if table.startswith(REGISTRY):
+        what = "is not sent from a registry: name a file in the service's folder"
+        raise BadInput(what, f"{config.source} [personal] table", table)
+    return _in_folder(Path(table), folder, f"{config.source} [personal] table") if table else {}
+
+
+def _in_folder(file: Path, folder: Path, where: str) -> dict[str, Path]:
+    file = file.resolve()
     if not file.is_relative_to(folder):
-        what = "is not in the service's folder, and only that folder is sent"
-        raise BadInput(what, f"{config.source} [insurance] parity", parity.file)
+        raise BadInput("is not in the service's folder, and only that folder is sent", where, str(file))
     return {file.relative_to(folder).as_posix(): file}
 
 

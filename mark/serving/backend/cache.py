@@ -26,12 +26,10 @@ from mark.serving.backend.metrics import CacheCounts, ModelMetrics
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import error_reply, refusal
 from mark.serving.backend.request import Request, own_deadline
-from mark.serving.backend.sieve import Sieve
+from mark.serving.backend.sieve import ENTRY_BYTES, Sieve
 
 _LOG = logging.getLogger("mark.serving")
 KeptAnswers = Sieve[Reply]
-# Memory of an answer beside its body: measured (tests/serving/backend/test_cache.py), and rounded up.
-ENTRY_BYTES = 400
 # An answer may take this part of the memory: a larger one would evict many others.
 _LARGEST_PART = 8
 # Hashes that are begun with the form of a call. Clients choose content types, so there is a limit.

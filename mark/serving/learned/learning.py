@@ -96,7 +96,8 @@ class Learning:
         self._unwritten: list[Fact] = []  # of peers
         self._writing: asyncio.Task[None] | None = None
         self._held: list[_Held] = []
-        self._snapshots = 0
+        self._holding = asyncio.Lock()
+        self._snapshots = self._rewrites = 0
         self._snapshot_due = self._read_due = False
         self._put_s = loop.time()
         self._read_s, self._read_pause_s = self._put_s + _STORE_READ_S, _STORE_READ_S  # when the next is due
@@ -209,6 +210,7 @@ class Learning:
 
         self.shared.rewrite(change)
         self._held = []
+        self._rewrites += 1
         await self._write_snapshot()
         await self._loop.run_in_executor(self._thread, self._journal.rewrite, changed)
         vector = self.shared.vector.copy()
@@ -236,18 +238,27 @@ class Learning:
         head = {"writer": self.writer, "vector": self.shared.vector.to_json(), "more": more, "whole": lacking.whole}
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
 
-    def snapshot_page(self, number: int, begin: int) -> bytes | None:
+    async def snapshot_page(self, number: int, begin: int) -> bytes | None:
         """A page of a snapshot; number 0: of a recent one. None: the snapshot is not held any more."""
         now_s = self._loop.time()
         self._held = [one for one in self._held if now_s - one.at_s < _HELD_S]
-        if number == 0 and not (self._held and now_s - self._held[-1].at_s < _FRESH_S):
-            self._snapshots += 1
-            self._held = [*self._held[-1:], _Held(self._snapshots, self.shared.snapshot().to_bytes(), now_s)]
+        if number == 0:
+            async with self._holding:  # peers that come together share a snapshot
+                while not (self._held and now_s - self._held[-1].at_s < _FRESH_S):
+                    await self._hold()
         held = self._held[-1] if number == 0 else next((one for one in self._held if one.number == number), None)
         if held is None:
             return None
         head = {"number": held.number, "bytes": len(held.data)}
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + held.data[begin : begin + PAGE_BYTES]
+
+    async def _hold(self) -> None:
+        """Hold a new snapshot for peers, unless a key was deleted while it was encoded."""
+        frozen, rewrites, at_s = self.shared.freeze(), self._rewrites, self._loop.time()
+        data = await self._loop.run_in_executor(self._thread, lambda: frozen().to_bytes())
+        if rewrites == self._rewrites:
+            self._snapshots += 1
+            self._held = [*self._held[-1:], _Held(self._snapshots, data, at_s)]
 
     # Numbers
 

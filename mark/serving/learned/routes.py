@@ -9,7 +9,7 @@ POST /v2/models/M/learned/feedback   takes feedback that a peer passes on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -69,7 +69,10 @@ class _Doors:
 
     def snapshot(self, exchange: Exchange) -> None:
         asked = parse_qs(exchange.query.decode("latin-1"), strict_parsing=True)
-        page = self._learning.snapshot_page(int(asked["number"][0]), max(0, int(asked["begin"][0])))
+        self._begin(self._page(exchange, int(asked["number"][0]), max(0, int(asked["begin"][0]))))
+
+    async def _page(self, exchange: Exchange, number: int, begin: int) -> None:
+        page = await self._learning.snapshot_page(number, begin)
         if page is None:
             _refuse(exchange, 404, "this snapshot is not held any more")
         else:
@@ -79,7 +82,10 @@ class _Doors:
         body = _body(exchange)
         said = orjson.loads(body)
         feedback = [_piece(one) for one in said["feedback"]]
-        task = self._loop.create_task(self._judge(exchange, feedback, len(body), bool(said["known_only"])))
+        self._begin(self._judge(exchange, feedback, len(body), bool(said["known_only"])))
+
+    def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(answering)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
+from threading import Thread
 
 from mark.personal.settings import STAGE
+from mark.personal.top import UsearchItems
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
@@ -102,12 +106,28 @@ class Personal:
 
     def _expire(self) -> None:
         self.heads.expire(time.time())
+        self._index()
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
 
     def begin(self) -> None:
         """The process has read its files."""
         if self._erasing is not None:
             self._erasing.begin()
+        self._index()
+
+    def _index(self) -> None:
+        """Build an index of a large table where the extra `ann` is installed. Until it is ready `/top` scores all."""
+        rows = self.heads.to_index() if find_spec("usearch") is not None else None
+        if rows is None:
+            return
+
+        def build() -> None:
+            index = UsearchItems(rows)
+            with suppress(RuntimeError):  # the server has ended meanwhile
+                self._loop.call_soon_threadsafe(self.heads.use_index, index)
+
+        # A daemon, because the end of the server must not wait for minutes of building.
+        Thread(target=build, name="personal-index", daemon=True).start()
 
     async def erased(self) -> bool:
         """Wait until the files have nothing of deleted keys. False: the disk refused."""

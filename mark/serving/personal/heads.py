@@ -13,18 +13,21 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from mark.personal.key_book import RowStore
 from mark.personal.learner import PersonalLearner, PersonalObservation, Scores, TopItems
 from mark.personal.settings import LOGISTIC, PersonalSettings
 from mark.personal.table import ItemTable
+from mark.personal.top import INDEXED_FROM, NearItems
 from mark.serving.feedback.port import Observation
 from mark.serving.personal.notes import HeadFact, HeadNote, Scored, Vector, fact_in, id_name, notes_in
 
 _LOG = logging.getLogger("mark.serving")
 _MOST_IDS = 1_000_000  # of feedback without an answer, that are remembered
 _RATE_S = 60
+_INDEX_GROWTH = 1.2  # of all observations, after which an index is built again, because items' means have moved
 BY_HEAD, BY_PRIOR, WITHOUT_KEY = "head", "prior", "without_key"
 
 
@@ -57,6 +60,7 @@ class PersonalHeads:
         self._shown = bytearray(0 if table is None else len(table))
         self._per_second: deque[tuple[int, int]] = deque(maxlen=_RATE_S + 1)
         self._learner: PersonalLearner | None = None
+        self._is_indexing, self._index_until = False, 0.0
 
     def keep_rows_in(self, store: RowStore) -> None:
         """Keep rows beyond the memory that is allowed there. Call it before anything is learned."""
@@ -95,6 +99,22 @@ class PersonalHeads:
                 self._shown[self.table.numbers[name]] = 1
         return found
 
+    def to_index(self) -> NDArray[np.float32] | None:
+        """The rows for a new index of the table; None: none is needed, or one is being built."""
+        if self.table is None or len(self.table) <= INDEXED_FROM or self._explores or self._is_indexing:
+            return None
+        learner = self._of(None)
+        if learner.observations <= self._index_until:
+            return None
+        self._is_indexing, self._index_until = True, _INDEX_GROWTH * learner.observations
+        return learner.indexed()
+
+    def use_index(self, index: NearItems) -> None:
+        """Rank the table by an index of the rows of `to_index`, if it finds the best items of recent keys."""
+        self._is_indexing = False
+        if not self._of(None).index_by(index):
+            _LOG.warning("the index of the table finds too few of the best items, and is not used")
+
     def expire(self, now_s: float) -> None:
         """Delete keys without an observation for `keep_days`, by Unix time."""
         for key in [] if self._learner is None else self._learner.expire(now_s):
@@ -103,6 +123,10 @@ class PersonalHeads:
     def show(self, key: str) -> dict[str, Any] | None:
         """The state of a key; None: the key is unknown."""
         return None if self._learner is None else self._learner.show(key)
+
+    def logged(self) -> Iterator[PersonalObservation]:
+        """All observations of items of the table, by key."""
+        return iter(()) if self._learner is None else self._learner.logged()
 
     def has_item(self, item: str) -> bool:
         """Is there an item of this name in the table?"""

@@ -16,6 +16,7 @@ from mark_infra.deploy.offerings import without
 from mark_infra.deploy.packed_services import PackedService
 from mark_infra.deploy.shipments import (
     Shipment,
+    _item_table,
     _of_these,
     _with_instances,
     _with_stage_instances,
@@ -29,6 +30,7 @@ from mark_infra.deploy.shipments import (
 )
 from mark_infra.deploy.wheelhouse import Wheelhouse
 
+from mark.config.pipeline_file import load_pipeline
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.launch.server import ServerOptions, serving_of
@@ -267,6 +269,17 @@ def test_each_stage_is_a_service_with_its_pipelines_files(tmp_path: Path) -> Non
     assert [one.service.name for one in shipments("inception-v3")] == ["inception-v3"]
 
 
+PERSONAL = '[conductors]\ncount = 2\n[feedback]\nlog = "feedback"\n[personal]\ntable = "{}"\n[fleet]'
+
+
+def test_table_of_personal_heads_is_sent_with_its_pipeline(tmp_path: Path) -> None:
+    path = Path(pipeline(tmp_path, PIPELINE.replace("[fleet]", PERSONAL.format("data/items.npz"), 1)))
+    found = _item_table(load_pipeline(str(path)), path.parent)
+    assert found == {"data/items.npz": path.parent / "data" / "items.npz"}
+    (tmp_path / "without").mkdir()
+    assert _item_table(load_pipeline(pipeline(tmp_path / "without")), path.parent) == {}
+
+
 INSURED = """
 [service]
 name = "two"
@@ -318,6 +331,8 @@ def test_parity_models_beside_the_folder_are_not_sent(tmp_path: Path) -> None:
         ('"two"', f'"{"t" * 60}"', "more than 63 characters"),
         ("[fleet]", "[conductors]\ncount = 1\n[fleet]", r"\[conductors\] count: must be 2 to 100, or 0.*: 1$"),
         ("[fleet]", "[conductors]\ncount = 101\n[fleet]", r"\[conductors\] count: must be 2 to 100, or 0.*: 101$"),
+        ("[fleet]", PERSONAL.format("registry:items@production"), r"\[personal\] table: is not sent from a registry"),
+        ("[fleet]", PERSONAL.format("../items.npz"), r"\[personal\] table: is not in the service's folder"),
     ],
 )
 def test_a_pipeline_that_does_not_fit_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -24,12 +24,12 @@ from mark.domain.service import CacheSettings
 from mark.models.answer import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Answer, Provenance
 from mark.models.call import RESULTS, Call, Reply
 from mark.models.versions import Versions
-from mark.serving.backend.cache import ENTRY_BYTES, Cache, KeptAnswers
+from mark.serving.backend.cache import Cache, KeptAnswers
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.port import StageBackend
 from mark.serving.backend.refusals import refusal
 from mark.serving.backend.request import Request
-from mark.serving.backend.sieve import Sieve
+from mark.serving.backend.sieve import ENTRY_BYTES, Sieve
 from mark.serving.conductor.conductor import Conductor
 from mark.serving.conductor.remote_stage import StageAddress
 from mark.serving.overflow.http_client import Address

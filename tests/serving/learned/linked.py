@@ -71,7 +71,7 @@ class Linked(Peer):
             pieces = [Feedback(*one) for one in said["feedback"]]
             return orjson.dumps({"results": await there.forwarding.judged(pieces, len(body), said["known_only"])})
         asked = parse_qs(path.partition(b"?")[2].decode())
-        page = there.learning.snapshot_page(int(asked["number"][0]), int(asked["begin"][0]))
+        page = await there.learning.snapshot_page(int(asked["number"][0]), int(asked["begin"][0]))
         if page is None:
             raise PeerError("answers with status 404")
         return page

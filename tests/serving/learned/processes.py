@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -13,7 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ slo_attainment = 0.98
 log = "feedback"
 {more}
 """
-BOOT_S = 60.0
+BOOT_S = 300.0  # of a server on a busy machine
 
 
 class Gone(Exception):
@@ -83,16 +82,20 @@ class Client(Asker["asyncio.Future[HttpAnswer]"]):
             raise Gone(f"status {answer.status}")
         return [one["result"] for one in json.loads(answer.body)["results"]]
 
-    async def counts(self) -> dict[int, int]:
+    async def state(self, model: str) -> bytes:
         """The learner's state."""
         data, number, total = b"", 0, 1
         while len(data) < total:
-            page = await self.ask("GET", f"/v2/models/m/learned/snapshot?number={number}&begin={len(data)}")
+            page = await self.ask("GET", f"/v2/models/{model}/learned/snapshot?number={number}&begin={len(data)}")
             head, _, part = page.body.partition(b"\n")
             said = json.loads(head)
             number, total, data = said["number"], said["bytes"], data + part
-        state = json.loads(snapshot_in(data).state)
-        return {int(number): count for number, count in state["counts"].items()}
+        return snapshot_in(data).state
+
+    async def counts(self) -> Counter[int]:
+        """How often the learner of `tallying` has each label."""
+        counts = json.loads(await self.state("m"))["counts"]
+        return Counter({int(number): count for number, count in counts.items()})
 
     async def metric(self, name: str) -> float:
         page = (await self.ask("GET", "/metrics")).body.decode()
@@ -110,6 +113,7 @@ class Place:
         self.folder, self.port = folder, port
         self.url = f"http://127.0.0.1:{port}"
         self.peers: list[str] = []
+        self.released = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     def write(self, folder: Path, more: str) -> None:
@@ -141,6 +145,10 @@ class Place:
         if not disk:
             shutil.rmtree(self.folder / "feedback")
 
+    def release(self, number: int) -> None:
+        """Write the files of another release, if its servers differ."""
+        self.released = number
+
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -161,89 +169,22 @@ def places(folder: Path, count: int, more: str = "", kind: type[Place] = Place) 
     return found
 
 
-@dataclass
-class Outcome:
-    """What came of kills under load."""
+class Labels:
+    """Feedback on answers: each label is a number of its own. The learner of `tallying` counts them."""
 
-    kills: int = 0
-    results: Counter[str] = field(default_factory=Counter)  # of pieces of feedback, the last that their client heard
-    repeated: int = 0  # posts that were made again
-    seconds: float = 0.0
-    lost: int = 0  # told `applied`, and in no state
-    doubled: int = 0  # in a state more than once
-    differ: int = 0  # states that differ from the first one
+    path = "/v2/models/m/feedback"
 
+    def __init__(self, batch: int = 10) -> None:
+        self._batch, self._numbers = batch, count()
 
-async def killed_under_feedback(
-    places: Sequence[Place], kills: int, rate: float, seed: int = 0, keep_disk: float = 0.5
-) -> Outcome:
-    """Kill one server after the other while `rate` pieces of feedback a second are posted to all of them.
+    async def batch(self, client: Client) -> dict[int, dict[str, Any]]:
+        numbers = [next(self._numbers) for _ in range(self._batch)]
+        answered = await asyncio.gather(*(client.infer(f"c{one}") for one in numbers), return_exceptions=True)
+        there = (one for one, error in zip(numbers, answered, strict=True) if error is None)
+        return {one: {"id": f"c{one}", "label": one} for one in there}
 
-    A killed server loses its disk, but for the share `keep_disk`. The next one is killed when it is ready again.
-    """
-    draw, outcome, loop = random.Random(seed), Outcome(), asyncio.get_running_loop()
-    await asyncio.gather(*(place.start() for place in places))
-    clients = [Client(place.url) for place in places]
-    told: set[int] = set()
-    ended = asyncio.Event()
-    batch = 10
-    labels = iter(range(1 << 40))
+    async def numbers(self, client: Client) -> Counter[int]:
+        return await client.counts()
 
-    async def one_batch(number: int) -> None:
-        answering = clients[number % len(clients)]
-        pieces = [(f"c{number}-{at}", next(labels)) for at in range(batch)]
-        answered = await asyncio.gather(*(answering.infer(one) for one, _ in pieces), return_exceptions=True)
-        pieces = [one for one, error in zip(pieces, answered, strict=True) if error is None]
-        if not pieces:
-            return
-        for attempt in range(100):
-            try:
-                results = await clients[draw.randrange(len(clients))].feedback(pieces)
-            except (Gone, TimeoutError):
-                outcome.repeated += 1
-                await asyncio.sleep(0.05 * min(attempt, 10))
-                continue
-            outcome.results.update(results)
-            told.update(label for (_, label), result in zip(pieces, results, strict=True) if result == "applied")
-            return
-        outcome.results["never answered"] += len(pieces)
-
-    async def load() -> None:
-        under_way: set[asyncio.Task[None]] = set()
-        number, due_s = 0, loop.time()
-        while not ended.is_set() or under_way:
-            if ended.is_set() or len(under_way) >= 100:
-                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-            else:
-                due_s = max(due_s + batch / rate, loop.time() - 0.5)
-                await asyncio.sleep(max(0.0, due_s - loop.time()))
-                number += 1
-                task = loop.create_task(one_batch(number))
-                under_way.add(task)
-                task.add_done_callback(under_way.discard)
-
-    began_s = loop.time()
-    loading = loop.create_task(load())
-    for _ in range(kills):
-        await asyncio.sleep(draw.uniform(0.0, 1.0))
-        place = places[draw.randrange(len(places))]
-        place.kill(disk=draw.random() < keep_disk)
-        await place.start()
-        outcome.kills += 1
-        if outcome.kills % 20 == 0:
-            print(f"{outcome.kills} kills in {loop.time() - began_s:.0f} s", flush=True)
-    ended.set()
-    await loading
-    outcome.seconds = loop.time() - began_s
-    states: list[dict[int, int]] = []
-    for _ in range(20):  # a second for each exchange of facts
-        states = [await client.counts() for client in clients]
-        if all(state == states[0] for state in states) and told <= states[0].keys():
-            break
-        await asyncio.sleep(1.5)
-    outcome.differ = sum(state != states[0] for state in states)
-    outcome.lost = max(len(told - state.keys()) for state in states)
-    outcome.doubled = max(sum(count > 1 for count in state.values()) for state in states)
-    for client in clients:
-        client.close()
-    return outcome
+    async def off(self, place: Place, client: Client, numbers: Counter[int]) -> float:
+        return 0.0

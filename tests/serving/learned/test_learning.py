@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -230,6 +231,47 @@ def test_a_process_without_a_disk_takes_the_state_of_a_peer(tmp_path: Path, monk
         assert again.learner.counts == new.learner.counts
         for one in (a, b, c, again):
             await one.close()
+
+    run(main)
+
+
+class SlowToEncode(Tally):
+    """Encodes a state only when it is `let`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let = Event(), Event()
+
+    def freeze(self) -> Callable[[], bytes]:
+        encode = super().freeze()
+
+        def slowly() -> bytes:
+            self.begun.set()
+            assert self.let.wait(30)
+            return encode()
+
+        return slowly
+
+
+def test_a_snapshot_for_a_peer_is_encoded_beside_the_loop_and_made_anew_after_a_deletion(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Process("a", tmp_path / "a")
+        a.learning.shared._learner = learner = SlowToEncode()
+        a.answer("x", "y")
+        page = asyncio.ensure_future(a.learning.snapshot_page(0, 0))
+        while not learner.begun.is_set():
+            await asyncio.sleep(0.01)
+        assert await a.post(x=5) == ["applied"]  # the loop answers meanwhile
+        deleting = asyncio.ensure_future(a.learning.rewrite(lambda fact: fact))
+        await asyncio.sleep(0)
+        learner.let.set()
+        await deleting
+        found = await page
+        assert found is not None
+        assert b'"counts": {"5": 1}' in found, "the snapshot is of the time after the deletion"
+        assert await a.learning.snapshot_page(0, 0) == found, "a recent one is given again"
+        assert await a.learning.snapshot_page(7, 0) is None
+        await a.close()
 
     run(main)
 

@@ -13,7 +13,8 @@ import pytest
 import uvloop
 
 from mark.cli.main import main
-from tests.serving.learned.processes import ROOT, Client, Outcome, Place, killed_under_feedback, places
+from tests.serving.learned.faults import KILL, told_under_faults
+from tests.serving.learned.processes import ROOT, Client, Labels, Place, places
 
 
 @pytest.fixture
@@ -54,10 +55,10 @@ def test_a_server_that_lost_its_disk_is_ready_with_all_that_was_applied(two: lis
 @pytest.mark.slow
 @pytest.mark.parametrize("keep_disk", [1.0, 0.0])
 def test_kills_under_feedback_lose_and_double_nothing(two: list[Place], keep_disk: float) -> None:
-    outcome: Outcome = uvloop.run(killed_under_feedback(two, 10, 200.0, keep_disk=keep_disk))
-    assert (outcome.kills, outcome.lost, outcome.doubled, outcome.differ) == (10, 0, 0, 0), outcome
+    outcome = uvloop.run(told_under_faults(two, Labels(), 200.0, kills=10, keep_disk=keep_disk))
+    assert outcome.good, outcome
+    assert outcome.faults == {KILL: 10}
     assert outcome.results["applied"] > 300
-    assert outcome.results["never answered"] == 0
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ import httpx
 import numpy as np
 
 from mark.models.answer import Provenance
+from mark.personal.replay import LoggedRewards
 from mark.personal.settings import PersonalSettings
 from mark.personal.table import ItemTable
 from mark.serving.feedback.port import Feedback, Observation
+from mark.serving.learned.facts import Fact, line_of
 from mark.serving.personal.heads import PersonalHeads
-from mark.serving.personal.notes import HeadNote, Scored, id_name, key_name
+from mark.serving.personal.notes import HeadFact, HeadNote, Scored, id_name, key_name
 from tests.serving.feedback.made import answer
 
 TOWER = """
@@ -49,13 +51,18 @@ ITEMS = 50
 def place(folder: Path, text: str = FILE) -> Path:
     (folder / "tower.py").write_text(TOWER)
     (folder / "songs.toml").write_text(text)
-    table = items()
-    np.savez(folder / "songs.npz", ids=np.array(table.ids), vectors=table.vectors)
+    write_table(folder)
     return folder
 
 
-def items() -> ItemTable:
-    vectors = np.random.default_rng(7).normal(size=(ITEMS, 4)).astype(np.float32)
+def write_table(folder: Path, release: int = 0) -> None:
+    table = items(release)
+    np.savez(folder / "songs.npz", ids=np.array(table.ids), vectors=table.vectors)
+
+
+def items(release: int = 0) -> ItemTable:
+    """The items of a release; each has vectors of its own."""
+    vectors = np.random.default_rng(7 + release).normal(size=(ITEMS, 4)).astype(np.float32)
     return ItemTable([f"s{number}" for number in range(ITEMS)], vectors, "songs.npz")
 
 
@@ -76,6 +83,19 @@ def observation(
     one = Scored(None, np.array([1.0, 2.0, 4.0], dtype=np.float32)) if scored is None else scored
     note = HeadNote(key and key_name(key), version, [one], id_name(own) if own else 0)
     return Observation(answer("a", provenance=Provenance(note=note.to_json())), Feedback("a", said), at_s)
+
+
+def write_journal(folder: Path, log: LoggedRewards, name: str = "1") -> None:
+    """What a server left that had learned this log, whose times are seconds after 1e9."""
+    own = folder / name
+    own.mkdir(parents=True)
+    lines = []
+    for number, (key, item) in enumerate(zip(log.keys, log.items, strict=True), 1):
+        at_s = 1e9 + float(log.times_s[number - 1])
+        reward, named = float(log.rewards[number - 1]), log.item_names[item]
+        content = HeadFact(key_name(log.key_names[key]), at_s, "v", reward, named).to_json()
+        lines.append(line_of(Fact(f"w{name}", number, at_s, f"a{name}-{number}", content)))
+    (own / "learned-00000001.jsonl").write_bytes(b"".join(lines))
 
 
 class Songs:

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray, IntArray
+from mark.personal.settings import Exploration, PersonalSettings
+from mark.personal.table import ItemTable
 from mark.serving.personal.heads import BY_HEAD, BY_PRIOR, WITHOUT_KEY, PersonalHeads, note_of
 from mark.serving.personal.notes import HeadFact, Scored, Vector, key_name
 from mark.serving.personal.rows import SqliteRows
@@ -226,3 +230,62 @@ def test_keys_beyond_the_memory_lie_in_the_file_and_answer_alike(tmp_path: Path)
         large_copy.restore(large.freeze()())
         assert small_value == pytest.approx(large_copy.score(name, asked).values[0], abs=1e-4)
     rows.close()
+
+
+class Nearest:
+    """An index that finds the greatest inner products by scoring all."""
+
+    def __init__(self, rows: NDArray[np.float32]) -> None:
+        self.rows, self.asked = rows, 0
+
+    def near(self, query: FloatArray, count: int) -> IntArray:
+        self.asked += 1
+        return np.argsort(-(self.rows @ query))[:count]
+
+
+def large_table(items: int = 10_001) -> ItemTable:
+    vectors = np.random.default_rng(1).normal(size=(items, 3)).astype(np.float32)
+    return ItemTable([f"s{number}" for number in range(items)], vectors, "t")
+
+
+def test_large_table_is_ranked_by_an_index_that_is_built_again_as_observations_come() -> None:
+    table = large_table()
+    one = PersonalHeads(PersonalSettings(table="t"), "v", now=lambda: 0.0, table=table)
+
+    def tell(count: int, first: int) -> None:
+        for number in range(first, first + count):
+            one.apply(HeadFact("u", 1.0, "v", float(number % 3), f"s{number}").to_json())
+
+    tell(10, 0)
+    exact = one.top("u", 5, None)
+    rows = one.to_index()
+    assert rows is not None
+    assert one.to_index() is None, "one is being built"
+    index = Nearest(rows)
+    one.use_index(index)
+    asked = index.asked
+    assert (one.top("u", 5, None).items, index.asked) == (exact.items, asked + 1)
+    tell(2, 10)
+    assert one.to_index() is None
+    tell(1, 12)
+    assert one.to_index() is not None, "a fifth more observations have moved the means"
+
+
+def test_index_that_misses_the_best_items_is_not_used() -> None:
+    one = PersonalHeads(PersonalSettings(table="t"), "v", now=lambda: 0.0, table=large_table())
+    one.apply(HeadFact("u", 1.0, "v", 3.0, "s1").to_json())
+    exact = one.top("u", 5, None).items
+    rows = one.to_index()
+    assert rows is not None
+    one.use_index(Nearest(-rows))
+
+    assert one.top("u", 5, None).items == exact
+    assert one.to_index() is None, "it is not built again for the same observations"
+
+
+def test_small_table_and_exploring_policy_need_no_index() -> None:
+    explore = PersonalSettings(table="t", explore=Exploration("item", 0.6))
+
+    assert heads(table=True).to_index() is None
+    assert heads().to_index() is None
+    assert PersonalHeads(explore, "v", now=lambda: 0.0, table=large_table()).to_index() is None

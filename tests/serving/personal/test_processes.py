@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.serving.learned.faults import KILL, PARTITION, ROLLOUT, told_under_faults
 from tests.serving.learned.processes import Client, Place, places
-from tests.serving.personal.killed import PersonalPlace, killed_under_observations, rewards_at
+from tests.serving.personal.processes import Observations, PersonalPlace, numbers_at, reward_of
 
 
 @pytest.fixture
@@ -34,13 +35,13 @@ def test_server_that_lost_its_disk_has_all_heads_and_counts_no_id_twice(two: lis
         a, b = two
         await asyncio.gather(a.start(), b.start())
         at_a, at_b = Client(a.url), Client(b.url)
-        pieces = [{"id": f"c-{n}", "key": "u1", "item": f"s{n}", "reward": float(n)} for n in range(5)]
+        pieces = [{"id": f"c-{n}", "key": "u1", "item": f"s{n}", "reward": reward_of(n)} for n in range(5)]
         assert await post(at_a, *pieces) == ["applied"] * 5
         assert await post(at_b, *pieces) == ["duplicate"] * 5
         a.kill(disk=False)
         await a.start()
         assert await post(at_a, pieces[0]) == ["duplicate"], "its id is in the state that it took from its peer"
-        assert await rewards_at(at_a) == {float(n): 1 for n in range(5)}
+        assert await numbers_at(at_a) == dict.fromkeys(range(5), 1)
         deleted = await at_b.ask("DELETE", "/v2/models/songs/keys/u1")
         assert deleted.status == 200
         for _ in range(40):
@@ -65,8 +66,21 @@ def test_server_that_lost_its_disk_has_all_heads_and_counts_no_id_twice(two: lis
 @pytest.mark.slow
 @pytest.mark.parametrize("keep_disk", [1.0, 0.0])
 def test_kills_under_observations_lose_and_double_nothing(two: list[Place], keep_disk: float) -> None:
-    outcome = uvloop.run(killed_under_observations(two, 5, 200.0, keep_disk=keep_disk))
-    assert (outcome.kills, outcome.lost, outcome.doubled) == (5, 0, 0), outcome
-    assert outcome.differ < 1e-6
+    outcome = uvloop.run(told_under_faults(two, Observations(), 200.0, kills=5, keep_disk=keep_disk))
+    assert outcome.good, outcome
+    assert outcome.faults == {KILL: 5}
     assert outcome.results["applied"] > 300
-    assert outcome.results["never answered"] == 0
+
+
+@pytest.mark.slow
+def test_partitions_and_roll_outs_under_observations_lose_and_double_nothing(tmp_path: Path) -> None:
+    """A partition leaves the store, and each roll-out brings another table, for which the heads are built again."""
+    two = places(tmp_path, 2, more=f'store = "{tmp_path / "store"}"', kind=PersonalPlace)
+    try:
+        outcome = uvloop.run(told_under_faults(two, Observations(), 200.0, kills=1, partitions=3, rollouts=2))
+    finally:
+        for one in two:
+            one.stop()
+    assert outcome.good, outcome
+    assert outcome.faults == {KILL: 1, PARTITION: 3, ROLLOUT: 2}
+    assert outcome.results["applied"] > 300

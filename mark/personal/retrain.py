@@ -1,0 +1,138 @@
+"""Is another table of item vectors better than the present one? Rewards decide that neither table was made from.
+
+The oldest observations train the new table. Heads behind each table learn the same observations. Every newer one is
+predicted behind both tables before both learn it, so the errors are held out, and their differences are paired.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mark.personal.factors import RIDGE, item_factors
+from mark.personal.judge import ErrorJudge, ErrorTally
+from mark.personal.learner import PersonalLearner, PersonalObservation
+from mark.personal.settings import PersonalSettings
+from mark.personal.table import ItemTable
+
+RMSE, MAE, LOG_LOSS = "rmse", "mae", "log_loss"
+_LEAST_SHARE = 1e-9  # of a predicted click, whose logarithm would be infinite at 0
+_PROGRESS_EVERY = 1000
+
+
+@dataclass(slots=True)
+class TableTrial:
+    """Errors behind both tables, on `judged` observations. `gains` has how much lower the new one's are, by segment.
+
+    `lacking` items have observations and are in the present table only, so that a server would refuse them.
+    """
+
+    metric: str
+    trained: int
+    lacking: int = 0
+    present: ErrorTally = field(default_factory=ErrorTally)
+    new: ErrorTally = field(default_factory=ErrorTally)
+    gains: ErrorJudge = field(default_factory=ErrorJudge)
+
+    @property
+    def judged(self) -> int:
+        """The count of observations that were predicted."""
+        return self.present.count
+
+    def error(self, tally: ErrorTally) -> float:
+        """The error by the metric."""
+        return math.sqrt(tally.mean) if self.metric == RMSE else tally.mean
+
+    def refusal(self) -> str | None:
+        """Why the new table is not promoted, in words; None: it is proved better, and worse for no group of keys."""
+        if self.lacking:
+            return f"the new table lacks {self.lacking:,} items that have observations"
+        if not self.gains.tally("").proves_above_zero():
+            return "the rewards do not prove that its error is lower"
+        for _, segment, gain in self.gains.rows():
+            if gain.interval()[1] < 0.0:
+                return f"its error is higher for keys with {segment} observations"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Retrained:
+    """The new version of a table beside the present one. `why_not` None: it was promoted, and `alias` names it.
+
+    `reference` is what a service file names to serve it, and `is_served` says whether it does.
+    """
+
+    present: str
+    new: str
+    alias: str
+    keys: int
+    trial: TableTrial
+    why_not: str | None
+    reference: str
+    is_served: bool
+
+
+def split_by_time(
+    observations: Sequence[PersonalObservation], held_out: float
+) -> tuple[list[PersonalObservation], list[PersonalObservation]]:
+    """The oldest observations, and the newest ones as a share of all."""
+    ordered = sorted(observations, key=lambda one: (one.at_s, one.key, one.item or ""))
+    begin = len(ordered) - round(held_out * len(ordered))
+    return ordered[:begin], ordered[begin:]
+
+
+def fitted_table(
+    observations: Sequence[PersonalObservation], present: ItemTable, ridge: float, seed: int = 0
+) -> ItemTable:
+    """A table of the same items whose vectors are fitted to these rewards, by matrix factorisation.
+
+    Vectors are scaled so that heads with this `ridge` are what the factorisation reckons with.
+    """
+    numbers: dict[str, int] = {}
+    known = [one for one in observations if one.item in present.numbers]
+    keys = np.array([numbers.setdefault(one.key, len(numbers)) for one in known], dtype=np.int64)
+    items = np.array([present.numbers[one.item or ""] for one in known], dtype=np.int64)
+    rewards = np.array([one.reward for one in known])
+    vectors = item_factors(keys, items, rewards, len(present), seed) * math.sqrt(ridge / RIDGE)
+    return ItemTable(present.ids, vectors, "fitted item vectors")
+
+
+def try_table(
+    settings: PersonalSettings,
+    metric: str,
+    before: Sequence[PersonalObservation],
+    after: Sequence[PersonalObservation],
+    present: ItemTable,
+    new: ItemTable,
+    progress: Callable[[float], None] | None = None,
+) -> TableTrial:
+    """Let heads behind both tables learn `before`, and judge them on `after`. Items of only one table do not count."""
+    heads = [PersonalLearner(settings, version=name, table=table) for name, table in (("", present), ("new", new))]
+    counts: dict[str, int] = {}
+    total = len(before) + len(after)
+    seen = {one.item for part in (before, after) for one in part}
+    trial = TableTrial(metric, len(before), lacking=len(seen & (present.numbers.keys() - new.numbers.keys())))
+    for number, (one, is_judged) in enumerate([*((one, False) for one in before), *((one, True) for one in after)]):
+        if is_judged and one.item in present.numbers and one.item in new.numbers:
+            errors = [
+                _error(metric, float(each.score(one.key, None, [one.item]).values[0]), one.reward) for each in heads
+            ]
+            trial.present.add(errors[0])
+            trial.new.add(errors[1])
+            trial.gains.add("", counts.get(one.key, 0), errors[0] - errors[1])
+        for each in heads:
+            each.observe(one, judged=False)
+        counts[one.key] = counts.get(one.key, 0) + 1
+        if progress is not None and number % _PROGRESS_EVERY == 0:
+            progress(number / total)
+    return trial
+
+
+def _error(metric: str, predicted: float, reward: float) -> float:
+    if metric == LOG_LOSS:
+        share = min(1.0 - _LEAST_SHARE, max(_LEAST_SHARE, predicted))
+        return -reward * math.log(share) - (1.0 - reward) * math.log(1.0 - share)
+    return abs(predicted - reward) if metric == MAE else (predicted - reward) ** 2

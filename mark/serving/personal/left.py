@@ -1,0 +1,36 @@
+"""The observations that servers left in the folder of a feedback log, read as a server does at its start."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from mark.personal.learner import PersonalObservation
+from mark.serving.learned.journal import Journals
+from mark.serving.learned.shared import Shared
+from mark.serving.personal.heads import PersonalHeads
+from mark.serving.personal.served import PersonalServing
+
+_AT_ONCE = 2000  # facts
+_TRIES = 5
+
+
+def observations_left(folder: Path, serving: PersonalServing) -> list[PersonalObservation]:
+    """Each observation once, without those of deleted keys. Servers may run meanwhile."""
+    for _ in range(_TRIES):
+        heads = PersonalHeads(serving.settings, serving.version, now=time.monotonic, table=serving.table)
+        shared, journals = Shared(heads, 0, 0), Journals(folder)
+        for snapshot in journals.snapshots():
+            with suppress(ValueError):  # of another loss
+                if shared.adopt(snapshot):
+                    break
+        facts = journals.facts()
+        while some := list(islice(facts, _AT_ONCE)):
+            shared.take(some)
+            shared.trim(())
+        # A server may have deleted files that a newer snapshot covers.
+        if not any(shared.vector.lacks(one.vector) for one in journals.snapshots()):
+            break
+    return list(heads.logged())
