@@ -27,17 +27,38 @@ settings.load_profile("same")
 _TRACED_PLACES = tuple(os.environ.get("MARK_LEFT_OUT", "").split())
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has left out what it leaves out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if _traced(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not _traced(item)]
+    if workers := getattr(config, "workerinput", {}).get("workercount"):
+        items[:] = _dealt(items, workers)
+
+
+def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Begin the row of items that xdist gives to each worker with its share of the files that have slow tests.
+
+    Idle workers steal from the end of a row. A slow test there would leave the others idle at the end of the session.
+    """
+    slow_files = {item.path for item in items if _slow(item)}
+    rows: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for slow in (True, False):
+        part = [item for item in items if (item.path in slow_files) == slow]
+        for position, item in enumerate(part):
+            rows[position * workers // len(part)].append(item)
+    return [item for row in rows for item in row]
+
+
+def _slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 def _traced(item: pytest.Item) -> bool:
     """`make coverage` runs neither slow tests nor those that measure time."""
-    untraced = item.get_closest_marker("slow") or item.get_closest_marker("untraced")
-    return untraced is None and item.nodeid.startswith(_TRACED_PLACES)
+    untraced = _slow(item) or item.get_closest_marker("untraced")
+    return not untraced and item.nodeid.startswith(_TRACED_PLACES)
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,15 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     again = here("up", "quick.toml")
     assert (again.returncode, "runs here already" in again.stderr) == (2, True)
 
-    done = mark(folder, "load", "synthetic:poisson?rate=20", "--duration", "60", "--log", "log.csv", "--json", "-")
+    # One class is there: its group gets everything, by the weight that the controller gave to the rule. After the load
+    # the controller may end every instance, so the gateway is asked while the load goes on.
+    there = load_site(folder / ".mark-testbed" / SITE).service("quick")
+    everything = {(there.target_groups[0], 999.0)}
+    with ThreadPoolExecutor(1) as pool:
+        load = ("load", "synthetic:poisson?rate=20", "--duration", "60", "--log", "log.csv", "--json", "-")
+        loading = pool.submit(mark, folder, *load)
+        wait_for(lambda: groups(there.gateway) == everything, "a replica that gets everything")
+        done = loading.result()
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert data["world"] == "testbed"
@@ -104,10 +113,6 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert requests["instances"] > requests["total"] / 4  # how many is a matter of this machine
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     assert len((folder / "log.csv").read_text().splitlines()) == requests["total"] + 1
-    # One class is there: its group gets everything, by the weight that the controller gave to the rule.
-    there = load_site(folder / ".mark-testbed" / SITE).service("quick")
-    replicas = get(f"{there.gateway}/admin/replicas")[1]["replicas"].values()
-    assert {(one["group"], one["weight"]) for one in replicas} == {(there.target_groups[0], 999.0)}
 
     controller = wait_for(lambda: status()["controllers"][0], "a controller")
     os.kill(controller["pid"], signal.SIGKILL)
@@ -130,6 +135,12 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert not (folder / ".mark-testbed").exists()
     assert processes_of(folder) == []
     assert here("status").returncode == 2
+
+
+def groups(gateway: str) -> set[tuple[str, float]]:
+    """Target groups of the gateway's replicas, with their weights."""
+    replicas = get(f"{gateway}/admin/replicas")[1]["replicas"].values()
+    return {(one["group"], one["weight"]) for one in replicas}
 
 
 def restarted(old: int) -> dict[str, Any] | None:
