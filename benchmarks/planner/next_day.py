@@ -23,7 +23,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -168,9 +168,7 @@ def windows(days: Days, *, billed: int | None = None) -> list[Window]:
         usd = float(days.seen.usd[now : now + DAY].sum())
         width = float(np.log(stated.usd.high / stated.usd.low))
         found.append(
-            Window(
-                family(days.name), days.name, stated.usd.low <= usd <= stated.usd.high, width, _yesterday(days, now)
-            )
+            Window(family(days.name), days.name, stated.usd.low <= usd <= stated.usd.high, width, _yesterday(days, now))
         )
     return found
 
@@ -252,7 +250,7 @@ def kept_shares(runs: list[Days]) -> dict[str, object]:
                 if found is not None and found.promise is not None and found.promise.calibrated:
                     stated.append(found.promise.probability)
                     kept.append(ok)
-                    # What is known of days that are over: the share of them that kept it, one kept and one missed added.
+                    # The share of the days that kept it, of those that are over; one kept and one missed are added.
                     over = past[:-1]
                     base.append((sum(over) + 1.0) / (len(over) + 2.0))
                     names.append(family(days.name))

@@ -1,10 +1,10 @@
 """The bill of the next day as an interval, and how likely the promise is kept: decided from the days that were seen.
 
-Three forecasts of a day, which are yesterday, the day a week ago and the median of the last seven, go through a plan in
-whole instances. Their dollars are multiplied by what a real bill is of its plan, and averaged in logarithms: the smaller
-the errors of a forecast were, the more it counts. The errors that this average made on past days are the width of the
-interval: adaptive conformal prediction (Gibbs and Candes 2021), whose level moves with the misses. The promise is
-judged alike: a logistic map of how far late requests of the past days stay below the promise's share.
+Three forecasts of a day are planned in whole instances: yesterday, the day a week ago and the median of the last seven
+days. The dollars of these plans are multiplied by the ratio of past bills to their plans, and averaged in logarithms.
+A forecast whose errors were small counts more. The errors of this average on past days are the width of the interval;
+its level moves with the misses (adaptive conformal prediction, Gibbs and Candes 2021). The promise is judged by a
+logistic map of how far the late requests of the past days stayed below the share that the promise allows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mark.domain.arrays import BoolArray, FloatArray
 
 HALF_HOUR_S = 1800.0
 DAY = 48  # half hours
-LEAST_WINDOWS = 9  # with fewer errors no one of them is exceeded in one of ten days only
+LEAST_WINDOWS = 9  # among fewer errors even the largest is exceeded on more than one of ten days
 _EVERY = DAY // 2  # half hours from one past day to the next one
 _WEEK = 7
 _KEPT_WINDOWS = 60
@@ -34,7 +34,7 @@ _LEAST_LATE = 1e-4
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
 BILL_OF_PLAN = 1.2  # a bill over its plan, where no bill is known
 BILL_SPREAD = 0.25  # the logarithm by which that is wrong on nine of ten services
-UNREST_FACTOR = 2.0  # the logarithm of a bill over its forecast, in units of the day's unrest
+UNREST_FACTOR = 2.3  # the logarithm of a bill over its forecast, in units of the day's unrest
 LEAST_UNREST = 0.02
 PROMISE_MAP = (0.0, 1.5)  # of the margin to the log odds
 

@@ -106,7 +106,8 @@ def plan_usd(resolved: ResolvedService, rates_rps: FloatArray) -> PlanUsd:
 def _kinds(resolved: ResolvedService) -> FloatArray:
     """Dollars a second and requests/s of the types, without those that a whole number of others replaces for less."""
     kept: list[tuple[float, float]] = []
-    sold = {(offer.usd_per_s, one.capacity_rps) for offer, one in zip(resolved.offers, resolved.candidates, strict=True)}
+    pairs = zip(resolved.offers, resolved.candidates, strict=True)
+    sold = {(offer.usd_per_s, candidate.capacity_rps) for offer, candidate in pairs}
     for usd, rps in sorted(sold, key=lambda kind: (kind[0] / kind[1], kind[0])):
         if not any(math.ceil(rps / other_rps - 1e-12) * other_usd <= usd for other_usd, other_rps in kept):
             kept.append((usd, rps))
