@@ -103,7 +103,7 @@ def next_day(
     of any shape. `stated_confidence` is the planner's own word, for want of late requests that were seen.
     """
     known = np.isfinite(seen.rates_rps)
-    if len(known) < DAY or not known[-DAY:].any() or not np.nansum(seen.rates_rps[-DAY:]) > 0.0:
+    if len(known) < DAY or known[-DAY:].mean() < 0.5 or not np.nansum(seen.rates_rps[-DAY:]) > 0.0:
         return None
     places = np.arange(len(known))
     rates_rps = np.interp(places, places[known], seen.rates_rps[known])
