@@ -52,7 +52,7 @@ def next_day_words(found: NextDay, how: str = "") -> str:
 
 def interval_words(found: BillInterval) -> str:
     """The bill, its interval, and what the interval is calibrated on."""
-    known = f"from {found.past_windows} past days" if found.calibrated else _UNKNOWN
+    known = f"calibrated on {found.past_windows} past windows of 24 h" if found.calibrated else _UNKNOWN
     return f"{usd(found.expected)}, nine times out of ten between {usd(found.low)} and {usd(found.high)} ({known})"
 
 
