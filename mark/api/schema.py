@@ -21,6 +21,7 @@ from mark.domain.pipeline import Join
 from mark.domain.plan import Target
 from mark.domain.price_list import PromiseEstimate, usd_per_hour_per_ms
 from mark.planning.graphs.graph_layout import END_HEIGHT, END_WIDTH, GraphLayout
+from mark.planning.next_day import NextDay
 
 RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # what is paid by the second
 
@@ -146,6 +147,15 @@ class PromiseSchema(_Model):
         description="RT_max 5 % shorter and longer, of a pipeline 10 ms; the shorter one only where that is above zero."
     )
     usd_per_hour_per_ms: Maybe = Field(description="For each millisecond less, between the two.")
+
+
+class NextDaySchema(_Model):
+    """The day after the last full hour, by the last 24 hours: instances and functions, without balancer and disks."""
+
+    interval_90: list[Number] = Field(description="Dollars: in nine of ten days the bill lies between these two.")
+    expected_usd: Number
+    calibrated: bool = Field(description="By past days of this service; else by those of other traffic.")
+    promise_kept: Maybe = Field(description="Probability; null where nothing was answered.")
 
 
 class PricesSchema(_Model):
@@ -370,6 +380,7 @@ class ServiceSchema(Summary):
     forecast: ForecastSchema | None
     prices: PricesSchema
     bill: BillSchema
+    next_day: NextDaySchema | None = Field(description="null until 24 hours are known.")
     limits: LimitsSchema
     rollout: RolloutSchema | None = Field(description="null where releases have no names, as on a testbed.")
 
@@ -439,6 +450,7 @@ def service(view: views.ServiceView) -> ServiceSchema:
         forecast=forecast(view),
         prices=prices(view),
         bill=bill(view),
+        next_day=next_day(view.next_day),
         limits=limits(view.limits),
         rollout=None if view.rollout is None else RolloutSchema.model_validate(view.rollout),
     )
@@ -533,6 +545,18 @@ def bill(view: views.ServiceView) -> BillSchema:
         usd_per_million_requests=total / view.requests * 1e6 if view.requests else None,
         usd_per_hour=view.usd_per_hour,
         usd_per_million_requests_now=view.usd_per_hour / (view.rps * 3600.0) * 1e6 if view.rps else None,
+    )
+
+
+def next_day(own: NextDay | None) -> NextDaySchema | None:
+    if own is None:
+        return None
+    usd, promise = own.usd, own.promise
+    return NextDaySchema(
+        interval_90=[usd.low, usd.high],
+        expected_usd=usd.expected,
+        calibrated=usd.calibrated,
+        promise_kept=None if promise is None else promise.probability,
     )
 
 

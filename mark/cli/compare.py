@@ -28,8 +28,10 @@ from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.compare import without_instances
+from mark.studies.next_day import next_days
 from mark.studies.pipeline_run import simulate_pipeline, usual_policies
 from mark.studies.promise_outlook import outlook_of_run
+from mark.studies.report.next_day_report import with_next_day
 from mark.studies.report.pipeline_run import pipeline_compare_json, pipeline_compare_table
 from mark.studies.report.takeaway import listed, savings_json
 from mark.studies.report.terminal_tables import compare_table
@@ -79,17 +81,18 @@ def run(args: argparse.Namespace) -> int:
     spot = None if args.policies or args.policy else with_spot(request_from(args), executor=executor)
     with progress("judging the promise") as bar:
         outlook = outlook_of_run(request_from(args), results, bar)
+    coming = next_days(request_from(args), results)
     data = {
         "schema": 1,
-        "policies": {name: result.as_json() for name, result in results.items()},
+        "policies": {name: with_next_day(result.as_json(), coming[name]) for name, result in results.items()},
         "savings": savings_json(results),
         "with_spot": None if spot is None else spot.as_json(),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
         "promise": None if outlook is None else outlook.as_json(),
     }
-    deliver(data, args.json, lambda: compare_table(results, attribution, spot, outlook))
+    deliver(data, args.json, lambda: compare_table(results, attribution, spot, outlook, coming))
     if args.report:
-        report(args, results, attribution, outlook, executor=executor)
+        report(args, results, attribution, outlook, coming, executor=executor)
     return slo_code(args, results)
 
 

@@ -22,7 +22,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "that no policy gets below. The service's own promise is always among them."
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
-    promise = parser.add_argument_group("which promises: every RT_max with every attainment")
+    promise = parser.add_argument_group("which promises: every RT_max with every attainment and confidence")
     promise.add_argument(
         "--slo-ms",
         action=Listed,
@@ -40,6 +40,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="SL_min as shares, 0.99 for 99 %% (default: the service's, a nine less and a nine more: for 0.98 also "
         "0.8 and 0.998)",
     )
+    promise.add_argument(
+        "--confidences",
+        action=Listed,
+        parse=_each(_confidence),
+        default=(),
+        metavar="A,B,C",
+        help="probabilities with which a window is to keep the promise, 0.8,0.95 (default: the service's)",
+    )
     add_run_options(parser, report="a page with the points and two plots", plotted=True)
     add_executor(parser)
     parser.set_defaults(run=run)
@@ -48,7 +56,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     executor = executor_from(args)
     with progress("simulating") as bar:
-        found = frontier(request_from(args, bar), args.slo_ms, args.attainment, executor=executor)
+        found = frontier(request_from(args, bar), args.slo_ms, args.attainment, args.confidences, executor=executor)
     deliver(frontier_json(found), args.json, lambda: frontier_table(found))
     if args.report:
         write_file(args.report, render_frontier(found), "--report")
@@ -84,3 +92,11 @@ def _attainment(text: str) -> float:
         hint = f" (a share: {share:g} % is {share / 100.0:g})" if 1.0 < share < 100.0 else ""
         raise argparse.ArgumentTypeError(f"must lie between 0 and 1, both excluded, not {text!r}{hint}")
     return share
+
+
+def _confidence(text: str) -> float:
+    """A probability, as in the service file."""
+    confidence = _attainment(text)
+    if confidence < 0.5:
+        raise argparse.ArgumentTypeError(f"must be at least 0.5, not {text!r}")
+    return confidence

@@ -25,6 +25,7 @@ from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
 from mark.studies.decision import plan_service_once, slo_prices
 from mark.studies.insured_plan import plan_insured_once
+from mark.studies.next_day import next_day_of_plan
 from mark.studies.pipeline_plan import plan_pipeline_once
 from mark.studies.promise_outlook import outlook_of
 from mark.studies.report.commitment_report import commitment_json, commitment_table
@@ -85,7 +86,15 @@ def run(args: argparse.Namespace) -> int:
     planned = plan_service_once(request, at_s, args.running)
     with progress("judging the promise") as bar:
         outlook = outlook_of(planned, bar)
-    explained = explain(planned.plan, planned.context, at_s, slo_prices(planned), planned.inputs.trace.read, outlook)
+    explained = explain(
+        planned.plan,
+        planned.context,
+        at_s,
+        slo_prices(planned),
+        planned.inputs.trace.read,
+        outlook,
+        next_day_of_plan(planned),
+    )
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0
 

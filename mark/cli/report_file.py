@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from mark.cli.options import request_from
 from mark.cli.output import progress, show, write_file
+from mark.planning.next_day import NextDay
 from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
@@ -26,6 +28,7 @@ def report(
     results: Mapping[str, SimulationResult],
     attribution: Mapping[str, Attribution] | None = None,
     outlook: RunOutlook | None = None,
+    next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
     *,
     executor: StudyExecutor,
 ) -> None:
@@ -42,7 +45,7 @@ def report(
         rows = sensitivity(requests, results, run)
     if args.json != "-":
         show(sensitivity_table(rows))
-    write_file(args.report, render_report(results, rows, attribution, outlook), "--report")
+    write_file(args.report, render_report(results, rows, attribution, outlook, next_days), "--report")
 
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:

@@ -26,10 +26,12 @@ from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.planning.policies.names import split_policy
 from mark.simulation.cached_keys import CachedKeys, cached_keys, popularity_of
 from mark.simulation.request import RunRequest
-from mark.simulation.run import simulate
+from mark.studies.compare import open_named, run_one
 from mark.studies.executor import executor_for
+from mark.studies.next_day import next_day_of_run
 from mark.studies.pipeline_run import simulate_pipeline
 from mark.studies.report.layout import page, small_print
+from mark.studies.report.next_day_report import with_next_day
 from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
 from mark.studies.report.terminal_tables import simulate_table
 from mark.studies.report.words import percent
@@ -61,12 +63,14 @@ def run(args: argparse.Namespace) -> int:
     refuse_pipeline_options(args)
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     with progress("simulating") as bar:
-        request, cached = _behind_cache(args, replace(request_from(args, bar), explain=bool(args.report)))
-        result = simulate(request)
-    deliver(result.as_json() | _cache_json(cached), args.json, lambda: _with_cache(simulate_table(result), cached))
+        request, cached = _behind_cache(args, replace(request_from(args), explain=bool(args.report)))
+        result = run_one(request, bar)
+    next_day = next_day_of_run(open_named(request), result)
+    body = with_next_day(result.as_json() | _cache_json(cached), next_day)
+    deliver(body, args.json, lambda: _with_cache(simulate_table(result, next_day), cached))
     results = {result.policy: result}
     if args.report:
-        report(args, results, executor=executor_for(cores()))
+        report(args, results, next_days={result.policy: next_day}, executor=executor_for(cores()))
     return slo_code(args, results)
 
 

@@ -6,8 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from mark.control.ports import Store
 from mark.control.views import HistoryView
+from mark.domain.arrays import FloatArray
+from mark.planning.next_day import DAY, NextDay, SeenHalfHours, next_day
 
 MINUTES = 24 * 60
 _HOUR = 60
@@ -81,6 +85,25 @@ def history_view(
     )
 
 
+def next_day_of(rows: Mapping[int, Minute], allowed: float, call_usd: float) -> NextDay | None:
+    """The bill of the next day and how likely it keeps the promise, by the last 24 hours; None until there are as many.
+
+    `allowed` is the share of requests that may be late, `call_usd` the price of a function call. Costs 1 ms.
+    """
+    last = max(rows, default=-1)
+    if last + 1 < MINUTES or min(rows) > last + 1 - MINUTES + _HOUR // 2:
+        return None
+    width = MINUTES // DAY
+    steps = [range(first, first + width) for first in range(last + 1 - MINUTES, last + 1, width)]
+    seen = [[rows[n] for n in step if n in rows] for step in steps]
+    rates = [_mean([row.rps for row in step if row.rps is not None]) for step in seen]
+    usd = [_mean([row.usd_per_hour / _HOUR + call_usd * row.by_functions for row in step]) for step in seen]
+    in_time = [_share([(row.in_time, row.requests) for row in step]) for step in seen]
+    return next_day(
+        SeenHalfHours(_known(rates), width * _known(usd), 1.0 - _known(in_time)), allowed, lambda rates_rps: rates_rps
+    )
+
+
 def equal_steps(last: int, hours: float, points: int) -> list[range]:
     """Minutes up to number `last`, as far back as `hours` (24 at most), in at most `points` equal steps."""
     minutes = min(MINUTES, max(1, math.ceil(min(hours, 24.0) * _HOUR)))
@@ -96,6 +119,10 @@ def _mean(values: Sequence[float]) -> float | None:
 def _share(counts: Sequence[tuple[int, int]]) -> float | None:
     of = sum(whole for _, whole in counts)
     return sum(part for part, _ in counts) / of if of else None
+
+
+def _known(values: Sequence[float | None]) -> FloatArray:
+    return np.array([math.nan if value is None else value for value in values])
 
 
 def _rounded(value: float | None) -> int | None:

@@ -16,7 +16,7 @@ from mark.cloud.billing.moving_prices import LivePrices, Repriced
 from mark.control.boots import trouble
 from mark.control.controller import Controller
 from mark.control.held_releases import trouble as held_trouble
-from mark.control.history import Minute, MinuteHistory, history_view
+from mark.control.history import Minute, MinuteHistory, history_view, next_day_of
 from mark.control.ledger import Ledger
 from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Result, Store, Telemetry
 from mark.control.rollout import trouble as rollout_trouble
@@ -33,6 +33,7 @@ from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.time import MINUTE_S
+from mark.planning.next_day import NextDay
 from mark.planning.planner import Policy
 from mark.planning.promise_cost import PromiseCost
 
@@ -106,6 +107,7 @@ class ServiceRuntime:
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
+        self._next_day: tuple[int, NextDay | None] = -1, None  # in which hour it was made, and what it is
         self._promise_cost: tuple[ResolvedService, PromiseCost] | None = None  # made anew with the prices
         self._forecast: tuple[Forecast | None, ForecastView | None] = None, None  # as it was shown last
         self._view = self._empty_view(0.0)
@@ -397,8 +399,18 @@ class ServiceRuntime:
             rollout=rollout_view(parts.controller.state.rollout, parts.controller.release, fleet),
             price_list=parts.controller.price_list(ready),
             promise=None if rps is None else self.promise_cost().estimate(self._resolved.slo.rt_max_s, rps),
+            next_day=self._coming_day(minute),
             time_scale=1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0)),
         )
+
+    def _coming_day(self, minute: int) -> NextDay | None:
+        """Made anew once an hour."""
+        hour = minute // 60
+        if self._next_day[0] != hour:
+            function = self._resolved.function
+            call_usd = 0.0 if function is None else function.usd_per_request
+            self._next_day = hour, next_day_of(self._rows, 1.0 - self._resolved.slo.attainment, call_usd)
+        return self._next_day[1]
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from mark.domain.bill import Bill
 from mark.domain.fleet import Instance
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList, PromiseEstimate
+from mark.planning.next_day import NextDay
 
 _UNKNOWN = PriceList()
 
@@ -84,6 +85,7 @@ class ServiceView:
     rollout: RolloutView | None = None  # None: releases have no names
     price_list: PriceList = _UNKNOWN  # what one more request and one more miss cost
     promise: PromiseEstimate | None = None  # what RT_max and others cost at the load of now; None: no load is known
+    next_day: NextDay | None = None  # by the last 24 hours; None until there are as many
     time_scale: float = 1.0  # seconds of the service's clock in one on the wall; others than 1 on a testbed only
 
 

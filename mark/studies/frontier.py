@@ -66,7 +66,7 @@ class StricterStep:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Points by attainment, then RT_max, both ascending; `own` is what the service itself promises, among them."""
+    """Points by confidence, attainment, then RT_max, all ascending; `own`, the service's own promise, is among them."""
 
     service: str
     policy: str
@@ -104,7 +104,13 @@ class Frontier:
     def next_10_ms(self, point: FrontierPoint) -> StricterStep | None:
         """What RT_max shorter by 10 ms costs at this point; None where none was measured."""
         slo = point.slo
-        shorter = [p for p in self.points if p.slo.attainment == slo.attainment and p.slo.rt_max_s < slo.rt_max_s]
+        shorter = [
+            p
+            for p in self.points
+            if p.slo.attainment == slo.attainment
+            and p.slo.confidence == slo.confidence
+            and p.slo.rt_max_s < slo.rt_max_s
+        ]
         if not shorter:
             return None
         stricter = max(shorter, key=lambda p: p.slo.rt_max_s)
@@ -113,7 +119,13 @@ class Frontier:
     def next_nine(self, point: FrontierPoint) -> StricterStep | None:
         """What one nine more costs at this point; None where none was measured."""
         slo = point.slo
-        more = [p for p in self.points if p.slo.rt_max_s == slo.rt_max_s and p.slo.attainment > slo.attainment]
+        more = [
+            p
+            for p in self.points
+            if p.slo.rt_max_s == slo.rt_max_s
+            and p.slo.confidence == slo.confidence
+            and p.slo.attainment > slo.attainment
+        ]
         if not more:
             return None
         stricter = min(more, key=lambda p: p.slo.attainment)
@@ -128,6 +140,7 @@ def frontier(
     request: RunRequest,
     rt_max_s: Sequence[float] = (),
     attainments: Sequence[float] = (),
+    confidences: Sequence[float] = (),
     *,
     executor: StudyExecutor,
 ) -> Frontier:
@@ -137,7 +150,7 @@ def frontier(
     """
     service = load_service(request.service)
     own = service.slo
-    slos = promises_around(own, rt_max_s, attainments)
+    slos = promises_around(own, rt_max_s, attainments, confidences)
     policy, predictor = split_policy(request.policy, request.predictor)
     request = replace(request, policy=policy, predictor=predictor)
     tasks = [replace(request, slo=slo, progress=None) for slo in slos]
@@ -145,19 +158,26 @@ def frontier(
     return Frontier(service.name, policy, request.seed, own, with_bounds(dict(zip(slos, outcomes, strict=True))))
 
 
-def promises_around(own: Slo, rt_max_s: Sequence[float] = (), attainments: Sequence[float] = ()) -> tuple[Slo, ...]:
-    """Every RT_max with every attainment, by attainment, then RT_max; and the service's own where it is not among them.
+def promises_around(
+    own: Slo, rt_max_s: Sequence[float] = (), attainments: Sequence[float] = (), confidences: Sequence[float] = ()
+) -> tuple[Slo, ...]:
+    """Every RT_max with every attainment and confidence, by confidence, attainment, then RT_max; and the service's own.
 
-    Unless said, RT_max is 0.5, 0.75, 1, 1.5 and 2 times the service's, and the attainment the service's with a nine
-    less and a nine more: for 0.98 these are 0.8 and 0.998. A service of less than 0.9 has no nine less. Raises
-    BadInput for what is no promise.
+    Windows are the service's own, and so is the confidence unless said. Unless said, RT_max is 0.5, 0.75, 1, 1.5 and 2
+    times the service's, and the attainment the service's with a nine less and a nine more: for 0.98 these are 0.8 and
+    0.998. A service of less than 0.9 has no nine less. Raises BadInput for what is no promise.
     """
     limits_s = rt_max_s or [
         limit_s for by in RT_MAX_FACTORS if (limit_s := _times(own.rt_max_s, by)) < LONGEST_RT_MAX_S
     ]
     shares = attainments or [share for more in NINES_AROUND if (share := with_nines(own.attainment, more)) > 0.0]
-    slos = {Slo(limit_s, share) for limit_s in limits_s for share in shares}
-    return tuple(sorted(slos | {own}, key=lambda slo: (slo.attainment, slo.rt_max_s)))
+    slos = {
+        Slo(limit_s, share, confidence, own.window_s)
+        for limit_s in limits_s
+        for share in shares
+        for confidence in confidences or [own.confidence]
+    }
+    return tuple(sorted(slos | {own}, key=lambda slo: (slo.confidence, slo.attainment, slo.rt_max_s)))
 
 
 def nines(attainment: float) -> float:
@@ -178,7 +198,11 @@ def _times(rt_max_s: float, factor: float) -> float:
 
 def implies(strict: Slo, loose: Slo) -> bool:
     """Does a run that keeps `strict` keep `loose`? Of two promises it may be that neither implies the other."""
-    return strict.rt_max_s <= loose.rt_max_s and strict.attainment >= loose.attainment
+    return (
+        strict.rt_max_s <= loose.rt_max_s
+        and strict.attainment >= loose.attainment
+        and strict.confidence >= loose.confidence
+    )
 
 
 def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[FrontierPoint, ...]:
@@ -201,7 +225,10 @@ def with_bounds(outcomes: Mapping[Slo, SimulationResult | Infeasible]) -> tuple[
         elif slo not in proven:
             points.append(FrontierPoint(slo, outcome, bound_usd=outcome.bound_usd))
         else:
-            highest = max(usd for looser, usd in proven.items() if implies(slo, looser))
+            # A bound knows every request, so that the confidence of its promise does not matter.
+            highest = max(
+                usd for looser, usd in proven.items() if implies(replace(slo, confidence=looser.confidence), looser)
+            )
             points.append(FrontierPoint(slo, outcome, bound_usd=highest))
     return tuple(points)
 
@@ -218,7 +245,7 @@ def run_or_why_not(
 
 def _cheapest(points: Iterable[FrontierPoint]) -> FrontierPoint | None:
     """Of equal bills the strictest promise."""
-    return min(points, key=lambda p: (p.usd or 0.0, -p.slo.attainment, p.slo.rt_max_s), default=None)
+    return min(points, key=lambda p: (p.usd or 0.0, -p.slo.attainment, p.slo.rt_max_s, -p.slo.confidence), default=None)
 
 
 def _step(point: FrontierPoint, stricter: FrontierPoint, units: float) -> StricterStep:

@@ -52,9 +52,13 @@ def saving_range(result: SimulationResult, against: SimulationResult) -> SavingR
 
 def _by_block(result: SimulationResult, blocks: int) -> FloatArray:
     """Dollars spent in each of `blocks` equal parts: (blocks,)."""
+    return np.diff(spent_at(result, np.linspace(0.0, result.trace.duration_s, blocks + 1)))
+
+
+def spent_at(result: SimulationResult, at_s: FloatArray) -> FloatArray:
+    """Dollars spent until each of these times of a run; together they are its bill."""
     line = result.timeline
     ends_s = np.append(line.t_s[1:], result.trace.duration_s)
     spent = np.sum(list(line.spent_usd.values()), axis=0)
     spent = spent * (result.bill.total / spent[-1]) if spent[-1] > 0.0 else spent
-    edges_s = np.linspace(0.0, result.trace.duration_s, blocks + 1)
-    return np.diff(np.interp(edges_s, np.concatenate([[0.0], ends_s]), np.concatenate([[0.0], spent])))
+    return np.interp(at_s, np.concatenate([[0.0], ends_s]), np.concatenate([[0.0], spent]))

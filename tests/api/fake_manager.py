@@ -31,6 +31,7 @@ from mark.domain.errors import BadInput
 from mark.domain.fleet import Instance, Phase
 from mark.domain.plan import Plan, Target
 from mark.domain.price_list import PriceList, PromiseEstimate, SloPrice
+from mark.planning.next_day import BillInterval, KeptProbability, NextDay
 from mark.planning.promise_cost import PromiseCost
 from mark.planning.resolve import resolve
 from mark.profiling.version_profiles import service_profiles
@@ -44,6 +45,7 @@ OFFERS = {  # $/h, requests/s
     "c5.large/spot/us-east-1b": (0.0337, 38.0),
     "t3.medium/burstable": (0.0416, 24.0),
 }
+NEXT_DAY = NextDay(BillInterval(9.0, 21.0, 14.0, False, 0), KeptProbability(0.93, False))
 PARTS_MS = {"language": 20.0, "vision": 220.0, "translate": 150.0, "categorise": 60.0}
 NAMES = ("inception", "sentiment", "translate", "ranker", "caption", "whisper", "detect", "embed")
 
@@ -271,6 +273,7 @@ class Day:
             requests=requests,
             limits=Limits(20, 5.0),
             conditions=troubles if service == "inception" else (),
+            next_day=None if service == "translate" else NEXT_DAY,
             price_list=PriceList() if service == "translate" else PriceList(1.17e-6, 1.978e-5),
             promise=PromiseEstimate(self.rps[-1], 0.61, (SloPrice(0.2375, 0.68), SloPrice(0.2625, 0.61))),
         )

@@ -113,6 +113,10 @@ def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str
         "A miss: $19.78 a million.",
         "A millisecond of RT_max: $0.0028/h; within 237.5 ms $0.070/h more, within 262.5 ms the same.",
     ]
+    assert browser.text("#next-day") == (
+        "Next day: $14.00, nine times out of ten between $9.00 and $21.00 (not calibrated on your traffic); "
+        "the promise is kept with a probability of 93 %."
+    )
     newest = manager.decisions("inception", None, 1)[0]
     first = browser.text("#decisions li:nth-child(2)")
     assert newest.text.split(": ", 1)[1] in first

@@ -42,6 +42,16 @@ def test_the_bill_adds_up_and_is_given_per_million_requests(changer: httpx.Clien
     assert said["usd_per_million_requests_now"] == pytest.approx(view.usd_per_hour / view.rps / 3600 * 1e6, rel=1e-5)
 
 
+def test_next_day_is_told_and_null_where_no_day_is_known(changer: httpx.Client) -> None:
+    assert changer.get(ONE).json()["next_day"] == {
+        "interval_90": [9.0, 21.0],
+        "expected_usd": 14.0,
+        "calibrated": False,
+        "promise_kept": 0.93,
+    }
+    assert changer.get("/api/v1/services/translate").json()["next_day"] is None
+
+
 def test_prices_are_told_and_null_where_they_are_not_known(changer: httpx.Client, manager: FakeManager) -> None:
     view, said = manager.view("inception"), changer.get(f"{ONE}/prices").json()
     assert said == {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.history import MINUTES, Minute, MinuteHistory, history_view
+from mark.control.history import MINUTES, Minute, MinuteHistory, history_view, next_day_of
 from mark.control.memory_store import MemoryStore
 
 
@@ -63,3 +63,23 @@ def test_never_more_points_than_asked_for_and_all_equally_long(numbers: set[int]
     assert len(view.rps) * view.step_s >= min(hours, 24.0) * 3600.0 * 0.999
     if numbers:
         assert view.start_unix_s + len(view.rps) * view.step_s == pytest.approx((max(numbers) + 1) * 60.0)
+
+
+def test_next_day_costs_what_the_last_24_hours_did() -> None:
+    """Half a dollar an hour, and a cent for each of six calls a minute."""
+    found = next_day_of({n: minute() for n in range(100, 100 + MINUTES)}, 0.02, 0.01)
+    assert found is not None
+    assert found.usd.expected == pytest.approx(24 * 0.5 + MINUTES * 6 * 0.01)
+    assert not found.usd.calibrated
+    assert found.promise is not None
+    assert not found.promise.calibrated
+    late = next_day_of({n: minute(in_time=50) for n in range(MINUTES)}, 0.02, 0.01)
+    assert late is not None
+    assert late.promise is not None
+    assert late.promise.probability < 0.1 < found.promise.probability
+
+
+def test_next_day_needs_24_hours() -> None:
+    assert next_day_of({}, 0.02, 0.0) is None
+    assert next_day_of({n: minute() for n in range(MINUTES - 1)}, 0.02, 0.0) is None
+    assert next_day_of({n: minute() for n in range(600, 600 + MINUTES // 2)}, 0.02, 0.0) is None

@@ -87,7 +87,7 @@ def test_a_frontier_has_the_keys_of_its_example(tmp_path: Path) -> None:
     grid = ("--slo-ms", "450,600", "--attainment", "0.98,0.998")
     asked = ("frontier", "synthetic:poisson?rate=5", "--service", "inception-v3", *part, *grid)
     written, example, run = _written(tmp_path, *asked), _examples()[5], _examples()[0]
-    del run["speed"], example["points"][0]["run"]
+    del run["speed"], run["next_day"], example["points"][0]["run"]
     assert _keys([point.pop("run") for point in written["points"]]) == _keys([run])
     assert _keys(written) == _keys(example)
     (own,) = (point for point in written["points"] if point["own"])

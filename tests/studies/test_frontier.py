@@ -77,6 +77,29 @@ def test_promises_that_are_named_come_with_the_services_own() -> None:
         promises_around(OWN, [3600.0])
 
 
+def test_confidences_are_a_third_number_of_the_promise() -> None:
+    own = Slo(0.6, 0.98, 0.8, 7200.0)
+    assert {(slo.confidence, slo.window_s) for slo in promises_around(own)} == {(0.8, 7200.0)}
+    asked = promises_around(own, [0.6], [0.98], [0.95, 0.5])
+    assert asked == (Slo(0.6, 0.98, 0.5, 7200.0), own, Slo(0.6, 0.98, 0.95, 7200.0))
+
+
+def test_steps_lead_along_one_number_with_the_confidence_held() -> None:
+    unsure = replace(OWN, confidence=0.8)
+    of = found(run(OWN, 2.0), run(unsure, 1.0), run(Slo(0.3, 0.98, 0.8), 3.0), run(Slo(0.6, 0.998, 0.8), 4.0))
+    assert of.next_10_ms(of.own_point) is None
+    assert of.next_nine(of.own_point) is None
+    assert not implies(unsure, OWN)
+    assert of.beaten_by(of.own_point) is None
+
+
+def test_bound_of_a_promise_holds_for_every_confidence() -> None:
+    sure, unsure = with_bounds(
+        {OWN: run(OWN, 2.0, bound_usd=1.0), replace(OWN, confidence=0.5): run(OWN, 2.0, bound_usd=1.5)}
+    )
+    assert (sure.bound_usd, unsure.bound_usd) == (1.5, 1.5)
+
+
 def test_only_promises_that_can_be_made_are_proposed() -> None:
     """Below 0.9 there is no nine to lose, and no RT_max is an hour long."""
     assert {slo.attainment for slo in promises_around(Slo(0.6, 0.9))} == {0.9, 0.99}

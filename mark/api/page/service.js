@@ -35,6 +35,7 @@ export async function showService(service, hours) {
       figures(view);
       plan(view.plan);
       bill(view.bill);
+      nextDay(view.next_day);
       prices(view.prices);
       limits(view);
     }
@@ -135,6 +136,16 @@ function bill(own) {
     h("table", {}, h("tbody", {}, ...parts.map((p) =>
       h("tr", {}, h("th", {}, swatch(p.style), p.name), h("td", {}, usd(p.usd)), h("td", {}, percent(p.usd / own.total, 0)))))),
   );
+}
+
+function nextDay(own) {
+  find("#next-day").hidden = !own;
+  if (!own) return;
+  const [low, high] = own.interval_90;
+  const kept = own.promise_kept === null ? "" : `; the promise is kept with a probability of ${percent(own.promise_kept, 0)}`;
+  const known = own.calibrated ? "" : " (not calibrated on your traffic)";
+  find("#next-day").textContent =
+    `Next day: ${usd(own.expected_usd)}, nine times out of ten between ${usd(low)} and ${usd(high)}${known}${kept}.`;
 }
 
 // In the words of mark plan.

@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.function_offer import FunctionCalls
@@ -18,6 +19,7 @@ from mark.studies.report import plots
 from mark.studies.report.attribution import TITLE, attribution_rows
 from mark.studies.report.explain import believed_words, saved_words
 from mark.studies.report.htmlpage import asset, packed, packed_plotly, page_script, read_first
+from mark.studies.report.next_day_report import next_day_row
 from mark.studies.report.promise_help_report import help_words, judged_by, outlook_words
 from mark.studies.report.takeaway import (
     MARKETS,
@@ -39,6 +41,7 @@ from mark.studies.report.takeaway import (
 from mark.studies.report.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
 
 if TYPE_CHECKING:
+    from mark.planning.next_day import NextDay
     from mark.planning.policies.alternatives import Weighed
     from mark.simulation.result import SimulationResult
     from mark.studies.attribution import Attribution
@@ -56,8 +59,10 @@ def render_report(
     sensitivity: Sequence[Variation] = (),
     attribution: Mapping[str, Attribution] | None = None,
     outlook: RunOutlook | None = None,
+    next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
 ) -> str:
-    """The whole page. `results` by policy name, one or more; `attribution` of some of them; the promise's `outlook`."""
+    """The whole page. `results` by policy name, one or more; `attribution` of some of them; the promise's `outlook`,
+    and of each policy the next day."""
     first = next(iter(results.values()))
     trace = first.trace
     mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
@@ -96,7 +101,7 @@ def render_report(
             f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
             f"{f' · prices of {_html(first.priced)}' if first.priced else ''} · seed {first.seed}</p>",
             "</header>",
-            _at_a_glance(results),
+            _at_a_glance(results, next_days),
             _promise(outlook),
             f"<section class=cards style='--half:{half};--all:{in_a_row}'>",
             *(_card(name, results) for name in results),
@@ -128,9 +133,9 @@ def render_report(
     )
 
 
-def _at_a_glance(results: Mapping[str, SimulationResult]) -> str:
+def _at_a_glance(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> str:
     """The questions of a budget: today's bill, tomorrow's, the range, how old the prices are, and what comes next."""
-    rows = at_a_glance(results)
+    rows = [*at_a_glance(results), *next_day_row(results, next_days)]
     if not rows:
         return ""
     facts = "".join(f"<div><dt>{_html(head)}</dt><dd>{_html(words)}</dd></div>" for head, words in rows)

@@ -11,10 +11,12 @@ from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
 from mark.domain.promise_outlook import PromiseOutlook
 from mark.planning.demand.promise_price import confidence_notes
 from mark.planning.marginal_prices import prices_of
+from mark.planning.next_day import NextDay
 from mark.planning.planner import PlanningContext
 from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
 from mark.profiling.policy import paper_window_s
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.next_day_report import next_day_words
 from mark.studies.report.promise_help_report import outlook_parts
 from mark.studies.report.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
 
@@ -56,6 +58,7 @@ class Explanation:
     other_slos: Sequence[SloPrice] = ()
     read: str = ""  # what was read of the trace, in words
     promise: PromiseOutlook | None = None  # None: no late request is priced, or the caller did not ask
+    next_day: NextDay | None = None
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed
@@ -89,6 +92,7 @@ class Explanation:
                 "other_slos": [other.as_json(weighed.chosen.usd_per_hour) for other in self.other_slos if weighed],
             },
             "promise": self.promise and self.promise.as_json(),
+            "next_day": self.next_day and self.next_day.as_json(),
             "solver": self.plan.solver,
             "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
@@ -102,6 +106,7 @@ def explain(
     other_slos: Sequence[SloPrice] = (),
     read: str = "",
     promise: PromiseOutlook | None = None,
+    next_day: NextDay | None = None,
 ) -> Explanation:
     """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace, `read` what it is."""
     resolved = context.resolved
@@ -127,6 +132,7 @@ def explain(
         other_slos,
         read,
         promise,
+        next_day,
     )
 
 
@@ -160,6 +166,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
         *sentences(_closing(explained) + _batching(explained)),
         *([] if explained.promise is None else outlook_parts(explained.promise)),
+        *sentences([] if explained.next_day is None else [next_day_words(explained.next_day)]),
         *others,
         *_prices(explained),
         *small_print([*_while_held(explained), *_plan_notes(explained)]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mark.domain.slo import CONFIDENCE
 from mark.studies.frontier import nines
 from mark.studies.report.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
@@ -100,14 +101,16 @@ _LEAD = (
 
 def rt_max_figure(found: Frontier) -> Figure:
     """A line for each attainment, and its bound below."""
-    figure = _figure(found, lambda slo: slo.attainment, lambda slo: slo.rt_max_s * 1e3, _percent)
+    figure = _figure(found, lambda slo: (slo.attainment, slo.confidence), lambda slo: slo.rt_max_s * 1e3, _percent)
     figure.update_xaxes(title_text="RT_max, ms", tickvals=sorted({point.slo.rt_max_s * 1e3 for point in found.points}))
     return figure
 
 
 def nines_figure(found: Frontier) -> Figure:
     """A line for each RT_max, and its bound below."""
-    figure = _figure(found, lambda slo: slo.rt_max_s, lambda slo: nines(slo.attainment), _milliseconds)
+    figure = _figure(
+        found, lambda slo: (slo.rt_max_s, slo.confidence), lambda slo: nines(slo.attainment), _milliseconds
+    )
     shares = sorted({point.slo.attainment for point in found.points})
     figure.update_xaxes(
         title_text="SL_min, by its nines",
@@ -185,7 +188,10 @@ def _not_worse(found: Frontier) -> list[str]:
 
 
 def _figure(
-    found: Frontier, line_of: Callable[[Slo], float], place_of: Callable[[Slo], float], named: Callable[[Slo], str]
+    found: Frontier,
+    line_of: Callable[[Slo], tuple[float, ...]],
+    place_of: Callable[[Slo], float],
+    named: Callable[[Slo], str],
 ) -> Figure:
     figure = new_figure()
     for i, line in enumerate(sorted({line_of(point.slo) for point in found.points})):
@@ -194,7 +200,8 @@ def _figure(
         )
         if not points:
             continue
-        colour, name, symbol = COLOURS[i % len(COLOURS)], named(points[0].slo), _SYMBOLS[i % len(_SYMBOLS)]
+        slo = points[0].slo
+        colour, name, symbol = COLOURS[i % len(COLOURS)], f"{named(slo)}{_sure(slo)}", _SYMBOLS[i % len(_SYMBOLS)]
         figure.add_scatter(
             x=[place_of(point.slo) for point in points],
             y=[_point_month(point, point.usd) for point in points],
@@ -232,12 +239,20 @@ def _steps(found: Frontier) -> list[list[str]]:
     own = found.own
     rows = []
     for point in sorted(found.points, key=lambda point: -point.slo.rt_max_s):
-        step = found.next_10_ms(point) if point.slo.attainment == own.attainment else None
+        step = (
+            found.next_10_ms(point)
+            if point.slo.attainment == own.attainment and point.slo.confidence == own.confidence
+            else None
+        )
         if step is not None:
             span = f"{_percent(own)}: {_milliseconds(point.slo)} to {_milliseconds(step.to)}"
             rows.append([span, _signed(found, step.usd), ""])
     for point in found.points:
-        step = found.next_nine(point) if point.slo.rt_max_s == own.rt_max_s else None
+        step = (
+            found.next_nine(point)
+            if point.slo.rt_max_s == own.rt_max_s and point.slo.confidence == own.confidence
+            else None
+        )
         if step is not None:
             span = f"{_milliseconds(own)}: {_percent(point.slo)} to {_percent(step.to)}"
             rows.append([span, "", _signed(found, step.usd)])
@@ -317,7 +332,12 @@ def _headline(found: Frontier) -> str:
 
 
 def _promise(slo: Slo) -> str:
-    return f"{_percent(slo)} in {_milliseconds(slo)}"
+    return f"{_percent(slo)} in {_milliseconds(slo)}{_sure(slo)}"
+
+
+def _sure(slo: Slo) -> str:
+    """The confidence, where it is not the usual one."""
+    return "" if slo.confidence == CONFIDENCE else f", {_share(slo.confidence)} sure"
 
 
 def _percent(slo: Slo) -> str:
@@ -342,7 +362,12 @@ def _point_month(point: FrontierPoint, amount_usd: float | None) -> float | None
 
 
 def _slo_json(slo: Slo) -> dict[str, Any]:
-    return {"rt_max_ms": slo.rt_max_s * 1e3, "target": slo.attainment, "nines": round(nines(slo.attainment), 9)}
+    return {
+        "rt_max_ms": slo.rt_max_s * 1e3,
+        "target": slo.attainment,
+        "nines": round(nines(slo.attainment), 9),
+        "confidence": slo.confidence,
+    }
 
 
 def _point_json(found: Frontier, point: FrontierPoint) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mark.studies.report.attribution import attribution_table
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
+from mark.studies.report.next_day_report import next_day_sentences
 from mark.studies.report.promise_help_report import judged_by, outlook_parts, stated_words
 from mark.studies.report.takeaway import (
     MARKETS,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from mark.domain.offer import Catalog
+    from mark.planning.next_day import NextDay
     from mark.simulation.result import SimulationResult
     from mark.studies.attribution import Attribution
     from mark.studies.promise_outlook import RunOutlook
@@ -58,10 +61,11 @@ def compare_table(
     attribution: Mapping[str, Attribution] | None = None,
     spot: SimulationResult | None = None,
     outlook: RunOutlook | None = None,
+    next_days: Mapping[str, NextDay | None] = MappingProxyType({}),
 ) -> RenderableType:
     """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
     above the bound go, and the words. `spot` is what `mark` would do with spot, which they may not buy; `outlook`
-    what would have helped to keep the promise."""
+    what would have helped to keep the promise; `next_days` what each policy's next day costs."""
     first = next(iter(results.values()))
     return page(
         *what_was_read(first.trace.read),
@@ -73,12 +77,18 @@ def compare_table(
         *attribution_table(attribution or {}),
         *sentences(stated_words(results)),
         *([] if outlook is None else outlook_parts(outlook.outlook, judged_by(outlook.from_s))),
-        *sentences([*takeaway(results), *([] if spot is None else [spot_words(spot, results)])]),
+        *sentences(
+            [
+                *takeaway(results),
+                *next_day_sentences(results, next_days),
+                *([] if spot is None else [spot_words(spot, results)]),
+            ]
+        ),
         *small_print(notes(results)),
     )
 
 
-def simulate_table(result: SimulationResult) -> RenderableType:
+def simulate_table(result: SimulationResult, next_day: NextDay | None = None) -> RenderableType:
     """One policy, line by line."""
     results = {result.policy: result}
     requests, fleet, speed = result.requests, result.fleet, result.speed
@@ -148,7 +158,9 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         _headline(result),
         text(title),
         table,
-        *sentences([*stated_words(results), *takeaway(results)]),
+        *sentences(
+            [*stated_words(results), *takeaway(results), *next_day_sentences(results, {result.policy: next_day})]
+        ),
         *small_print([*footnotes(results), *notes(results)]),
     )
 

@@ -1,0 +1,62 @@
+"""The next day's bill and promise, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mark.planning.next_day import BillInterval, NextDay
+from mark.simulation.result import SimulationResult
+from mark.studies.report.takeaway import best, kept, reference
+from mark.studies.report.words import percent, usd
+from mark.studies.saving_range import saving_range
+
+_UNKNOWN = "not calibrated on your traffic"
+_DIFFERS = "The range of the saving draws the known hours and days anew; the interval is for a day nobody has seen."
+
+
+def with_next_day(shown: dict[str, Any], found: NextDay | None) -> dict[str, Any]:
+    """The JSON of a run or of a plan with that of the next day; null where less than a day of traffic is known."""
+    return {**shown, "next_day": None if found is None else found.as_json()}
+
+
+def next_day_sentences(results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]) -> list[str]:
+    """Of the policy that is advised, else of the first one; and how its interval differs from a saving's range."""
+    name = best(results) or next(iter(results))
+    found = next_days.get(name)
+    if found is None:
+        return []
+    against = reference(results)
+    result = results[name]
+    ranged = against is not None and against != name and saving_range(result, results[against]) is not None
+    return [f"{next_day_words(found, f'with {name}')}{f' {_DIFFERS}' if ranged and kept(result) else ''}"]
+
+
+def next_day_row(
+    results: Mapping[str, SimulationResult], next_days: Mapping[str, NextDay | None]
+) -> list[tuple[str, str]]:
+    """A row of a page's overview, of the policy that is advised."""
+    found = next_days.get(best(results) or "")
+    return [] if found is None else [("Next day", interval_words(found.usd))]
+
+
+def next_day_words(found: NextDay, how: str = "") -> str:
+    """Dollars and probability; the first words say what they hold for."""
+    promise = ""
+    if found.promise is not None:
+        chance = _chance(found.promise.probability)
+        known = "" if found.promise.calibrated or not found.usd.calibrated else f" ({_UNKNOWN})"
+        promise = f"; the promise is kept with a probability of {chance}{known}"
+    return f"The next day{f' {how}' if how else ''}: {interval_words(found.usd)}{promise}."
+
+
+def interval_words(found: BillInterval) -> str:
+    """The bill, its interval, and what the interval is calibrated on."""
+    known = f"calibrated on {found.past_windows} past windows of 24 h" if found.calibrated else _UNKNOWN
+    return f"{usd(found.expected)}, nine times out of ten between {usd(found.low)} and {usd(found.high)} ({known})"
+
+
+def _chance(probability: float) -> str:
+    if probability < 0.01:
+        return "less than 1 %"
+    return "more than 99 %" if probability > 0.99 else percent(probability, 0)
