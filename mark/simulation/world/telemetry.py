@@ -111,7 +111,7 @@ class SimulatedTelemetry:
         self._departed.append(RecentAnswers(self._promised.departed, self._promised.in_time))
 
     def measure_utilization(self, over_s: float) -> None:
-        """Once a minute: the busy share of ready instances since the last call, by offer."""
+        """The busy share of ready instances since the last call, `over_s` ago, by offer."""
         busy: dict[str, float] = {}
         count: dict[str, int] = {}
         seen: dict[int, float] = {}
@@ -176,7 +176,8 @@ class SimulatedTelemetry:
 
     def answers(self) -> RecentAnswers:
         arrived, accounts = self._stage.arrived, self._promised
-        return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late)
+        in_flight = arrived - self._stage.accounts.departed
+        return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late, in_flight=in_flight)
 
     def utilization(self) -> dict[str, float]:
         return self._utilization
