@@ -17,6 +17,7 @@ from mark.planning.policies.static import Static
 from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
 
 DEFAULT_UTILISATION = 0.5
+COUNTS_IN_FLIGHT = ("fewest-in-flight", "alb")  # routing
 KNATIVE_CONCURRENCY, KNATIVE_RPS = 100.0, 200.0  # config-autoscaler: container-concurrency-, requests-per-second-target
 RAY_ONGOING = 2.0  # AutoscalingConfig: target_ongoing_requests
 
@@ -94,8 +95,11 @@ def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> P
 
 def _pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
     scaler = pod_scaler(own, resolved, evaluated)
-    pairs = [offer_named(own.instance, resolved)]
-    return Policy(scaler, without_functions(resolved, pairs), bouncers=False, every_s=scaler.rule.every_s)
+    altered = without_functions(resolved, [offer_named(own.instance, resolved)])
+    if altered.service.routing not in COUNTS_IN_FLIGHT:
+        # Requests in flight are what these scalers look at, and their own balancers, too.
+        altered = replace(altered, service=replace(altered.service, routing=COUNTS_IN_FLIGHT[0]))
+    return Policy(scaler, altered, bouncers=False, every_s=scaler.rule.every_s)
 
 
 def _endpoint(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
