@@ -199,9 +199,7 @@ class Simulation:
     def telemetry_of(self, plane: CountedPlane, answers: CountedAnswers | None = None) -> SimulatedTelemetry:
         """What is seen of a data plane on its instances, from now on, and of `answers` where they are not its own."""
         resolved, inputs = self._policy.resolved, self._inputs
-        in_flight: Callable[[float], int | None] = lambda at_s: None
-        if isinstance(plane, StageSimulation) and self._policy.every_s < STEP_S:
-            in_flight = plane.in_flight
+        counts = isinstance(plane, StageSimulation) and self._policy.every_s < STEP_S
         return SimulatedTelemetry(
             plane,
             self._cloud,
@@ -213,7 +211,7 @@ class Simulation:
             gaps=inputs.gaps,
             before_rps=inputs.before_rps,
             answers=answers,
-            in_flight=in_flight,
+            in_flight=self.stage.in_flight if counts else None,
         )
 
     def stage_now(self) -> StageNow:

@@ -53,9 +53,8 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
             scale_in_cooldown_s=own.scale_in_cooldown_s,
         )
     else:
-        raise BadInput(
-            "kind is one of asg, hpa, keda, knative, ray, cron, sagemaker, fixed", _where(resolved, "kind"), own.kind
-        )
+        kinds = ", ".join(("asg", *SETTINGS, "sagemaker", "fixed"))
+        raise BadInput(f"kind is one of {kinds}", _where(resolved, "kind"), own.kind)
     return Policy(planner, without_functions(resolved, [(offer, able)]), bouncers=False)
 
 

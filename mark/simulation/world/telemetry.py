@@ -86,7 +86,7 @@ class SimulatedTelemetry:
         gaps: tuple[tuple[float, float], ...],
         before_rps: float | None,
         answers: CountedAnswers | None = None,
-        in_flight: Callable[[float], int | None] = lambda at_s: None,
+        in_flight: Callable[[float], int | None] | None = None,
     ) -> None:
         self._stage, self._cloud, self._in_flight = stage, cloud, in_flight
         self._promised: CountedAnswers = stage.accounts if answers is None else answers
@@ -179,7 +179,7 @@ class SimulatedTelemetry:
 
     def answers(self) -> RecentAnswers:
         arrived, accounts = self._stage.arrived, self._promised
-        in_flight = self._in_flight(self._closed * WINDOW_S)
+        in_flight = None if self._in_flight is None else self._in_flight(self._closed * WINDOW_S)
         return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late, in_flight=in_flight)
 
     def utilization(self) -> dict[str, float]:
