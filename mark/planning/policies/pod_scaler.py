@@ -32,7 +32,7 @@ HPA_SYNC_S = 15.0  # kube-controller-manager's --horizontal-pod-autoscaler-sync-
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScalerView:
     """What a scaler is told. `wanted_by_others`: of cron and other triggers, which an HPA takes the highest of."""
 
     context: PlanningContext
@@ -57,7 +57,7 @@ class Rule(Protocol):
     def first(self, rate_rps: float) -> int:
         """How many replicas it holds at a steady rate."""
 
-    def decide(self, seen: Seen, memory: Any) -> tuple[int | None, Any, str]:
+    def decide(self, seen: ScalerView, memory: Any) -> tuple[int | None, Any, str]:
         """The count before minimum and maximum, None to change nothing; what to remember; the reason."""
 
 
@@ -107,7 +107,7 @@ class PodScaler:
             ready = context.fleet.ready().get(self.offer, 0)
             live = context.fleet.live().get(self.offer, 0)
             others = max(floor, scheduled)
-            seen = Seen(context, self.offer, ready, live - ready, memory.count, others)
+            seen = ScalerView(context, self.offer, ready, live - ready, memory.count, others)
             wish, kept, reason = self.rule.decide(seen, memory.rule)
         count = max(least, min(self.max_instances, memory.count if wish is None else wish))
         plan = Plan(context.now_s, (Target(self.offer, count, reason),), capacity_rps=count * self.capacity_rps)
@@ -148,7 +148,7 @@ class HpaRule:
         per_pod_rps = self.target if self.cpu is None else self.target * self.capacity_rps
         return hpa_by_value(rate_rps, per_pod_rps, 0, 0.0)
 
-    def decide(self, seen: Seen, memory: Wishes) -> tuple[int | None, Wishes, str]:
+    def decide(self, seen: ScalerView, memory: Wishes) -> tuple[int | None, Wishes, str]:
         wish, reason = self._wish(seen)
         if wish is None:
             return None, memory, reason
@@ -156,7 +156,7 @@ class HpaRule:
         count, memory = hpa_scaled(seen.context.now_s, wish, seen.live, memory, self.settings)
         return count, memory, reason
 
-    def _wish(self, seen: Seen) -> tuple[int | None, str]:
+    def _wish(self, seen: ScalerView) -> tuple[int | None, str]:
         if self.target is None:
             return 0, f"the schedule wants {seen.wanted_by_others}"
         if self.cpu is None:
@@ -195,7 +195,7 @@ class KpaRule:
         per_pod_rps = self.per_pod / (1.0 if self.settings.metric == "rps" else self.busy_s)
         return hpa_by_value(rate_rps, min(per_pod_rps, self.capacity_rps), 0, 0.0)
 
-    def decide(self, seen: Seen, memory: tuple[Samples, Panic]) -> tuple[int | None, tuple[Samples, Panic], str]:
+    def decide(self, seen: ScalerView, memory: tuple[Samples, Panic]) -> tuple[int | None, tuple[Samples, Panic], str]:
         samples, panic = memory
         windows_rps = seen.context.windows_rps
         by_rate = float(windows_rps[-1]) if len(windows_rps) else math.nan
@@ -229,7 +229,9 @@ class RayRule:
     def first(self, rate_rps: float) -> int:
         return hpa_by_value(rate_rps, min(self.target / self.busy_s, self.capacity_rps), 0, 0.0)
 
-    def decide(self, seen: Seen, memory: tuple[Samples, Leaning]) -> tuple[int | None, tuple[Samples, Leaning], str]:
+    def decide(
+        self, seen: ScalerView, memory: tuple[Samples, Leaning]
+    ) -> tuple[int | None, tuple[Samples, Leaning], str]:
         samples, leaning = memory
         if seen.context.in_flight is None:
             return None, memory, "no value of the metric"
