@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mark.config.as_is import POLICY_KEYS, as_is_of
 from mark.config.cache import CACHE_KEYS, cache_of
 from mark.config.faults_section import FAULT_KEYS, faults_of
 from mark.config.feedback import FEEDBACK_KEYS, feedback_of
@@ -23,7 +24,6 @@ from mark.config.section import Section, tables_of
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.service import (
-    AsIsPolicy,
     ControlSettings,
     RolloutSettings,
     ServiceConfig,
@@ -50,7 +50,7 @@ _KEYS = {
     "faults": FAULT_KEYS,
     "insurance": INSURANCE_KEYS,
     "slo_monitor": {"window", "count", "instance", "pause_s"},
-    "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
+    "policy": POLICY_KEYS,
 }  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
         tail=checked_tail(service.number("tail"), service.where("tail")) if "tail" in service.table else None,
-        as_is=_as_is(Section(path, "policy", tables["policy"])) if "policy" in tables else None,
+        as_is=as_is_of(Section(path, "policy", tables["policy"])) if "policy" in tables else None,
         committed=fleet.committed,
         control=_control(Section(path, "control", tables.get("control", {}))),
         rollout=_rollout(Section(path, "rollout", tables.get("rollout", {}))),
@@ -199,31 +199,4 @@ def _slo_monitor(monitor: Section) -> SloMonitorSettings:
         count=monitor.whole("count", own.count),
         instance=monitor.text("instance") if "instance" in monitor.table else None,
         pause_s=monitor.number("pause_s", own.pause_s),
-    )
-
-
-def _as_is(policy: Section) -> AsIsPolicy:
-    kind = policy.one_of("kind", ("asg", "hpa", "sagemaker", "fixed"), required=True)
-    target = None
-    if kind == "fixed":
-        if "target" in policy.table:
-            raise BadInput("a fixed fleet has no target", policy.where("target"), policy.table["target"])
-    elif "target" in policy.table:
-        target = policy.number("target", above_zero=True)
-        if kind != "sagemaker" and target > 1.0:
-            raise BadInput("a utilisation must lie between 0 and 1", policy.where("target"), target)
-    least = policy.whole("min", 1)
-    # A fixed fleet is said by `min` alone.
-    most = policy.whole("max", least if kind == "fixed" else max(100, least))
-    if most < least or (kind == "fixed" and most != least):
-        what = "must equal min in a fixed fleet" if kind == "fixed" else "must not be below min"
-        raise BadInput(what, policy.where("max"), f"{most} (min {least})")
-    return AsIsPolicy(
-        kind=kind,
-        instance=policy.text("instance"),
-        target=target,
-        min_instances=least,
-        max_instances=most,
-        scale_out_cooldown_s=policy.number("scale_out_cooldown_s", 300.0),
-        scale_in_cooldown_s=policy.number("scale_in_cooldown_s", 300.0),
     )

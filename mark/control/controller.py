@@ -164,6 +164,10 @@ class Controller:
         self._repeat(now_s)
         self._round(TICK, now_s, forecasts=True)
 
+    def plan_between(self) -> None:
+        """Between ticks, for a policy that decides more often than once a minute: plan without a new forecast."""
+        self._round(TICK, self._clock.now_s(), forecasts=False)
+
     def fast(self) -> None:
         """Between ticks: notices, the SLO monitor, surges, and the end of drained instances."""
         now_s = self._clock.now_s()

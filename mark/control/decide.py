@@ -61,8 +61,9 @@ class Decider:
 
     def __init__(self, policy: Policy, *, foresees: bool) -> None:
         self._planner, self._resolved = policy.planner, policy.resolved
-        self.needs_windows = policy.planner.replans and policy.planner.needs_forecast
-        self.corrects = self.needs_windows and not foresees
+        corrected = policy.planner.replans and policy.planner.needs_forecast
+        self.needs_windows = corrected or policy.every_s < STEP_S
+        self.corrects = corrected and not foresees
         self._offers = {offer.name: offer for offer in policy.resolved.offers}
         self._near_equal = near_equal(policy.resolved)
         self._capacity_rps = {
@@ -234,6 +235,7 @@ class Decider:
             self._beliefs(state, s.now_s),
             window.answered(s.now_s, self._resolved.slo.window_s),
             higher_windows_rps(s.windows_rps, s.coming),
+            s.answers.in_flight,
         )
         memory = self._planner.begin() if state.memory is None else state.memory
         plan, memory = self._planner.plan(context, memory)

@@ -116,6 +116,7 @@ class RecentAnswers:
     latency_s: float | None = None  # in the mean, of those that were answered; None: not known
     p50_s: float | None = None  # of the same, the median and what 99 % of them had at most
     p99_s: float | None = None
+    in_flight: int | None = None  # requests that wait or are served; None: not known
 
 
 @dataclass(frozen=True, slots=True)

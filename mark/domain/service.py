@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +14,7 @@ from mark.domain.faults import NO_FAULTS, Faults
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
+from mark.domain.scaler import CronWindow, ScalerSettings
 from mark.domain.slo import Slo
 
 
@@ -20,13 +22,18 @@ from mark.domain.slo import Slo
 class AsIsPolicy:
     """What the user runs today (`[policy]` of the service file): their own autoscaler, to be simulated as it is."""
 
-    kind: str  # asg | hpa | sagemaker | fixed
+    kind: str  # asg | hpa | keda | knative | ray | cron | sagemaker | fixed
     instance: str
-    target: float | None = None  # asg, hpa: utilisation 0..1; sagemaker: requests per instance and minute
+    # asg, hpa: utilisation 0..1; keda, knative with rps: requests/s; knative, ray: requests in flight;
+    # sagemaker: requests per instance and minute
+    target: float | None = None
     min_instances: int = 1
     max_instances: int = 100
     scale_out_cooldown_s: float = 300.0
     scale_in_cooldown_s: float = 300.0
+    settings: ScalerSettings | None = None  # hpa, keda, knative, ray, cron; None: as their documents have them
+    windows: tuple[CronWindow, ...] = ()  # keda, cron
+    begins: datetime | None = None  # when the evaluated part begins, on the clock of these windows
 
 
 @dataclass(frozen=True, slots=True)

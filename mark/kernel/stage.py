@@ -235,6 +235,20 @@ class StageSimulation:
             return 0.0
         return float(self._st.slots["busy_s"][number])
 
+    def in_flight(self, at_s: float) -> int | None:
+        """Requests that wait or are served at `at_s`, at most `MOST_IN_FLIGHT` a replica; None: routing counts none."""
+        if self._routing not in (FEWEST_IN_FLIGHT, ALB):
+            return None
+        slots, answers_s = self._st.slots, self._st.flight_s
+        # Whatever has nothing to do keeps its last answers until it is routed to again, for ever where it has ended.
+        busy_until_s = np.maximum(slots["free_s"], self._st.worker_free_s.max(axis=1, initial=0.0))
+        overhead_s = self._st.kinds.rows["overhead_s"].max(initial=0.0)
+        some = np.flatnonzero((slots["flight_count"] > 0) & (busy_until_s + overhead_s > at_s))
+        counts = slots["flight_count"][some]
+        most = int(counts.max(initial=0))
+        to_come = (np.arange(most) < counts[:, None]) & (answers_s[some, :most] > at_s)
+        return int(to_come.sum() + slots["open_size"].sum())
+
     def all_busy_s(self) -> float:
         """The same of all replicas that ever were."""
         return float(self._st.slots["busy_s"].sum())

@@ -13,6 +13,7 @@ from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.market.spot import Belief
 
@@ -23,7 +24,8 @@ class PlanningContext:
 
     `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
     once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap), `windows_rps`
-    are the rates of that minute's 5 s windows, the newest last, NaN where nothing was observed.
+    are the rates of that minute's 5 s windows, the newest last, NaN where nothing was observed. `in_flight` requests
+    wait or are served now; None: not known.
     `utilization` is the busy share of the ready instances of an offer over the last minute. `beliefs` is what was seen
     of the market of an offer; an offer that is not named was never refused nor interrupted. `answered` is how the SLO
     was kept so far in its window.
@@ -39,6 +41,7 @@ class PlanningContext:
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     answered: Answered = field(default_factory=Answered)
     windows_rps: FloatArray = field(default_factory=lambda: np.empty(0))
+    in_flight: int | None = None
 
 
 class Planner(Protocol):
@@ -63,9 +66,11 @@ class Policy:
     """A planner with the resolved service it plans for.
 
     `resolved` may differ from the service's own: SageMaker policies buy ml.* types, unbatched, without functions.
-    `bouncers`: is there admission control? Without it every request waits in an unbounded queue.
+    `bouncers`: is there admission control? Without it every request waits in an unbounded queue. `every_s`: how often a
+    simulation asks the planner, a whole part of a minute; forecasts are made once a minute.
     """
 
     planner: Planner
     resolved: ResolvedService
     bouncers: bool
+    every_s: float = STEP_S

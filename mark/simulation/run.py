@@ -165,6 +165,7 @@ class Simulation:
         )
         self._minutes = Minutes(resolved)
         self._window = 0
+        self._windows_a_plan = round(self._policy.every_s / WINDOW_S)
 
     def _supervised(self, predictor: str | Predictor | None) -> Supervised | None:
         if not self._policy.planner.needs_forecast:
@@ -198,6 +199,7 @@ class Simulation:
     def telemetry_of(self, plane: CountedPlane, answers: CountedAnswers | None = None) -> SimulatedTelemetry:
         """What is seen of a data plane on its instances, from now on, and of `answers` where they are not its own."""
         resolved, inputs = self._policy.resolved, self._inputs
+        counts = isinstance(plane, StageSimulation) and self._policy.every_s < STEP_S
         return SimulatedTelemetry(
             plane,
             self._cloud,
@@ -209,6 +211,7 @@ class Simulation:
             gaps=inputs.gaps,
             before_rps=inputs.before_rps,
             answers=answers,
+            in_flight=self.stage.in_flight if counts else None,
         )
 
     def stage_now(self) -> StageNow:
@@ -271,7 +274,7 @@ class Simulation:
         """The controller's turn, and what happens to instances before the window's end."""
         now = self._clock.time_s
         if self._window % WINDOWS_A_TICK == 0:
-            self._telemetry.measure_utilization(STEP_S)
+            self._telemetry.measure_utilization(self._policy.every_s)
             self._reconcile(self._controller.fast)
             self._reconcile(self._controller.tick)
             self._minutes.sample(now, self._cloud)
@@ -279,6 +282,9 @@ class Simulation:
                 self._inputs.request.progress(now / self._end_s)
         else:
             self._reconcile(self._controller.fast)
+            if self._window % self._windows_a_plan == 0:
+                self._telemetry.measure_utilization(self._policy.every_s)
+                self._reconcile(self._controller.plan_between)
         self._window += 1
         event = self._cloud.next_event_s()
         while event < self._until_s:

@@ -217,7 +217,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + "[overflow]\nfunction = []\n", "[overflow] function: must be a list of texts that is not empty"),
         (HEAD + "[overflow]\nfunction = 512\n", "[overflow] function: must be a"),
         (HEAD + '[overflow]\nlate = "queue"\n', "[overflow] late: must be one of function, refuse: queue"),
-        (HEAD + POLICY.replace("asg", "magic"), "[policy] kind: must be one of asg, hpa, sagemaker, fixed: magic"),
+        (
+            HEAD + POLICY.replace("asg", "magic"),
+            "[policy] kind: must be one of asg, hpa, keda, knative, ray, cron, sagemaker, fixed",
+        ),
         (HEAD + POLICY.replace("0.5", "50"), "[policy] target: a utilisation must lie between 0 and 1: 50"),
         (HEAD + POLICY.replace("0.5", "0"), "[policy] target: must be above zero: 0"),
         (

@@ -35,6 +35,10 @@ NOT_RUN = {
         "mark forecast backtest TRACE --predictor",
     ): "takes minutes; tests/cli/test_forecast.py runs it in small",
     (
+        "scalers.md",
+        "mark compare access.log --service servic",
+    ): "needs the trace; tests/planning/policies/test_as_is.py",
+    (
         "what-if.md",
         "pip install 'mark-serving[ray]'      # o",
     ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",

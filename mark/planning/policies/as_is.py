@@ -7,15 +7,19 @@ from dataclasses import replace
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.plan import Target
+from mark.domain.scaler import SETTINGS, HpaSettings, KpaSettings
 from mark.domain.service import AsIsPolicy, ResolvedService
 from mark.planning.planner import PlanningContext, Policy
 from mark.planning.policies.fixed import offer_named, without_functions
 from mark.planning.policies.names import AS_IS
-from mark.planning.policies.reactive import PodAutoscaler
+from mark.planning.policies.pod_scaler import HpaRule, KpaRule, PodScaler, RayRule, Rule
 from mark.planning.policies.static import Static
 from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
 
 DEFAULT_UTILISATION = 0.5
+COUNTS_IN_FLIGHT = ("fewest-in-flight", "alb")  # routing
+KNATIVE_CONCURRENCY, KNATIVE_RPS = 100.0, 200.0  # config-autoscaler: container-concurrency-, requests-per-second-target
+RAY_ONGOING = 2.0  # AutoscalingConfig: target_ongoing_requests
 
 
 def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
@@ -27,21 +31,12 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
     if own.kind == "sagemaker":
         return _endpoint(own, resolved, evaluated)
     offer, able = offer_named(own.instance, resolved)
-    planner: Static | PodAutoscaler | TargetTracker
+    planner: Static | TargetTracker
     if own.kind == "fixed":
         reason = f"fixed by the user, {own.min_instances * offer.usd_per_hour:.2f} $/h"
         planner = Static(AS_IS, (Target(offer.name, own.min_instances, reason),), own.min_instances * able.capacity_rps)
-    elif own.kind == "hpa":
-        planner = PodAutoscaler(
-            AS_IS,
-            offer.name,
-            able.capacity_rps,
-            first_step_rps(evaluated),
-            utilisation=cpu_of_all,
-            target=_utilisation(own, resolved),
-            min_instances=own.min_instances,
-            max_instances=own.max_instances,
-        )
+    elif own.kind in SETTINGS:
+        return _pod_scaler(own, resolved, evaluated)
     elif own.kind == "asg":
         planner = TargetTracker(
             name=AS_IS,
@@ -58,8 +53,52 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
             scale_in_cooldown_s=own.scale_in_cooldown_s,
         )
     else:
-        raise BadInput("kind is one of asg, hpa, sagemaker, fixed", _where(resolved, "kind"), own.kind)
+        kinds = ", ".join(("asg", *SETTINGS, "sagemaker", "fixed"))
+        raise BadInput(f"kind is one of {kinds}", _where(resolved, "kind"), own.kind)
     return Policy(planner, without_functions(resolved, [(offer, able)]), bouncers=False)
+
+
+def pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> PodScaler:
+    """The user's HPA, KEDA, Knative or Ray Serve on their type. Raises BadInput."""
+    offer, able = offer_named(own.instance, resolved)
+    settings = SETTINGS[own.kind]() if own.settings is None else own.settings
+    rule: Rule
+    if isinstance(settings, HpaSettings):
+        if own.kind == "hpa":
+            metric, target = cpu(able.capacity_rps), _utilisation(own, resolved)
+            rule = HpaRule(settings, target, able.capacity_rps, metric)
+        elif own.kind == "keda":
+            target = _above_zero(own, resolved, DEFAULT_UTILISATION * able.capacity_rps)
+            rule = HpaRule(settings, target, able.capacity_rps)
+        else:
+            rule = HpaRule(settings, None, able.capacity_rps)
+    else:
+        busy_s = float(able.service_s[1]) + able.overhead_s
+        if isinstance(settings, KpaSettings):
+            default = KNATIVE_RPS if settings.metric == "rps" else KNATIVE_CONCURRENCY
+            rule = KpaRule(settings, _above_zero(own, resolved, default), busy_s, able.capacity_rps)
+        else:
+            rule = RayRule(settings, _above_zero(own, resolved, RAY_ONGOING), busy_s, able.capacity_rps)
+    return PodScaler(
+        AS_IS,
+        offer.name,
+        rule,
+        able.capacity_rps,
+        first_step_rps(evaluated),
+        own.min_instances,
+        own.max_instances,
+        own.windows,
+        own.begins,
+    )
+
+
+def _pod_scaler(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
+    scaler = pod_scaler(own, resolved, evaluated)
+    altered = without_functions(resolved, [offer_named(own.instance, resolved)])
+    if altered.service.routing not in COUNTS_IN_FLIGHT:
+        # Requests in flight are what these scalers look at, and their own balancers, too.
+        altered = replace(altered, service=replace(altered.service, routing=COUNTS_IN_FLIGHT[0]))
+    return Policy(scaler, altered, bouncers=False, every_s=scaler.rule.every_s)
 
 
 def _endpoint(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
@@ -98,18 +137,17 @@ def cpu(capacity_rps: float) -> Metric:
     return metric
 
 
-def cpu_of_all(context: PlanningContext, offer: str, capacity_rps: float) -> float | None:
-    """As a pod autoscaler averages it before scaling out: pods that are not ready yet count as idle."""
-    ready = context.fleet.ready().get(offer, 0)
-    live = context.fleet.live().get(offer, 0)
-    busy = cpu(capacity_rps / live)(context, offer, ready)
-    return None if busy is None else busy * min(1.0, ready / live)
-
-
 def _utilisation(own: AsIsPolicy, resolved: ResolvedService) -> float:
     target = DEFAULT_UTILISATION if own.target is None else own.target
     if not 0.0 < target <= 1.0:
         raise BadInput("a utilisation lies above 0 and not above 1", _where(resolved, "target"), own.target)
+    return target
+
+
+def _above_zero(own: AsIsPolicy, resolved: ResolvedService, default: float) -> float:
+    target = default if own.target is None else own.target
+    if not target > 0.0:
+        raise BadInput("must be above zero", _where(resolved, "target"), own.target)
     return target
 
 

@@ -7,7 +7,6 @@ more per decision; in to the highest desired count of the last five minutes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mark.domain.load import Load
@@ -25,28 +24,19 @@ MORE = 4  # small fleets may grow by this many at once
 
 History = tuple[tuple[float, int], ...]  # (time, desired), oldest first, within the stabilisation window
 
-Utilisation = Callable[[PlanningContext, str, float], float | None]
-"""(context, offer, capacity of what is there in requests/s) -> utilisation; None: nothing was observed."""
-
-
-def demand_share(context: PlanningContext, offer: str, capacity_rps: float) -> float | None:
-    """Demand, overflow included, over capacity.
-
-    Not the busy share: that stops at one while functions take the rest, and a batching worker is busy with small
-    batches long before it is full.
-    """
-    return None if context.last_minute_rps is None else context.last_minute_rps / capacity_rps
-
 
 @dataclass
 class PodAutoscaler:
-    """A Horizontal Pod Autoscaler on one type, behind the port `Planner`."""
+    """A Horizontal Pod Autoscaler on one type, behind the port `Planner`.
+
+    Its utilisation is demand, overflow included, over capacity. The busy share would stop at one while functions take
+    the rest, and a batching worker is busy with small batches long before it is full.
+    """
 
     name: str
     offer: str
     capacity_rps: float  # of one instance
     first_rps: float
-    utilisation: Utilisation = demand_share
     target: float = TARGET
     min_instances: int = 1
     max_instances: int = 10**6
@@ -65,9 +55,9 @@ class PodAutoscaler:
             return self._plan(context, count, f"{rate_rps:.1f} requests/s at the start"), ((context.now_s, count),)
         if current == 0:
             return self._plan(context, self._within(1), "nothing runs"), memory
-        used = self.utilisation(context, self.offer, current * self.capacity_rps)
-        if used is None:
+        if context.last_minute_rps is None:
             return self._plan(context, self._within(current), "nothing was observed"), memory
+        used = context.last_minute_rps / (current * self.capacity_rps)
         ratio = used / self.target
         wanted = current if abs(ratio - 1.0) <= TOLERANCE else _ceil(current * ratio)
         wanted = self._within(min(wanted, max(GROWTH * current, current + MORE)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -69,6 +70,7 @@ class SimulatedTelemetry:
     Seconds count from the start of the evaluated part. `gaps` are (start, end) pairs whose windows are missing, not
     empty. `step_s` is a multiple of 5 s. `bin_s` is the trace's bin width, `before_rps` the rate right before the
     start, None when it is not known. `answers` are those that the promise is of, where these are not the stage's own.
+    `in_flight` counts requests that are not answered at a time: only where a policy asks, for it takes long.
     """
 
     def __init__(
@@ -84,8 +86,9 @@ class SimulatedTelemetry:
         gaps: tuple[tuple[float, float], ...],
         before_rps: float | None,
         answers: CountedAnswers | None = None,
+        in_flight: Callable[[float], int | None] | None = None,
     ) -> None:
-        self._stage, self._cloud = stage, cloud
+        self._stage, self._cloud, self._in_flight = stage, cloud, in_flight
         self._promised: CountedAnswers = stage.accounts if answers is None else answers
         self._workers = {offer.name: n for offer, n in zip(offers, workers, strict=True)}
         self._step_s, self._bin_s, self._before_rps = step_s, bin_s, before_rps
@@ -111,7 +114,7 @@ class SimulatedTelemetry:
         self._departed.append(RecentAnswers(self._promised.departed, self._promised.in_time))
 
     def measure_utilization(self, over_s: float) -> None:
-        """Once a minute: the busy share of ready instances since the last call, by offer."""
+        """The busy share of ready instances since the last call, `over_s` ago, by offer."""
         busy: dict[str, float] = {}
         count: dict[str, int] = {}
         seen: dict[int, float] = {}
@@ -176,7 +179,8 @@ class SimulatedTelemetry:
 
     def answers(self) -> RecentAnswers:
         arrived, accounts = self._stage.arrived, self._promised
-        return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late)
+        in_flight = None if self._in_flight is None else self._in_flight(self._closed * WINDOW_S)
+        return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late, in_flight=in_flight)
 
     def utilization(self) -> dict[str, float]:
         return self._utilization

@@ -46,6 +46,16 @@ def test_a_pod_autoscaler_sees_cpu_only() -> None:
     assert play.minute(400.0, utilization={SMALL: 1.0}) == {SMALL: 5}
 
 
+@pytest.mark.parametrize(
+    ("kind", "every_s", "first"), [("hpa", 15.0, 8), ("keda", 15.0, 8), ("knative", 5.0, 4), ("ray", 5.0, 4)]
+)
+def test_a_scaler_without_a_target_has_its_document_s(kind: str, every_s: float, first: int) -> None:
+    """At 40 requests/s on instances of ten. KEDA has none: half of the capacity."""
+    own = AsIsPolicy(kind, "small")
+    assert started(own, 40.0).ready == {SMALL: first}
+    assert as_is(running(own), load(40.0)).every_s == every_s
+
+
 def test_an_endpoint_keeps_the_users_target_and_bounds() -> None:
     """Target in requests per instance and minute, minimum and maximum from the service file."""
     play = started(AsIsPolicy("sagemaker", "ml.small", target=60.0, min_instances=2, max_instances=5), 1.0)
@@ -58,7 +68,7 @@ def test_a_fixed_fleet_is_its_minimum() -> None:
     assert started(AsIsPolicy("fixed", "small", min_instances=7), 1.0).ready == {SMALL: 7}
 
 
-@pytest.mark.parametrize("kind", ["asg", "hpa", "sagemaker", "fixed"])
+@pytest.mark.parametrize("kind", ["asg", "hpa", "keda", "knative", "ray", "cron", "sagemaker", "fixed"])
 def test_as_is_policies_have_neither_bouncers_nor_functions(kind: str) -> None:
     """Their system is simulated as it is."""
     policy = as_is(running(AsIsPolicy(kind, "small")), load(1.0))
@@ -73,6 +83,7 @@ def test_as_is_policies_have_neither_bouncers_nor_functions(kind: str) -> None:
         (AsIsPolicy("magic", "small"), "magic"),
         (AsIsPolicy("asg", "small", target=50.0), "utilisation"),
         (AsIsPolicy("sagemaker", "small", target=0.0), "above zero"),
+        (AsIsPolicy("ray", "small", target=0.0), r"\[policy\] target: must be above zero"),
         (AsIsPolicy("hpa", "unknown"), "unknown"),
     ],
 )

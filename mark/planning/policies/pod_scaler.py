@@ -1,0 +1,243 @@
+"""The autoscalers of Kubernetes, KEDA, Knative and Ray Serve on one instance type, behind the port `Planner`.
+
+A replica is an instance. A scaler sees only what the real one is told: replicas that are ready and that boot, CPU, the
+request rate, and requests in flight, which are sampled every 5 s; its decisions are `mark.planning.policies.scalers`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from mark.domain.plan import Plan, Target
+from mark.domain.scaler import CronWindow, HpaSettings, KpaSettings, RaySettings
+from mark.planning.planner import PlanningContext
+from mark.planning.policies.scalers import (
+    Leaning,
+    Panic,
+    Wishes,
+    hpa_by_utilisation,
+    hpa_by_value,
+    hpa_scaled,
+    kpa_scaled,
+    ray_scaled,
+)
+from mark.planning.policies.target_tracking import Metric, first_minute_rps
+
+SAMPLE_S = 5.0  # requests in flight are counted this often
+HPA_SYNC_S = 15.0  # kube-controller-manager's --horizontal-pod-autoscaler-sync-period
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerView:
+    """What a scaler is told. `wanted_by_others`: of cron and other triggers, which an HPA takes the highest of."""
+
+    context: PlanningContext
+    offer: str
+    ready: int
+    unready: int
+    target: int  # what it decided last
+    wanted_by_others: int
+
+    @property
+    def live(self) -> int:
+        return self.ready + self.unready
+
+
+class Rule(Protocol):
+    """One kind of autoscaler. Pure, as a `Planner`."""
+
+    every_s: float
+
+    def begin(self) -> Any: ...
+
+    def first(self, rate_rps: float) -> int:
+        """How many replicas it holds at a steady rate."""
+
+    def decide(self, seen: ScalerView, memory: Any) -> tuple[int | None, Any, str]:
+        """The count before minimum and maximum, None to change nothing; what to remember; the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What a `PodScaler` remembers: its rule's memory, its last count, and cron windows with when each may change."""
+
+    rule: Any
+    count: int
+    windows: tuple[tuple[bool, datetime], ...] = ()
+
+
+@dataclass
+class PodScaler:
+    """A rule on one type. `begins` is the time at which the evaluated part begins, where there are cron windows."""
+
+    name: str
+    offer: str
+    rule: Rule
+    capacity_rps: float  # of one instance
+    first_rps: float
+    min_instances: int
+    max_instances: int
+    windows: tuple[CronWindow, ...] = ()
+    begins: datetime | None = None
+    needs_forecast: bool = False
+    monitors_slo: bool = False
+    replans: bool = False
+
+    def begin(self) -> Scaled:
+        return Scaled(self.rule.begin(), self.min_instances)
+
+    def plan(self, context: PlanningContext, memory: Scaled) -> tuple[Plan, Scaled]:
+        return self.plan_above(context, memory, 0)
+
+    def plan_above(self, context: PlanningContext, memory: Scaled, floor: int) -> tuple[Plan, Scaled]:
+        """Decide with one more trigger that wants `floor` replicas, and with no minimum below it."""
+        windows, scheduled = self._scheduled(context.now_s, memory.windows)
+        least = min(self.max_instances, max(self.min_instances, floor))  # the user's maximum binds a floor, too
+        if context.first:
+            rate_rps = first_minute_rps(context, self.first_rps)
+            wish: int | None = max(scheduled, self.rule.first(rate_rps))
+            kept, reason = memory.rule, f"{rate_rps:.1f} requests/s at the start"
+        elif context.last_minute_rps is None:
+            wish, kept, reason = None, memory.rule, "nothing was observed"
+        else:
+            ready = context.fleet.ready().get(self.offer, 0)
+            live = context.fleet.live().get(self.offer, 0)
+            others = max(floor, scheduled)
+            seen = ScalerView(context, self.offer, ready, live - ready, memory.count, others)
+            wish, kept, reason = self.rule.decide(seen, memory.rule)
+        count = max(least, min(self.max_instances, memory.count if wish is None else wish))
+        plan = Plan(context.now_s, (Target(self.offer, count, reason),), capacity_rps=count * self.capacity_rps)
+        return plan, Scaled(kept, count, windows)
+
+    def _scheduled(
+        self, now_s: float, known: tuple[tuple[bool, datetime], ...]
+    ) -> tuple[tuple[tuple[bool, datetime], ...], int]:
+        if self.begins is None:
+            return (), 0
+        now = self.begins + timedelta(seconds=now_s)
+        states = known or tuple(window.state_at(now) for window in self.windows)
+        # To look up the next change of every window in every round would be slow.
+        states = tuple(
+            state if now < state[1] else window.state_at(now)
+            for state, window in zip(states, self.windows, strict=True)
+        )
+        active = (w.replicas for w, (is_active, _) in zip(self.windows, states, strict=True) if is_active)
+        return states, max(active, default=0)
+
+
+@dataclass
+class HpaRule:
+    """An HPA: on CPU (`cpu`, `target` a utilisation), on a request rate (`target` a pod's), or on triggers alone."""
+
+    settings: HpaSettings
+    target: float | None
+    capacity_rps: float
+    cpu: Metric | None = None
+    every_s: float = HPA_SYNC_S
+
+    def begin(self) -> Wishes:
+        return ()
+
+    def first(self, rate_rps: float) -> int:
+        if self.target is None:
+            return 0
+        per_pod_rps = self.target if self.cpu is None else self.target * self.capacity_rps
+        return hpa_by_value(rate_rps, per_pod_rps, 0, 0.0)
+
+    def decide(self, seen: ScalerView, memory: Wishes) -> tuple[int | None, Wishes, str]:
+        wish, reason = self._wish(seen)
+        if wish is None:
+            return None, memory, reason
+        wish = max(wish, seen.wanted_by_others)
+        count, memory = hpa_scaled(seen.context.now_s, wish, seen.live, memory, self.settings)
+        return count, memory, reason
+
+    def _wish(self, seen: ScalerView) -> tuple[int | None, str]:
+        if self.target is None:
+            return 0, f"the schedule wants {seen.wanted_by_others}"
+        if self.cpu is None:
+            rate_rps = seen.context.last_minute_rps
+            assert rate_rps is not None, "a scaler is not asked while nothing is observed"
+            wish = hpa_by_value(rate_rps, self.target, seen.live, self.settings.tolerance)
+            return wish, f"{rate_rps:.4g} requests/s against {self.target:.4g} a replica"
+        used = self.cpu(seen.context, seen.offer, seen.ready)
+        if used is None:
+            return None, "no value of the metric"
+        wish = hpa_by_utilisation(used, self.target, seen.ready, seen.unready, self.settings.tolerance)
+        return wish, f"CPU utilisation {used:.2f} against a target of {self.target:.2f}"
+
+
+Samples = tuple[float, ...]  # one every 5 s, the newest last
+
+
+@dataclass
+class KpaRule:
+    """Knative: `target` is the concurrency, or the request rate, that one pod may have at 100 %."""
+
+    settings: KpaSettings
+    target: float
+    busy_s: float  # of one request on an idle instance
+    capacity_rps: float
+    every_s: float = SAMPLE_S  # Knative ticks every 2 s; here nothing new is known in between
+
+    @property
+    def per_pod(self) -> float:
+        return self.target * self.settings.target_utilization_percentage / 100.0
+
+    def begin(self) -> tuple[Samples, Panic]:
+        return (), Panic()
+
+    def first(self, rate_rps: float) -> int:
+        per_pod_rps = self.per_pod / (1.0 if self.settings.metric == "rps" else self.busy_s)
+        return hpa_by_value(rate_rps, min(per_pod_rps, self.capacity_rps), 0, 0.0)
+
+    def decide(self, seen: ScalerView, memory: tuple[Samples, Panic]) -> tuple[int | None, tuple[Samples, Panic], str]:
+        samples, panic = memory
+        windows_rps = seen.context.windows_rps
+        by_rate = float(windows_rps[-1]) if len(windows_rps) else math.nan
+        value = by_rate if self.settings.metric == "rps" else seen.context.in_flight
+        if value is None or math.isnan(value):
+            return None, memory, "no value of the metric"
+        samples = (*samples, value)[-max(1, round(self.settings.stable_window_s / SAMPLE_S)) :]
+        panic_s = self.settings.stable_window_s * self.settings.panic_window_percentage / 100.0
+        latest = samples[-max(1, round(panic_s / SAMPLE_S)) :]
+        stable, now = math.fsum(samples) / len(samples), math.fsum(latest) / len(latest)
+        count, panic = kpa_scaled(seen.context.now_s, stable, now, self.per_pod, seen.ready, panic, self.settings)
+        mode = "stable" if panic.since_s is None else "panic"
+        reason = f"{self.settings.metric} {stable:.4g}, lately {now:.4g}, against {self.per_pod:.4g} a replica ({mode})"
+        return count, (samples, panic), reason
+
+
+@dataclass
+class RayRule:
+    """Ray Serve: `target` is `target_ongoing_requests`."""
+
+    settings: RaySettings
+    target: float
+    busy_s: float
+    capacity_rps: float
+    every_s: float = SAMPLE_S  # Ray's loop turns every 0.1 s; here nothing new is known in between
+    scaled: Callable[..., tuple[int, Any]] = ray_scaled
+
+    def begin(self) -> tuple[Samples, Leaning]:
+        return (), Leaning()
+
+    def first(self, rate_rps: float) -> int:
+        return hpa_by_value(rate_rps, min(self.target / self.busy_s, self.capacity_rps), 0, 0.0)
+
+    def decide(
+        self, seen: ScalerView, memory: tuple[Samples, Leaning]
+    ) -> tuple[int | None, tuple[Samples, Leaning], str]:
+        samples, leaning = memory
+        if seen.context.in_flight is None:
+            return None, memory, "no value of the metric"
+        samples = (*samples, seen.context.in_flight)[-max(1, round(self.settings.look_back_period_s / SAMPLE_S)) :]
+        ongoing = math.fsum(samples) / len(samples)
+        count, leaning = self.scaled(
+            seen.context.now_s, ongoing, seen.ready, seen.target, self.target, leaning, self.settings
+        )
+        return count, (samples, leaning), f"{ongoing:.4g} ongoing requests against {self.target:.4g} a replica"

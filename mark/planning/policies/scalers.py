@@ -1,0 +1,131 @@
+"""How many replicas Kubernetes' HPA, Knative and Ray Serve want: their documented rules as functions of numbers.
+
+What was measured and what was decided before go in; a count and what to remember come out. `mark.domain.scaler` names
+the documents and holds their defaults. KEDA has no rule of its own: it hands its metrics to an HPA.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mark.domain.scaler import HpaSettings, KpaSettings, RaySettings
+
+MOST_MORE, GROWTH = 4, 2  # HPA's default policies of scaling up: in 15 s by 4 pods or 100 %, whichever is more
+_ROUNDING = 1e-9  # Kubernetes counts in thousandths, so that n pods' worth of load never becomes n + 1
+_RAY_ROUNDING_S = 1e-6  # Ray forgives a delay that much
+
+
+def hpa_by_value(total: float, per_pod: float, current: int, tolerance: float) -> int:
+    """HPA on a value averaged over all pods (type AverageValue), as KEDA's Prometheus trigger makes it."""
+    if current > 0 and abs(total / (per_pod * current) - 1.0) <= tolerance:
+        return current
+    return math.ceil(total / per_pod - _ROUNDING)
+
+
+def hpa_by_utilisation(utilisation: float, target: float, ready: int, unready: int, tolerance: float) -> int:
+    """HPA on a resource: `utilisation` is the mean of the ready pods.
+
+    Pods that are not ready are left out, but count as idle before anything is added. Where that turns the direction,
+    nothing changes.
+    """
+    ratio, current = utilisation / target, ready + unready
+    if unready and ratio > 1.0:
+        ratio *= ready / current
+        if ratio < 1.0:
+            return current
+        ready = current
+    if abs(ratio - 1.0) <= tolerance:
+        return current
+    return math.ceil(ratio * ready - _ROUNDING)
+
+
+Wishes = tuple[tuple[float, int], ...]
+"""(time, wish) of HPA's recommendations within the stabilisation window, oldest first."""
+
+
+def hpa_scaled(now_s: float, wish: int, current: int, wishes: Wishes, settings: HpaSettings) -> tuple[int, Wishes]:
+    """What becomes of a wish: down only to the highest of the window, up only by HPA's default policies.
+
+    To be called every 15 s, which is the period of these policies.
+    """
+    since_s = now_s - settings.stabilization_window_s
+    wishes = (*((at_s, n) for at_s, n in wishes if at_s > since_s), (now_s, wish))
+    if wish < current:
+        return min(current, max(n for _, n in wishes)), wishes
+    return min(wish, max(GROWTH * current, current + MOST_MORE)), wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Panic:
+    """Knative's memory: when traffic was last too much for the ready pods, and the most pods wanted since."""
+
+    since_s: float | None = None
+    most: int = 0
+
+
+def kpa_scaled(
+    now_s: float, stable: float, panic: float, target: float, ready: int, memory: Panic, settings: KpaSettings
+) -> tuple[int, Panic]:
+    """Knative's decision: `stable` and `panic` are the metric of all pods, averaged over either window.
+
+    `target` is what one pod shall have, utilisation included.
+    """
+    serving = max(1, ready)
+    most = math.ceil(settings.max_scale_up_rate * serving)
+    least = math.floor(serving / settings.max_scale_down_rate)
+    for_stable, for_panic = (min(max(math.ceil(value / target), least), most) for value in (stable, panic))
+    if math.ceil(panic / target) / serving >= settings.panic_threshold_percentage / 100.0:
+        memory = Panic(now_s, memory.most)
+    elif memory.since_s is not None and now_s > memory.since_s + settings.stable_window_s:
+        memory = Panic()
+    if memory.since_s is None:
+        return for_stable, memory
+    count = max(for_stable, for_panic, memory.most)
+    return count, Panic(memory.since_s, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaning:
+    """Ray's memory: since when it wants more (1) or fewer (-1) replicas than its target, without a break."""
+
+    direction: int = 0
+    since_s: float = math.inf
+
+
+def ray_scaled(
+    now_s: float,
+    ongoing: float,
+    running: int,
+    target: int,
+    per_replica: float,
+    memory: Leaning,
+    settings: RaySettings,
+) -> tuple[int, Leaning]:
+    """Ray Serve's decision before `min_replicas` and `max_replicas`: `ongoing` requests wait or are served.
+
+    `target` is the count it decided last, `per_replica` its `target_ongoing_requests`. The order of the operations on
+    floats is Ray's, so that counts are equal at every rounding.
+    """
+    if running == 0:
+        if ongoing > 0:  # a cold start waits for no delay
+            return max(math.ceil(settings.upscaling_factor), target), memory
+        if target > 0:
+            return target, memory
+        wish = 0
+    else:
+        desired = running * (ongoing / (per_replica * running))
+        more = desired - running
+        wish = math.ceil(running + (settings.upscaling_factor if more > 0 else settings.downscaling_factor) * more)
+        if math.ceil(desired) < running and wish == running:
+            wish -= 1  # otherwise a small factor would hold the last step back for ever
+        wish = max(0, wish)
+    direction = (wish > target) - (wish < target)
+    if direction == 0:
+        return target, Leaning()
+    if direction != memory.direction:
+        memory = Leaning(direction, now_s)
+    delay_s = settings.upscale_delay_s if direction > 0 else settings.downscale_delay_s
+    if now_s - memory.since_s + _RAY_ROUNDING_S < delay_s:
+        return target, memory
+    return (wish if direction > 0 or target == 1 else max(1, wish)), Leaning()

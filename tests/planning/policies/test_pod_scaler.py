@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from mark.domain.cron import cron_schedule
+from mark.domain.fleet import Fleet
+from mark.domain.scaler import CronWindow, HpaSettings, KpaSettings, RaySettings
+from mark.planning.planner import PlanningContext
+from mark.planning.policies.pod_scaler import HpaRule, KpaRule, PodScaler, RayRule, Rule, Scaled
+from mark.planning.policies.target_tracking import Metric
+from tests.planning.build import fleet, usual
+
+SMALL = "small/on-demand"
+
+
+class Played:
+    """A scaler round by round; replicas are ready at once unless `ready` says how many are."""
+
+    def __init__(self, rule: Rule, **changes: object) -> None:
+        settings: dict[str, object] = {"min_instances": 1, "max_instances": 100, **changes}
+        self.scaler = PodScaler("as-is", SMALL, rule, 10.0, 0.0, **settings)  # type: ignore[arg-type]
+        self.memory: Scaled = self.scaler.begin()
+        self.now_s, self.count = 0.0, 0
+
+    def first(self, rate_rps: float) -> int:
+        return self._plan(PlanningContext(0.0, usual(), Fleet(()), last_minute_rps=rate_rps, first=True))
+
+    def round(self, *, ready: int | None = None, floor: int = 0, rate_rps: float | None = 0.0, **seen: object) -> int:
+        self.now_s += self.scaler.rule.every_s
+        there = self.count if ready is None else ready
+        running = fleet({SMALL: there}, {SMALL: self.count - there})
+        context = PlanningContext(self.now_s, usual(), running, last_minute_rps=rate_rps, **seen)  # type: ignore[arg-type]
+        return self._plan(context, floor)
+
+    def _plan(self, context: PlanningContext, floor: int = 0) -> int:
+        plan, self.memory = self.scaler.plan_above(context, self.memory, floor)
+        self.count = plan.counts[SMALL]
+        return self.count
+
+
+def keda() -> HpaRule:
+    return HpaRule(HpaSettings(), 5.0, 10.0)
+
+
+def test_keda_divides_the_rate_by_its_threshold() -> None:
+    """At 5 requests/s a replica 40 requests/s are eight, whatever the replicas can do or are busy with."""
+    played = Played(keda())
+    assert played.first(20.0) == 4
+    assert played.round(rate_rps=40.0) == 8
+    assert played.round(rate_rps=43.9) == 8  # within a tenth
+
+
+def measured(utilisation: float) -> Metric:
+    return lambda context, offer, in_service: utilisation
+
+
+def test_hpa_counts_booting_pods_as_idle_before_it_adds_more() -> None:
+    played = Played(HpaRule(HpaSettings(), 0.5, 10.0, measured(1.0)))
+    played.count = 4
+    assert played.round(ready=4) == 8
+    assert played.round(ready=4) == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen", "count"),
+    [
+        (KpaSettings(), {"in_flight": 28}, 4),
+        (KpaSettings(metric="rps"), {"windows_rps": np.array([1.0, 28.0])}, 4),
+        (KpaSettings(target_utilization_percentage=100.0), {"in_flight": 28}, 3),
+    ],
+)
+def test_knative_holds_seven_tenths_of_its_target_a_replica(
+    settings: KpaSettings, seen: dict[str, object], count: int
+) -> None:
+    """28 requests, in flight or each second, against a target of ten."""
+    played = Played(KpaRule(settings, 10.0, 0.1, 10.0))
+    played.count = 3
+    assert played.round(**seen) == count  # type: ignore[arg-type]
+
+
+def test_knative_begins_with_what_a_steady_rate_needs() -> None:
+    """By Little's law, and never fewer than can serve it."""
+    assert Played(KpaRule(KpaSettings(), 0.5, 0.07, 10.0)).first(60.0) == 12
+    assert Played(KpaRule(KpaSettings(), 100.0, 0.07, 10.0)).first(60.0) == 6
+    assert Played(RayRule(RaySettings(), 0.5, 0.1, 10.0)).first(60.0) == 12
+
+
+def test_ray_waits_for_its_delay_and_averages_over_its_look_back() -> None:
+    """Eight ongoing requests want four replicas of two, 30 s after they were first seen."""
+    played = Played(RayRule(RaySettings(), 2.0, 0.1, 10.0))
+    played.count = 2
+    played.memory = Scaled(played.scaler.rule.begin(), 2)
+    assert [played.round(in_flight=8) for _ in range(7)] == [2, 2, 2, 2, 2, 2, 4]
+    # Of six samples five are still old ones.
+    assert played.round(in_flight=0) == 4
+    assert played.memory.rule[0][-6:] == (8, 8, 8, 8, 8, 0)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [keda(), KpaRule(KpaSettings(), 10.0, 0.1, 10.0), RayRule(RaySettings(), 2.0, 0.1, 10.0)],
+    ids=["keda", "knative", "ray"],
+)
+def test_nothing_observed_changes_nothing(rule: Rule) -> None:
+    """Neither a gap nor a metric that is missing scales anything."""
+    played = Played(rule)
+    played.first(20.0)
+    before = played.count
+    assert [played.round(rate_rps=None, in_flight=0) for _ in range(200)] == [before] * 200
+
+
+def test_schedule_is_one_more_trigger_of_keda() -> None:
+    """KEDA takes the highest wish: six replicas from eight to nine, more where the rate wants more."""
+    window = CronWindow(cron_schedule("0 8 * * *"), cron_schedule("0 9 * * *"), 6, ZoneInfo("UTC"))
+    times: dict[str, object] = {"windows": (window,), "begins": datetime(2026, 1, 5, 7, 59, tzinfo=UTC)}
+    played = Played(keda(), **times)
+    assert played.first(5.0) == 1
+    assert [played.round(rate_rps=5.0) for _ in range(4)] == [1, 1, 1, 5]
+    assert played.round(rate_rps=5.0) == 6
+    assert played.round(rate_rps=50.0) == 10
+    alone = Played(HpaRule(HpaSettings(), None, 10.0), **times, min_instances=2)
+    assert alone.first(500.0) == 2
+    assert [alone.round(rate_rps=500.0) for _ in range(4)] == [2, 2, 2, 6]
+    # After the end it falls, but not before the stabilisation window has passed.
+    counts = [alone.round(rate_rps=500.0) for _ in range(4 * 70)]
+    assert counts[4 * 59 + 10] == 6
+    assert counts[-1] == 2
+
+
+@pytest.mark.parametrize("rule", [keda(), KpaRule(KpaSettings(), 10.0, 0.1, 10.0)], ids=["keda", "knative"])
+def test_floor_raises_the_count_up_to_the_user_s_maximum(rule: Rule) -> None:
+    played = Played(rule, max_instances=9)
+    played.first(20.0)
+    assert played.round(rate_rps=20.0, in_flight=1, floor=7) == 7
+    assert played.round(rate_rps=20.0, in_flight=1, floor=12) == 9
