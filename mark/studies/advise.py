@@ -40,6 +40,7 @@ _MOST_INSTANCES = 1000
 _NEAR = 0.1  # a capacity that is counted so near to the one that is known needs no second count
 _STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
 _LEAST_AT_MINIMUM = 0.01  # share of the time: the lowest number that a scaler holds, and no accident
+_WHOLE_DAY_H = 24.0  # of less than a day a fixed fleet proves nothing
 _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
 
@@ -339,15 +340,15 @@ def _minimum(advice: Advice) -> AdvisedChange:
         carried = float(needed[at_lowest].mean())
         return AdvisedChange(
             "minimum",
-            f"Your scaler stood at its minimum of {lowest:g} replicas for {share:.0%} of the time, when {carried:.1f} on "
-            f"average would have carried the load: that is ${usd:,.0f} of ${now.month_usd:,.0f} a month. "
+            f"Your scaler stood at its minimum of {lowest:g} replicas for {share:.0%} of the time, when {carried:.1f} "
+            f"on average would have carried the load: that is ${usd:,.0f} of ${now.month_usd:,.0f} a month. "
             "A floor that rises before the load comes makes this static minimum unnecessary.",
             usd,
         )
     busy = float(np.nansum(rps[known]) / max(1e-9, replicas[known].sum() * advice.rps_per_replica))
     return AdvisedChange(
         "busy",
-        f"Your replicas were {busy:.0%} busy in the mean, by {advice.rps_per_replica:.3g} requests/s that one can do.",
+        f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} requests/s.",
     )
 
 
@@ -371,18 +372,14 @@ def _others(advice: Advice) -> list[AdvisedChange]:
                 "it would save nothing."
             )
         found.append(AdvisedChange("mark", text, saved if mark.kept else None))
-    cheapest = fixed is not None and fixed.kept and fixed.month_usd is not None
-    if (
-        cheapest
-        and fixed is not None
-        and fixed.month_usd is not None
-        and fixed.month_usd < 1.01 * min(own_usd, month_usd or math.inf)
-    ):
+    fixed_usd = None if fixed is None or not fixed.kept else fixed.month_usd
+    whole_days = advice.part.hours >= _WHOLE_DAY_H
+    if fixed_usd is not None and whole_days and fixed_usd < 1.01 * min(own_usd, month_usd or math.inf):
         text = (
-            f"A fleet that never changes would have kept the promise for ${fixed.month_usd:,.0f} a month: "
-            "no scaler is needed."
+            f"A fleet that never changes, sized with hindsight, would have kept the promise for ${fixed_usd:,.0f} a "
+            "month: if your days are alike, you need no scaler."
         )
-        found.append(AdvisedChange("fixed", text, own_usd - fixed.month_usd))
+        found.append(AdvisedChange("fixed", text, own_usd - fixed_usd))
     return found
 
 

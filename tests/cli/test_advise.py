@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import json
+import runpy
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
+from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.cli.main import main
-from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
+from tests.prometheus import add_workload
 
 Captured = pytest.CaptureFixture[str]
 
-LABELS = {"app": "ranker", "namespace": "shop", "pod": "ranker-1-a"}
-QUICK = ("--days", "0.25", "--simulate", "30m", "--policies", "best-fixed", "--rps-per-replica", "8")
-
-
-def _add(prometheus: EmulatedPrometheus, name: str = "ranker", rps: float = 16.0) -> None:
-    times = np.arange(time.time() - 7 * 3600.0, time.time() + 3600.0, 30.0)
-    labels = LABELS | {"app": name}
-    counted = np.cumsum(30.0 * rps * (1.0 + 0.3 * np.sin(times / 3000.0)))
-    prometheus.add("http_requests_total", labels, times, counted)
-    prometheus.add(
-        "kube_deployment_status_replicas_available",
-        {"namespace": "shop", "deployment": name},
-        times,
-        np.full(len(times), 6.0),
-    )
-    prometheus.add(
-        "kube_pod_info", {"namespace": "shop", "pod": f"{name}-1-a", "node": "n1"}, times, np.ones(len(times))
-    )
-    node = {"node": "n1", "label_node_kubernetes_io_instance_type": "c7i.large"}
-    prometheus.add("kube_node_labels", node, times, np.ones(len(times)))
+QUICK = ("--days", "0.25", "--simulate", "30m", "--policies", "best-fixed", "--rps-per-replica", "4")
 
 
 @pytest.fixture
 def prometheus(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedPrometheus]:
     monkeypatch.delenv("PROMETHEUS_TOKEN", raising=False)
     with EmulatedPrometheus(token="right") as emulated:
-        _add(emulated)
+        add_workload(emulated)
         yield emulated
 
 
@@ -116,7 +98,7 @@ def test_prometheus_that_is_not_there_is_one_line_and_exit_two(capsys: Captured)
 def test_several_workloads_are_named_with_the_option(
     asked: tuple[str, ...], prometheus: EmulatedPrometheus, capsys: Captured
 ) -> None:
-    _add(prometheus, "search", 3.0)
+    add_workload(prometheus, "search", 3.0)
     line = _refused(capsys, *asked)
     assert "--workload: several workloads have requests, name one: shop/ranker by http, shop/search by http" in line
 
@@ -148,3 +130,20 @@ def test_promise_must_be_said(prometheus: EmulatedPrometheus, capsys: Captured) 
 def test_empty_token_file_is_refused(asked: tuple[str, ...], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "token").write_text("\n")
     assert "--prometheus-token-file: is empty" in _refused(capsys, *asked)
+
+
+@pytest.mark.slow
+def test_example_month_gives_a_true_sentence_about_its_scaler(tmp_path: Path, capsys: Captured) -> None:
+    """Two days of the example, with the capacity fitted and mark beside the autoscaler's settings."""
+    path = Path(__file__).parents[2] / "examples" / "advise" / "emulated_prometheus.py"
+    example = runpy.run_path(str(path))
+    with EmulatedPrometheus() as emulated:
+        example["fill"](emulated, time.time() + 3600.0, 2.0)
+        more = ("--days", "1.9", "--simulate", "1h", "--scaler", "hpa:target=0.7,min=6,max=30")
+        arguments = ("advise", "--prometheus", emulated.url, "--slo-ms", "500", *more)
+        assert main([*arguments, "--policies", "mark", "--json", str(tmp_path / "a.json")]) == 0
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert list(found["policies"]) == ["as-is", "mark"]
+    assert found["now"]["least_replicas"] == 6.0
+    assert found["advice"][0]["about"] == "minimum"
+    assert 3.0 < found["replica"]["rps"] <= 8.0  # a replica of the example does eight at most

@@ -119,4 +119,11 @@ def _notes(advice: Advice) -> list[str]:
         "Only instances are billed. The policies mark and oracle refuse requests that cannot be in time, "
         "and these count as late"
     )
+    simulated = advice.results.get("as-is")
+    if simulated is not None and simulated.month_usd is not None:
+        off = simulated.month_usd / part.month_usd - 1.0
+        notes.append(
+            f"your scaler's settings cost {abs(off):.0%} {'more' if off >= 0.0 else 'less'} in the simulation than was "
+            "measured on the same days: the other rows may be off by as much"
+        )
     return [*notes, *advice.notes, *dict.fromkeys(note for one in advice.results.values() for note in one.notes)]
