@@ -73,7 +73,7 @@ def test_token_may_come_from_the_environment(
     ("fault", "said"),
     [
         ("503", "does not answer now: 503 unavailable: the TSDB is not ready"),
-        ("422", "refuses the query: 422 execution"),
+        ("422", "ask for fewer days or select fewer series: 422 execution"),
         ("cut", "the answer was cut"),
         ("garbage", "is the path right?"),
         ("partial", "the answer is not complete"),
