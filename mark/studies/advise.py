@@ -117,7 +117,7 @@ class AdvisedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class ScalerAdvice:
     """The whole report. `now` is the own scaler over everything that was read, `part` over the simulated days."""
 
     history: WorkloadHistory
@@ -181,7 +181,7 @@ def advise(
     *,
     executor: StudyExecutor = HERE,
     progress: Callable[[float], None] | None = None,
-) -> Advice:
+) -> ScalerAdvice:
     """Compare the own scaler with the policies on the last days of the history; writes files into `folder`.
 
     `types` are pods and nodes by instance type, empty where Prometheus does not know. Raises BadInput, Infeasible.
@@ -237,7 +237,7 @@ def advise(
         )
         for name, one in results.items()
     }
-    found_advice = Advice(
+    found_advice = ScalerAdvice(
         history=history,
         slo=slo,
         replica=replica,
@@ -309,7 +309,7 @@ def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s
     return replace(found, late_share=late, late_least=least, late_most=most)
 
 
-def changes(advice: Advice) -> list[AdvisedChange]:
+def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
     """What to say of the own scaler: its minimum or its spare capacity, its lateness, and what others would cost."""
     found = [_minimum(advice)]
     now, allowed = advice.now, 1.0 - advice.slo.attainment
@@ -324,7 +324,7 @@ def changes(advice: Advice) -> list[AdvisedChange]:
     return found
 
 
-def _minimum(advice: Advice) -> AdvisedChange:
+def _minimum(advice: ScalerAdvice) -> AdvisedChange:
     """How much of the bill is a static minimum, or else how busy the replicas are."""
     history, now = advice.history, advice.now
     replicas = history.replicas
@@ -352,7 +352,7 @@ def _minimum(advice: Advice) -> AdvisedChange:
     )
 
 
-def _others(advice: Advice) -> list[AdvisedChange]:
+def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
     mark, fixed = advice.results.get("mark"), advice.results.get(BEST_FIXED)
     found = []
     own_usd = advice.part.month_usd

@@ -46,7 +46,7 @@ def test_each_known_metric_is_found_with_its_histogram(
     metric: RequestMetric, emulated: EmulatedPrometheus, reader: Prometheus
 ) -> None:
     labels = {metric.workload[0]: "ranker", "namespace": "shop", "pod": "ranker-1-a", "reporter": "destination"}
-    _count(emulated, metric.requests, **labels)
+    _count(emulated, metric.requests, 5.0, **labels)
     for le, share in (("100", 0.5), ("+Inf", 1.0)):
         _count(emulated, f"{metric.buckets}_bucket", 5.0 * share, **labels, le=le)
     _ready(emulated, 3.0, namespace="shop", deployment="ranker")
@@ -136,7 +136,7 @@ def test_two_processes_of_one_pod_are_both_counted(emulated: EmulatedPrometheus,
 def test_two_servers_with_replica_labels_count_once(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
     for replica in ("a", "b"):
         labels = {"app": "ranker", "namespace": "shop", "pod": "ranker-1", "prometheus_replica": replica}
-        _count(emulated, "http_requests_total", **labels)
+        _count(emulated, "http_requests_total", 5.0, **labels)
         _ready(emulated, deployment="ranker", namespace="shop", prometheus_replica=replica, instance=replica)
     found = find_workload(reader, Asked(), END)
     assert _rps(reader, found.rate_query(60.0)) == pytest.approx(5.0)
