@@ -15,7 +15,7 @@ from rich.console import Console
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
-from mark.studies.advise import ScalerAdvice, AdviseOptions, advise, observed, priced_replica
+from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, observed, priced_replica
 from mark.studies.report.advise_report import advise_table, render_advice
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory
 from mark.traffic.prometheus.workload import Workload

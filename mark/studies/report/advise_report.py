@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mark.studies.advise import ScalerAdvice, Observed
+from mark.studies.advise import Observed, ScalerAdvice
 from mark.studies.report.comparison_page import render_report
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.studies.report.takeaway import verdict
