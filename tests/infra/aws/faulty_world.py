@@ -141,7 +141,9 @@ class Running:
         }  # fmt: skip
         self.control = begun(world, options)
         self.control.start()
-        self._thread = threading.Thread(target=hosting.look, args=(self.control, self._ends, period_s(world.site)), name="manager")
+        self._thread = threading.Thread(
+            target=hosting.look, args=(self.control, self._ends, period_s(world.site)), name="manager"
+        )
         self._thread.start()
 
     def view(self) -> Any:
