@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.shared_limits import limited
 from mark.control.views import Limits
 from mark.domain.copying import replace
-from mark.domain.errors import BadInput, CloudError
+from mark.domain.errors import CloudError, MarkError
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
@@ -47,11 +48,19 @@ _LEASE = "advise/controller"
 _log = logging.getLogger("mark.control")
 
 
+class Minimum(Protocol):
+    """The least capacity of another autoscaler, where the floor is written to it and not only published."""
+
+    def keep(self, replicas: int | None, store: Store) -> None:
+        """Set it to `replicas`; None: back to its owner's. Repeatable. Raises CloudError."""
+
+
 @dataclass(frozen=True, slots=True)
 class FloorSpec:
     """One service whose floor is published. `policy` plans for a resolved service, `predictor` makes a fresh one.
 
-    The predictor begins with the last `history_minutes` that Prometheus has of the `workload`.
+    The predictor begins with the last `history_minutes` that Prometheus has of the `workload`. A service with a
+    `minimum` has one offer.
     """
 
     resolved: ResolvedService
@@ -59,6 +68,7 @@ class FloorSpec:
     predictor: Callable[[], Predictor]
     workload: Workload
     history_minutes: int
+    minimum: Minimum | None = None
 
 
 class PrometheusTime:
@@ -133,9 +143,12 @@ class FloorControl:
         return origin
 
     def close(self) -> None:
+        """End everything in order; minimums become their owners' again."""
+        self._looks.shutdown()
+        for service in self._services.values():
+            service.let_go()
         self.manager.end(self.time.unix_s)
         self.manager.close()
-        self._looks.shutdown()
         self._rounds.shutdown()
         self._table.close()
 
@@ -145,6 +158,7 @@ class _Led:
     """What a service has while this process leads."""
 
     clock: WallClock
+    store: Store
     load: WatchedLoad
     replicas: ReadyReplicas
     controller: Controller
@@ -160,6 +174,7 @@ class _Service:
         self._led: _Led | None = None
         self._look: Future[None] | None = None
         self._looked = -1  # number of the last look
+        self._kept: tuple[int | None, float] | None = None  # the minimum, and when it was last compared
 
     def floors(self) -> tuple[Floor, ...]:
         led = self._led
@@ -183,19 +198,44 @@ class _Service:
             self._look = looks.submit(self._look_at, led)
 
     def _look_at(self, led: _Led) -> None:
-        try:
-            self._see(led)
-            trouble = ""
-        except (CloudError, BadInput) as error:
-            trouble = " ".join(str(error).split())
-        except Exception as error:
-            _log.exception("a look failed", extra={"service": self.name})
-            trouble = f"a fault of ours: {type(error).__name__}"
+        seen, kept = self._tried(lambda: self._see(led)), self._tried(lambda: self._keep(led))
+        trouble = "; ".join(filter(None, (seen, kept)))
         if trouble and trouble != self.trouble:
             _log.warning("trouble", extra={"service": self.name, "trouble": trouble})
         elif self.trouble and not trouble:
             _log.info("Prometheus answers again", extra={"service": self.name})
         self.trouble = trouble
+
+    def _tried(self, action: Callable[[], None]) -> str:
+        """Why it failed; "" where it did not."""
+        try:
+            action()
+        except (MarkError, OSError) as error:
+            return " ".join(str(error).split())
+        except Exception as error:
+            _log.exception("a look failed", extra={"service": self.name})
+            return f"a fault of ours: {type(error).__name__}"
+        return ""
+
+    def _keep(self, led: _Led) -> None:
+        """Bring the minimum to the floor: at once where that has changed, else once a minute."""
+        minimum, now_s = self._spec.minimum, led.clock.now_s()
+        if minimum is None or not self._control.manager.leads():
+            return
+        found = self.floors()
+        replicas = found[0].replicas if found else None
+        if self._kept is not None and self._kept[0] == replicas and now_s - self._kept[1] < STEP_S:
+            return
+        minimum.keep(replicas, led.store)
+        self._kept = replicas, now_s
+
+    def let_go(self) -> None:
+        """The process ends: the minimum is its owner's again."""
+        led, minimum = self._led, self._spec.minimum
+        if led is not None and minimum is not None and self._control.manager.leads():
+            trouble = self._tried(lambda: minimum.keep(None, led.store))
+            if trouble:
+                _log.warning("the minimum stays", extra={"service": self.name, "trouble": trouble})
 
     def _see(self, led: _Led) -> None:
         now = self._spec.workload.now()
@@ -234,7 +274,7 @@ class _Service:
         )  # fmt: skip
         # The instances that the last process imagined are gone with it: none of their boots has failed.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
-        self._led = _Led(clock, load, replicas, controller)
+        self._led = _Led(clock, store, load, replicas, controller)
 
         def close() -> None:
             self._led = None
