@@ -47,10 +47,11 @@ def floors(
     plan = state.plan
     if plan is None:
         return ()
-    age_s = max(0.0, now_s - min(plan.at_s, seen_s))
-    # False for NaN. A plan from after now is one by a clock that has been set back meanwhile.
-    if not (age_s <= STALE_S and plan.at_s <= now_s + STEP_S):
+    ages_s = (now_s - plan.at_s, now_s - seen_s)
+    # A plan from after now was made by a clock that has been set back meanwhile.
+    if not all(-STEP_S <= age_s <= STALE_S for age_s in ages_s):
         return ()
+    age_s = max(0.0, *ages_s)
     targets = {target.offer: target for target in plan.targets}
     monitor = state.monitor
     room = max(0, max_instances - sum(plan.counts.values()))

@@ -40,7 +40,7 @@ from mark_infra.store.store import ServiceStore
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.ready_replicas import ReadyReplicas
 from mark_infra.telemetry.watched_load import WatchedLoad
-from mark_infra.telemetry.workload import Workload
+from mark_infra.telemetry.watched_workload import WatchedWorkload
 
 LOOK_S = 15.0  # between two looks at a workload: four a minute, as often as most Prometheus scrape
 _APART_S = 60.0  # Prometheus' clock was set, if an answer is further from the time that is expected
@@ -66,7 +66,7 @@ class FloorSpec:
     resolved: ResolvedService
     policy: Callable[[ResolvedService], Policy]
     predictor: Callable[[], Predictor]
-    workload: Workload
+    workload: WatchedWorkload
     history_minutes: int
     minimum: Minimum | None = None
 

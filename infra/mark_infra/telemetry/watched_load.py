@@ -12,7 +12,7 @@ from mark.control.ports import WINDOW_S, Clock, OverflowTotals, RecentAnswers, R
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.time import DAY_S, STEP_S
-from mark_infra.telemetry.workload import WorkloadMinutes, WorkloadNow
+from mark_infra.telemetry.watched_workload import WorkloadMinutes, WorkloadNow
 
 FRESH_S = 1.5 * STEP_S  # an older answer says nothing of now
 MOST_MINUTES = round(2 * DAY_S / STEP_S)  # that are asked for at once after a gap

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from mark_infra.controller.floor_control import FloorControl, FloorSpec
 from mark_infra.store.sqlite import SqliteTable
-from mark_infra.telemetry.workload import WorkloadMinutes, WorkloadNow
+from mark_infra.telemetry.watched_workload import WorkloadMinutes, WorkloadNow
 
 from mark.config.service_file import load_service
 from mark.control.floor import Floor
@@ -46,7 +46,7 @@ def one_offer(name: str = "ranker", **changes: Any) -> ResolvedService:
 
 
 class FakeWorkload:
-    """The port `Workload`, from functions of Prometheus' time. `failing` says why nothing is answered."""
+    """The port `WatchedWorkload`, from functions of Prometheus' time. `failing` says why nothing is answered."""
 
     def __init__(self, prometheus_unix_s: Callable[[], float], rps: Callable[[float], float | None]) -> None:
         self.unix_s, self.rps = prometheus_unix_s, rps

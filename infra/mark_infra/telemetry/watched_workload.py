@@ -31,7 +31,7 @@ class WorkloadMinutes:
     in_time_share: FloatArray
 
 
-class Workload(Protocol):
+class WatchedWorkload(Protocol):
     """One workload, as Prometheus knows it. Both methods wait for an answer, and raise CloudError without one."""
 
     def now(self) -> WorkloadNow: ...
