@@ -1,6 +1,6 @@
-"""AWS for the commands and the SDK of `mark`, found by the entry points `mark.adapters`.
+"""AWS and Prometheus for the commands and the SDK of `mark`, found by the entry points `mark.adapters`.
 
-Each function imports its clients when it is called: a plain installation has none of them.
+Each function imports its clients when it is called: a plain installation has none of AWS's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mark.domain.deployed import Deployed
 from mark.serving.frontend.key_poll import KeySource
 from mark.serving.overflow.functions import FunctionClient
+from mark.traffic.prometheus.workload import MetricsReader
 
 if TYPE_CHECKING:
     from mark_infra.launch.profile_on import ProfiledOn
@@ -53,6 +54,13 @@ def profile_on_rented(say: Callable[[str], None], **options: Any) -> ProfiledOn:
     from mark_infra.launch.profile_on import ProfileOnOptions, profile_on
 
     return profile_on(ProfileOnOptions(**options), say)
+
+
+def prometheus(url: str, **access: Any) -> MetricsReader:
+    """A Prometheus by its HTTP API; `access` are the other fields of `PrometheusAccess`. Raises BadInput."""
+    from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
+
+    return Prometheus(PrometheusAccess(url, **access))
 
 
 def refresh_prices(catalog: str, region: str, profile: str | None) -> tuple[str | None, Sequence[str]]:

@@ -185,8 +185,8 @@ def _refuse_fewer(whole: Mapping[str, object], rows: int, found: Export | None, 
             raise BadInput(what, f"{path} {key}", value)
 
 
-_INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch
-_PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
+INCOMPLETE = ("isPartial", "partial", "timed_out", "is_partial")  # VictoriaMetrics, Elasticsearch
+PARTIAL = re.compile(r"truncat|limit|partial|incomplete|timed? ?out|exceeded", re.IGNORECASE)
 
 
 def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
@@ -197,8 +197,8 @@ def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
             if _NEXT.fullmatch(key) and value not in (None, "", False, [], {}):
                 what = "is one page of several: fetch the other pages, too, and join their rows"
                 raise BadInput(what, f"{path} {key}", shown(str(value).encode()[:60]))
-        if any(answer.get(key) is True for key in _INCOMPLETE):
-            key = next(key for key in _INCOMPLETE if answer.get(key) is True)
+        if any(answer.get(key) is True for key in INCOMPLETE):
+            key = next(key for key in INCOMPLETE if answer.get(key) is True)
             raise BadInput("the answer is not complete: ask again, or for a shorter time", f"{path} {key}", "true")
     shards = whole.get("_shards")
     if isinstance(shards, dict) and shards.get("failed"):
@@ -206,7 +206,7 @@ def _refuse_part(whole: Mapping[str, object], path: Path) -> None:
     for key in ("warnings", "message", "Messages"):  # of Prometheus, Datadog, CloudWatch
         said = whole.get(key) or ()
         for warning in said if isinstance(said, list) else [said]:
-            if _PARTIAL.search(str(warning)):
+            if PARTIAL.search(str(warning)):
                 raise BadInput("the answer is not complete", f"{path} {key}", shown(str(warning).encode()[:80]))
     if whole.get("status") in ("Scheduled", "Running") and "results" in whole:
         raise BadInput("the query of CloudWatch Logs Insights still ran", f"{path} status", whole["status"])

@@ -1,0 +1,314 @@
+"""Which metric counts the requests of a workload, found by trying, and the queries that read it.
+
+A workload is chosen only where there is no doubt: several candidates with traffic are an error that names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S
+from mark.traffic.prometheus.answers import REPLICA_LABELS, PromAnswer
+from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, REQUESTS, RequestMetric
+
+STEPS_S = (60.0, 120.0, 300.0)  # a rate needs two scrapes within the step
+_SEARCH_S = DAY_S  # a candidate has had requests within a day
+_POD = ("pod", "pod_name", "k8s_pod_name", "replica", "instance")  # what tells replicas apart, best first
+_SCRAPERS = (("job",), ("instance",), ("job", "instance"))
+_OF_TARGETS = ("container", "endpoint", "service")  # labels that a scraper adds beside its job
+_ALIKE = 0.02  # two scrapers of one target see counts that differ by less
+_FEW = 50.0  # requests: of fewer, a likeness says nothing
+_MOST_NAMED = 6
+_MATCHER = re.compile(r'\s*[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"\s*')
+
+
+class MetricsReader(Protocol):
+    """Where metrics are read.
+
+    Both methods may be repeated. They raise Unanswered where the server does not answer, or not in full, and BadInput
+    where it refuses the query.
+    """
+
+    def query(self, promql: str, at_s: float) -> PromAnswer:
+        """The value of each series at a Unix time."""
+        ...
+
+    def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
+        """The values of each series at `start_s` and every `step_s` from there on, `end_s` included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said of the workload. `select` holds label matchers for every metric; queries are PromQL."""
+
+    workload: str | None = None
+    metric: str | None = None
+    select: str = ""
+    rate: str | None = None
+    replicas: str | None = None
+    latency: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload and the queries that read it.
+
+    `rate` gives requests/s, `buckets` cumulative requests/s by `le` (None: there is no histogram), whose bounds are in
+    `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step.
+    `counted_by` says in words which metric counts the requests, `ready_by` which one counts the replicas.
+    """
+
+    name: str
+    namespace: str
+    rate: str
+    replicas: str
+    buckets: str | None
+    bound_s: float
+    counted_by: str
+    ready_by: str
+    notes: tuple[str, ...] = ()
+
+    def rate_query(self, step_s: float) -> str:
+        return self.rate.replace("{window}", f"{step_s:.0f}s")
+
+    def buckets_query(self, step_s: float) -> str | None:
+        return None if self.buckets is None else self.buckets.replace("{window}", f"{step_s:.0f}s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    metric: RequestMetric
+    label: str
+    name: str
+    namespace: str
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{place} by {self.metric.name}"
+
+
+def check_select(select: str) -> str:
+    """The matchers, as `namespace="shop",app=~"rank.*"`. Raises BadInput for anything else."""
+    text = select.strip().removeprefix("{").removesuffix("}").strip().removesuffix(",")
+    rest = text
+    while rest:
+        found = _MATCHER.match(rest)
+        if found is None or (rest[found.end() :] and rest[found.end()] != ","):
+            raise BadInput('must be label matchers, as in namespace="shop",app="ranker"', "--select", select)
+        rest = rest[found.end() + 1 :]
+    return text
+
+
+def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload:
+    """The workload that is asked for, or the only one with requests in the day before `end_s`.
+
+    Raises BadInput where there is none or where there are several, and what the reader raises.
+    """
+    select = check_select(asked.select)
+    if asked.rate is not None:
+        return _own_queries(asked)
+    chosen = _chosen(_candidates(reader, asked, select, end_s), asked)
+    matchers = ",".join(filter(None, (chosen.metric.match, select, f'{chosen.label}="{_quoted(chosen.name)}"')))
+    if chosen.namespace:
+        matchers += f',namespace="{_quoted(chosen.namespace)}"'
+    counter = f"{chosen.metric.requests}{{{matchers}}}"
+    dropped, pod, note = _scrapers(reader, counter, end_s)
+    without = f"max without ({','.join(dropped)}) "
+
+    replicas, ready_by = _replicas(reader, asked, chosen, select, counter, pod, end_s)
+    buckets, latency_notes = _buckets(reader, asked, chosen.metric, matchers, without, end_s)
+    return Workload(
+        name=chosen.name,
+        namespace=chosen.namespace,
+        rate=f"sum({without}(rate({counter}[{{window}}])))",
+        replicas=replicas,
+        buckets=buckets,
+        bound_s=chosen.metric.bound_s if asked.latency is None else 1.0,
+        counted_by=counter,
+        ready_by=ready_by,
+        notes=(*note, *latency_notes),
+    )
+
+
+def instance_types(
+    reader: MetricsReader, workload: Workload, select: str, at_s: float
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Pods of the workload by instance type at a time, and nodes that they are on; empty where nobody says."""
+    matchers = ",".join(
+        filter(
+            None,
+            (
+                select,
+                f'namespace="{_quoted(workload.namespace)}"' if workload.namespace else "",
+                f'pod=~"{_quoted(re.escape(workload.name))}-.*"',
+            ),
+        )
+    )
+    pods = reader.query(f"count by (node) (max by (node,pod,namespace) ({PODS}{{{matchers}}}))", at_s)
+    nodes = reader.query(f"count by (node,{INSTANCE_LABEL}) ({NODES})", at_s)
+    types = {one.labels.get("node", ""): one.labels.get(INSTANCE_LABEL, "") for one in nodes.series}
+    by_type: dict[str, int] = {}
+    hosts: dict[str, int] = {}
+    for one in pods.series:
+        kind = types.get(one.labels.get("node", ""))
+        if kind:
+            by_type[kind] = by_type.get(kind, 0) + round(float(one.values[-1]))
+            hosts[kind] = hosts.get(kind, 0) + 1
+    return by_type, hosts
+
+
+def _own_queries(asked: Asked) -> Workload:
+    """A workload by the user's own PromQL: the rate's at least."""
+    assert asked.rate is not None
+    if re.search(r"\bincrease\s*\(", asked.rate):
+        raise BadInput("gives requests of a window; write rate(...), which is per second", "--query-rate", asked.rate)
+    if asked.replicas is None:
+        raise BadInput("is needed beside --query-rate, as sum(kube_deployment_status_replicas_available{...})",
+                       "--query-replicas", "nothing")  # fmt: skip
+    return Workload(
+        name=asked.workload or "workload",
+        namespace="",
+        rate=asked.rate,
+        replicas=asked.replicas,
+        buckets=asked.latency,
+        bound_s=1.0,
+        counted_by="--query-rate",
+        ready_by="--query-replicas",
+    )
+
+
+def _candidates(reader: MetricsReader, asked: Asked, select: str, end_s: float) -> list[_Candidate]:
+    """Workloads with requests in the last day, those with most first."""
+    names = [metric.name for metric in REQUESTS]
+    if asked.metric is not None and asked.metric not in names:
+        raise BadInput(f"must be one of {', '.join(names)}", "--metric", asked.metric, known=names)
+    found: dict[_Candidate, float] = {}
+    for metric in REQUESTS:
+        if asked.metric not in (None, metric.name):
+            continue
+        matchers = ",".join(filter(None, (metric.match, select)))
+        labels = ",".join((*metric.workload, "namespace"))
+        answer = reader.query(f"sum by ({labels}) (increase({metric.requests}{{{matchers}}}[{_SEARCH_S:.0f}s]))", end_s)
+        for one in answer.series:
+            label = next((label for label in metric.workload if one.labels.get(label)), None)
+            requests = float(one.values[-1])
+            if label is not None and requests >= 1.0:
+                candidate = _Candidate(metric, label, one.labels[label], one.labels.get("namespace", ""))
+                found[candidate] = found.get(candidate, 0.0) + requests
+    return sorted(found, key=lambda one: (-found[one], str(one)))
+
+
+def _chosen(found: Sequence[_Candidate], asked: Asked) -> _Candidate:
+    if asked.workload is not None:
+        place = asked.workload.rpartition("/")
+        named = [one for one in found if one.name == place[2] and place[0] in ("", one.namespace)]
+        if not named and found:
+            what = f"has no requests in the last day; there are {_listed(found)}"
+            raise BadInput(what, "--workload", asked.workload, known=[one.name for one in found])
+        found = named
+    if not found:
+        tried = ", ".join(metric.requests for metric in REQUESTS if asked.metric in (None, metric.name))
+        what = f"no metric counts requests in the last day (tried {tried}): say --query-rate and --query-replicas"
+        raise BadInput(what, "--prometheus")
+    if len(found) == 1:
+        return found[0]
+    if len({(one.namespace, one.name) for one in found}) == 1:
+        raise BadInput(f"several metrics count its requests, name one: {_listed(found)}", "--metric", "nothing")
+    raise BadInput(f"several workloads have requests, name one: {_listed(found)}", "--workload", "nothing")
+
+
+def _listed(found: Sequence[_Candidate]) -> str:
+    more = f", and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(map(str, found[:_MOST_NAMED])) + more
+
+
+def _scrapers(reader: MetricsReader, counter: str, end_s: float) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
+    """Labels that only tell scrapers of one target apart, the label that tells replicas apart, and notes.
+
+    Two jobs that scrape the same pods count each request twice. Counts that are the same in every pod show it, because
+    two different processes would have different ones.
+    """
+    labels = (*_POD, "namespace", "job", *REPLICA_LABELS)
+    answer = reader.query(f"sum by ({','.join(labels)}) (increase({counter}[{_SEARCH_S:.0f}s]))", end_s)
+    rows = [(dict(one.labels), float(one.values[-1])) for one in answer.series]
+    pod = next((label for label in _POD if rows and all(row.get(label) for row, _ in rows)), None)
+    rows = _merged(rows, REPLICA_LABELS)
+    for some in _SCRAPERS:
+        if pod not in some and _counted_twice(rows, some):
+            values = sorted({row.get(some[0], "") for row, _ in rows})
+            note = f"{some[0]} {' and '.join(values)} scrape the same pods: their requests count once"
+            return (*REPLICA_LABELS, *some, *_OF_TARGETS), pod, (note,)
+    return REPLICA_LABELS, pod, ()
+
+
+def _merged(rows: Sequence[tuple[dict[str, str], float]], dropped: Sequence[str]) -> list[tuple[dict[str, str], float]]:
+    """The highest value of the rows that are alike but for `dropped`."""
+    found: dict[tuple[tuple[str, str], ...], float] = {}
+    for labels, value in rows:
+        key = tuple(sorted((name, text) for name, text in labels.items() if name not in dropped))
+        found[key] = max(value, found.get(key, 0.0))
+    return [(dict(key), value) for key, value in found.items()]
+
+
+def _counted_twice(rows: Sequence[tuple[dict[str, str], float]], dropped: Sequence[str]) -> bool:
+    groups: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for labels, value in rows:
+        key = tuple(sorted((name, text) for name, text in labels.items() if name not in dropped))
+        groups.setdefault(key, []).append(value)
+    shared = [values for values in groups.values() if len(values) > 1 and max(values) >= _FEW]
+    return bool(shared) and all(max(values) - min(values) <= _ALIKE * max(values) for values in shared)
+
+
+def _replicas(
+    reader: MetricsReader,
+    asked: Asked,
+    chosen: _Candidate,
+    select: str,
+    counter: str,
+    pod: str | None,
+    end_s: float,
+) -> tuple[str, str]:
+    """The query of the ready replicas, and the metric by which they are counted."""
+    if asked.replicas is not None:
+        return asked.replicas, "--query-replicas"
+    for ready in READY:
+        pattern = ready.named.format(re.escape(chosen.name)) if ready.named != "{}" else None
+        match = f'{ready.label}="{_quoted(chosen.name)}"' if pattern is None else f'{ready.label}=~"{_quoted(pattern)}"'
+        place = f'namespace="{_quoted(chosen.namespace)}"' if chosen.namespace and "namespace" not in select else ""
+        metric = f"{ready.metric}{{{','.join(filter(None, (select, match, place)))}}}"
+        # Of two kube-state-metrics, or one before and after its restart, each sees all replicas.
+        label = "replica" if ready.metric.startswith("ray_") else ready.label
+        replicas = f"max by (namespace,{label}) ({metric})"
+        found = reader.query(f"max by (namespace) (max_over_time({metric}[{_SEARCH_S:.0f}s]))", end_s)
+        if len(found.series) > 1:
+            places = ", ".join(sorted(one.labels.get("namespace", "") for one in found.series))
+            raise BadInput(f"{ready.metric} has {chosen.name} in several namespaces ({places}): choose one",
+                           "--select", asked.select or "nothing")  # fmt: skip
+        if found.series and float(found.series[0].values[-1]) > 0.0:
+            return f"sum({replicas})", metric
+    if chosen.metric.by_replica and pod is not None:
+        return f"count(count by ({pod}) ({counter}))", f"pods that export {chosen.metric.requests} ({pod})"
+    what = f"no metric counts the ready replicas of {chosen.name}; say --query-replicas"
+    raise BadInput(what, "--prometheus", ", ".join(dict.fromkeys(ready.metric for ready in READY)))
+
+
+def _buckets(
+    reader: MetricsReader, asked: Asked, metric: RequestMetric, matchers: str, without: str, end_s: float
+) -> tuple[str | None, tuple[str, ...]]:
+    """The query of the latency histogram, where it has one, and notes."""
+    if asked.latency is not None:
+        return asked.latency, ()
+    buckets = f"{metric.buckets}_bucket{{{matchers}}}"
+    found = reader.query(f"sum by (le) (increase({buckets}[{_SEARCH_S:.0f}s]))", end_s)
+    if not found.series:
+        return None, (f"{metric.buckets}_bucket has no points: how often requests were late is not known",)
+    return f"sum by (le) ({without}(rate({buckets}[{{window}}])))", ()
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

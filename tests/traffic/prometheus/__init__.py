@@ -1,0 +1,1 @@
+"""Tests of `mark.traffic.prometheus`."""
