@@ -39,10 +39,12 @@ def floors(
     now_s: float,
     seen_s: float,
     max_instances: int,
+    per_instance: int = 1,
 ) -> tuple[Floor, ...]:
     """One floor for each offer; none where no plan is younger than STALE_S, or the load was seen last before that.
 
-    What the SLO monitor added counts, up to `max_instances` in all. `seen_s` is when the load was seen last.
+    What the SLO monitor added counts, up to `max_instances` in all. `seen_s` is when the load was seen last, and
+    `per_instance` replicas run on each instance of the plan.
     """
     plan = state.plan
     if plan is None:
@@ -65,5 +67,6 @@ def floors(
         if extra > 0:
             reason = f"{reason}; {extra} more because too many answers are late"
         count = planned + extra
-        found.append(Floor(service, offer.name, count, reason, count * offer.usd_per_hour, age_s))
+        usd_per_hour = count * offer.usd_per_hour
+        found.append(Floor(service, offer.name, count * per_instance, reason, usd_per_hour, age_s))
     return tuple(found)

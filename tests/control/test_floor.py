@@ -31,6 +31,11 @@ def test_floor_is_the_plan_with_its_reason_and_price() -> None:
     assert floor == Floor("ranker", ON_DEMAND.name, 3, "100 requests/s", 3 * ON_DEMAND.usd_per_hour, 20.0)
 
 
+def test_instances_are_counted_in_replicas() -> None:
+    (floor,) = found(plan(), per_instance=4)
+    assert (floor.replicas, floor.usd_per_hour) == (12, 3 * ON_DEMAND.usd_per_hour)
+
+
 def test_without_a_plan_there_is_no_floor() -> None:
     assert found(None) == ()
 

@@ -40,7 +40,7 @@ from mark_infra.store.store import ServiceStore
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.ready_replicas import ReadyReplicas
 from mark_infra.telemetry.watched_load import WatchedLoad
-from mark_infra.telemetry.watched_workload import WatchedWorkload
+from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadNow
 
 LOOK_S = 15.0  # between two looks at a workload: four a minute, as often as most Prometheus scrape
 _APART_S = 60.0  # Prometheus' clock was set, if an answer is further from the time that is expected
@@ -69,6 +69,7 @@ class FloorSpec:
     workload: WatchedWorkload
     history_minutes: int
     minimum: Minimum | None = None
+    per_instance: int = 1  # replicas on an instance of the service's offer
 
 
 class PrometheusTime:
@@ -182,7 +183,7 @@ class _Service:
             return ()
         return floors(
             self.name, self.resolved.offers, led.controller.state, now_s=led.clock.now_s(), seen_s=led.load.seen_s,
-            max_instances=self.resolved.service.max_instances,
+            max_instances=self.resolved.service.max_instances, per_instance=self._spec.per_instance,
         )  # fmt: skip
 
     # -- looks ---------------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class _Service:
         if abs(apart_s) > _APART_S:  # the lease sees that, too, and the service begins anew
             raise CloudError(f"Prometheus' clock is {apart_s:.0f} s off the time that was expected")
         led.load.see(now)
-        led.replicas.see(now.replicas)
+        led.replicas.see(self._instances(now))
         minutes = led.load.missing(led.clock.now_s())
         if minutes:
             begin = led.clock.unix_s(minutes.start * STEP_S)
@@ -264,7 +265,7 @@ class _Service:
         store = wrapped(control.store(self.name))
         load, replicas = WatchedLoad(store, clock, given=given), ReadyReplicas(resolved.offers[0].name, clock)
         load.see(now)
-        replicas.see(now.replicas)
+        replicas.see(self._instances(now))
         predictor = Supervised(taking_turns(spec.predictor(), self._of), clock=control.monotonic)
         predictor.fit(history)
         cloud = DryRunCloud(replicas, resolved.offers, clock)
@@ -283,6 +284,10 @@ class _Service:
             return spec.policy(limited(resolved, limits))
 
         return RuntimePorts(controller, cloud, load, _NoChanges(), store, clock, clock.unix_s, policy, close)
+
+    def _instances(self, now: WorkloadNow) -> int | None:
+        """Those that the ready replicas fill."""
+        return None if now.replicas is None else -(-now.replicas // self._spec.per_instance)
 
     def _history(self, clock: WallClock, given: int) -> Load:
         """What Prometheus has of the minutes before number `given`, from the first one with a rate."""

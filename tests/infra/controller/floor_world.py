@@ -80,8 +80,8 @@ class FakeWorkload:
 class FloorWorld:
     """Prometheus, the machine's clocks and the state file outlive the process, `control`."""
 
-    def __init__(self, folder: Path, *resolved: ResolvedService, predictor: str = "seasonal-naive") -> None:
-        self.file, self.resolved, self.predictor = folder / "advise.db", resolved or (one_offer(),), predictor
+    def __init__(self, folder: Path, *resolved: ResolvedService, **more: Any) -> None:
+        self.file, self.resolved, self.more = folder / "advise.db", resolved or (one_offer(),), more
         self.monotonic_s = 1000.0
         self.wall_off_s = self.prometheus_off_s = 0.0  # of the clocks, against the true time
         self.workloads = {one.service.name: FakeWorkload(self.prometheus_s, daily_rps) for one in self.resolved}
@@ -102,9 +102,10 @@ class FloorWorld:
             FloorSpec(
                 one,
                 lambda within: make_policy("mark", within, _NO_LOAD),
-                lambda: make_predictor(self.predictor, 0, 60.0),
+                lambda: make_predictor("seasonal-naive", 0, 60.0),
                 self.workloads[one.service.name],
                 2 * DAY_MINUTES,
+                **self.more,
             )
             for one in self.resolved
         ]

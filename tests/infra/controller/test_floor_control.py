@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from mark.control.floor import STALE_S, Floor
+from mark.control.ports import Store
+from mark.domain.errors import CloudError
 from tests.infra.controller.floor_world import FloorWorld, daily_rps, one_offer
 
 CAPACITY_RPS = 219.0  # of a replica of `one_offer`
@@ -225,3 +227,55 @@ def test_looks_are_four_a_minute(world: FloorWorld) -> None:
     asked = world.workload.asked
     world.run(600.0)
     assert world.workload.asked - asked == 4 * 10 + 10  # and the minute that is over, once a minute
+
+
+def test_replicas_may_share_an_instance(tmp_path: Path) -> None:
+    world = FloorWorld(tmp_path, per_instance=4)
+    world.workload.replicas = 9
+    world.run(SETTLED_S)
+    assert world.floor().replicas == 8
+    assert world.floor().usd_per_hour == pytest.approx(2 * 0.8048)
+
+
+class FakeMinimum:
+    """Records what it is asked to keep; `failing` says why it cannot."""
+
+    def __init__(self) -> None:
+        self.kept: list[int | None] = []
+        self.failing = ""
+
+    def keep(self, replicas: int | None, store: Store) -> None:
+        if self.failing:
+            raise CloudError(self.failing)
+        self.kept.append(replicas)
+
+
+def test_minimum_follows_the_floor_and_is_let_go_of(tmp_path: Path) -> None:
+    """Once a minute, at once when it changes; the owner's again while the floor is stale, and at the end."""
+    minimum = FakeMinimum()
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    assert set(minimum.kept) == {2}
+    world.run(600.0)
+    assert len(minimum.kept) <= 12
+    world.workload.failing = "no route"
+    world.run(STALE_S + 60.0)
+    assert minimum.kept[-1] is None
+    world.workload.failing = ""
+    world.run(SETTLED_S)
+    assert minimum.kept[-1] == 2
+    world.control.close()
+    assert minimum.kept[-1] is None
+
+
+def test_minimum_that_cannot_be_set_is_told_and_tried_again(tmp_path: Path) -> None:
+    minimum = FakeMinimum()
+    minimum.failing = "AccessDenied"
+    world = FloorWorld(tmp_path, minimum=minimum)
+    world.run(SETTLED_S)
+    assert world.control.troubles() == {"ranker": "AccessDenied"}
+    assert world.floor().replicas == 2
+    minimum.failing = ""
+    world.run(30.0)
+    assert minimum.kept == [2]
+    assert world.control.troubles() == {}
