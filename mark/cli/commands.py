@@ -29,6 +29,7 @@ class CliEntry(NamedTuple):
 COMMANDS = {
     "simulate": CliEntry("mark.cli.simulate", "bill and latency of one policy on a trace"),
     "compare": CliEntry("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
+    "advise": CliEntry("mark.cli.advise", "your own autoscaler's month, read from a Prometheus, beside ours"),
     "frontier": CliEntry("mark.cli.frontier", "dollars against the promise: the cost of other SLOs"),
     "insure": CliEntry("mark.cli.insure", "which protection against slow instances pays: hedging, parity models"),
     "diff": CliEntry("mark.cli.diff", "the cost of a change, in dollars a month"),

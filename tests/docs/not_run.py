@@ -3,6 +3,13 @@
 _OTHER_DATA = "takes minutes, and data that is not in the repository"
 
 NOT_RUN = {
+    (
+        "advise.md",
+        "python examples/advise/emulated_promethe",
+    ): "serves until it is interrupted; tests/cli/test_advise.py fills a smaller one",
+    ("advise.md", "mark advise --prometheus http://127.0.0."): "a minute; tests/cli/test_advise.py asks for less",
+    ("advise.md", "export PROMETHEUS_TOKEN=...             "): "needs a Prometheus of yours",
+    ("advise.md", "mark advise --prometheus http://localhos"): "needs a Prometheus of yours",
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
     ("cli.md", 'mark insure "synthetic:poisson?rate=100"'): "a minute",
     ("insurance.md", 'mark insure "synthetic:poisson?rate=100"'): "a minute",

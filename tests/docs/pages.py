@@ -33,7 +33,7 @@ PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
 
 _COMMAND = re.compile(
     r"(\.venv/bin/)?(mark (?=simulate|compare|bound|plan|forecast|trace|catalog|init|check|profile|serve|gateway|keys|"
-    r"insure|controller|testbed|deploy|reproduce|reconcile|models|pipeline|feedback|selection|personal|torture)|"
+    r"insure|advise|controller|testbed|deploy|reproduce|reconcile|models|pipeline|feedback|selection|personal|torture)|"
     r"pip |python |make |curl |aws |terraform |git |cd |docker |env )"
 )
 _SERVER = re.compile(r"(env .*)?mark (serve|gateway|controller) ")

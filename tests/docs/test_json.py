@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
 
 from mark.cli.main import main
 from tests.docs.pages import DOCS, ROOT
+from tests.prometheus import add_workload
 
 _OPEN = {
     "predictors",
@@ -110,6 +112,17 @@ def test_a_simulated_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> Non
     written = _written(tmp_path, "simulate", "synthetic:poisson?rate=40", "--service", str(service), *part)
     assert _keys(written) == _keys(_examples()[7])
     assert written["usd"] == pytest.approx(sum(stage["usd"] for stage in written["stages"]))
+
+
+def test_advice_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    quick = ("--days", "0.25", "--simulate", "10m", "--policies", "best-fixed", "--rps-per-replica", "4")
+    with EmulatedPrometheus() as prometheus:
+        add_workload(prometheus)
+        written = _written(tmp_path, "advise", "--prometheus", prometheus.url, "--slo-ms", "500", *quick)
+    assert _keys(written.pop("policies")["best-fixed"]) == _keys(_examples()[0])
+    example = _examples()[-2]
+    del example["policies"]
+    assert _keys(written) == _keys(example)
 
 
 def test_protections_have_the_keys_of_their_example(tmp_path: Path) -> None:

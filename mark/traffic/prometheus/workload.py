@@ -177,7 +177,7 @@ def _own_queries(asked: Asked) -> Workload:
         replicas=asked.replicas,
         buckets=asked.latency,
         bound_s=1.0,
-        counted_by="--query-rate",
+        counted_by=f"--query-rate {asked.rate}",
         ready_by="--query-replicas",
     )
 

@@ -1,0 +1,114 @@
+"""A Prometheus on this machine with a month of one service that a pod autoscaler scales.
+
+    python examples/advise/emulated_prometheus.py
+
+The service `ranker` in the namespace `shop` runs on c7i.large, one replica a node. A replica answers 8 requests/s, a
+request takes 125 ms. The autoscaler follows 70 % utilisation between 6 and 30 replicas, and a new replica is ready four
+minutes after it was wanted. Every Monday a release renames all pods. Nothing here is measured: the month is drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import time
+from collections import deque
+
+import numpy as np
+from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
+
+DAY_S = 86400
+SCRAPE_S = 30
+AHEAD_S = DAY_S // 4  # so long it may be asked
+CAPACITY_RPS, SERVICE_S = 8.0, 0.125
+TARGET, LEAST, MOST, READY_AFTER_S, CALM_S = 0.7, 6, 30, 240, 300
+BOUNDS_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0, 2.0, 4.0, math.inf)
+SERVICE = {"namespace": "shop", "app": "ranker"}
+
+
+def traffic(times: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Requests/s: days, weekends, a slow noise, and a dozen rushes that more than double the load in four minutes."""
+    hour, weekday = times / 3600.0 % 24.0, times // DAY_S % 7
+    rps = 26.0 * (1.0 + 0.75 * np.sin((hour - 9.0) / 24.0 * 2.0 * np.pi)) * np.where(weekday >= 5, 0.6, 1.0)
+    slow = np.convolve(random.normal(size=len(times)), np.ones(60) / 60.0, "same")
+    rps = rps * (1.0 + 0.5 * slow)
+    for start in random.uniform(times[0], times[-1], 12 * len(times) * SCRAPE_S // (30 * DAY_S)):
+        rps = rps + 1.5 * rps * np.clip(
+            np.minimum((times - start) / 240.0, (start + 5400.0 - times) / 1800.0), 0.0, 1.0
+        )
+    return np.maximum(rps, 1.0)
+
+
+def scaled(rps: np.ndarray) -> np.ndarray:
+    """Ready replicas of a pod autoscaler: up at once by the utilisation, down to the most of the last five minutes."""
+    ready, found, coming = LEAST, [], deque([LEAST] * (READY_AFTER_S // SCRAPE_S))
+    lately: deque[int] = deque(maxlen=CALM_S // SCRAPE_S)
+    for rate in rps:
+        busy = min(1.0, rate / (ready * CAPACITY_RPS))
+        lately.append(min(MOST, max(LEAST, math.ceil(ready * busy / TARGET))))
+        coming.append(max(lately))
+        ready = min(coming.popleft(), max(lately)) if max(lately) < ready else max(ready, coming.popleft())
+        found.append(ready)
+    return np.array(found, dtype=float)
+
+
+def latency_shares(busy: np.ndarray) -> np.ndarray:
+    """The share of answers within each bound: service times that scatter, and a wait that grows with the load."""
+    wait_s = SERVICE_S * 0.5 * np.minimum(busy, 0.98) ** 4 / (1.0 - np.minimum(busy, 0.98))
+    wait_s = wait_s + np.where(busy > 1.0, (busy - 1.0) * 4.0, 0.0)
+    bounds = np.array(BOUNDS_S)[:, None]
+    alone = 1.0 / (1.0 + np.exp(-(np.log(np.maximum(bounds, 1e-9)) - math.log(SERVICE_S)) / 0.18))
+    waited = 1.0 - np.exp(-np.maximum(bounds - SERVICE_S, 0.0) / np.maximum(wait_s, 1e-6))
+    return np.where(np.isinf(bounds), 1.0, alone * waited)
+
+
+def counter(counts: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """A counter that begins at zero whenever its pod comes again; NaN while the pod is away."""
+    grown = np.cumsum(np.where(there, counts, 0.0))
+    began = there & ~np.concatenate(([False], there[:-1]))
+    return np.where(there, grown - np.maximum.accumulate(np.where(began, grown, 0.0)), np.nan)
+
+
+def fill(prometheus: EmulatedPrometheus, end_s: float, days: float, seed: int = 1) -> None:
+    """Add the metrics of the service, of kube-state-metrics and of the nodes."""
+    random = np.random.default_rng(seed)
+    times = np.arange(end_s - days * DAY_S, end_s + 1, SCRAPE_S)
+    rps = traffic(times, random)
+    replicas = scaled(rps)
+    shares = latency_shares(rps / (replicas * CAPACITY_RPS))
+    each = random.poisson(rps / replicas * SCRAPE_S).astype(float)
+    week = (times // DAY_S - 4) // 7  # Unix time began on a Thursday
+    for release in np.unique(week):
+        part = week == release
+        for slot in range(int(replicas[part].max())):
+            there, at = replicas[part] > slot, times[part]
+            labels = SERVICE | {"pod": f"ranker-{int(release):x}-{slot:02d}", "instance": f"10.0.0.{slot}:8080"}
+            prometheus.add("http_requests_total", labels | {"code": "200"}, at, counter(each[part], there))
+            for bound, share in zip(BOUNDS_S, shares, strict=True):
+                le = labels | {"le": "+Inf" if math.isinf(bound) else f"{bound:g}"}
+                within = counter(each[part] * share[part], there)
+                prometheus.add("http_request_duration_seconds_bucket", le, at, within)
+            runs = {"namespace": "shop", "pod": labels["pod"], "node": f"node-{slot:02d}"}
+            prometheus.add("kube_pod_info", runs, at, np.where(there, 1.0, np.nan))
+    for slot in range(MOST):
+        kind = {"node": f"node-{slot:02d}", "label_node_kubernetes_io_instance_type": "c7i.large"}
+        prometheus.add("kube_node_labels", kind, times, np.ones(len(times)))
+    deployment = {"namespace": "shop", "deployment": "ranker"}
+    prometheus.add("kube_deployment_status_replicas_available", deployment, times, replicas)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--port", type=int, default=9090)
+    parser.add_argument("--days", type=float, default=30.0)
+    args = parser.parse_args()
+    with EmulatedPrometheus(port=args.port) as prometheus:
+        fill(prometheus, math.floor(time.time() / SCRAPE_S) * SCRAPE_S + AHEAD_S, args.days)
+        print(f"a month of shop/ranker at {prometheus.url}; Ctrl-C ends it", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            prometheus.wait()
+
+
+if __name__ == "__main__":
+    main()

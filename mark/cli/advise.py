@@ -1,0 +1,169 @@
+"""mark advise: your own autoscaler's last weeks, read from a Prometheus, beside what other policies would have done."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mark.cli.arguments import Listed, add_json, html_file
+from mark.cli.executors import add_executor, executor_from
+from mark.cli.numbers import above_zero, seed, share, span, whole
+from mark.cli.options import policy_list
+from mark.cli.output import deliver, progress, show_counting, write_file
+from mark.config.plugins import adapter
+from mark.domain.cells import read_text
+from mark.domain.errors import BadInput
+from mark.domain.slo import Slo
+from mark.domain.time import DAY_S
+from mark.studies.advise import POLICIES, AdviseOptions, advise
+from mark.studies.report.advise_report import advise_table, render_advice
+from mark.traffic.prometheus.history import read_history
+from mark.traffic.prometheus.known import REQUESTS
+from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
+
+if TYPE_CHECKING:
+    from mark.traffic.prometheus.workload import MetricsReader
+
+_MOST_DAYS = 366.0
+_SETTLED_S = 60.0  # a scrape takes a while to be answered: the last minute may not be whole
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read the last weeks of a workload from a Prometheus (nothing is written there): its requests, ready replicas "
+        "and latencies. Print what your own autoscaler cost and how often it was late, and what mark, a fixed fleet "
+        "and a perfect forecast would have done, with the proven bound beside them."
+    )
+    add_prometheus(parser)
+    promise = parser.add_argument_group("the promise and the replicas (where no --service says them)")
+    promise.add_argument("--service", metavar="NAME|FILE", help="shipped service or .toml file; optional")
+    promise.add_argument("--slo-ms", type=above_zero, metavar="MS", help="RT_max: an answer within it is in time")
+    promise.add_argument(
+        "--slo-attainment", type=share, metavar="X", help="SL_min: the share to be in time (default: 0.98)"
+    )
+    promise.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2026 (default), aws-2019 or a .csv file")
+    promise.add_argument("--instance", metavar="TYPE", help="type of the nodes (default: by the labels of the nodes)")
+    promise.add_argument(
+        "--replicas-per-instance", type=whole(1, 1000), metavar="N", help="on a node (default: as the nodes have it)"
+    )
+    promise.add_argument(
+        "--rps-per-replica", type=above_zero, metavar="X", help="what one can do (default: fitted to the latencies)"
+    )
+    promise.add_argument("--boot", type=span, metavar="S", help="from launch to ready (default: the catalogue's)")
+    part = parser.add_argument_group("what is simulated")
+    part.add_argument("--days", type=above_zero, default=30.0, metavar="N", help="how many to read (default: 30)")
+    part.add_argument("--simulate", type=span, default=7 * DAY_S, metavar="S", help="the last of them (default: 7d)")
+    part.add_argument(
+        "--scaler", metavar="KIND:K=V,...", help="your own one's settings, as hpa:target=0.7,min=2,max=50 ([policy])"
+    )
+    part.add_argument(
+        "--policies", action=Listed, parse=policy_list, metavar="A,B", help=f"beside it (default: {','.join(POLICIES)})"
+    )
+    part.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
+    result = parser.add_argument_group("output")
+    add_json(result)
+    result.add_argument("--report", type=html_file, metavar="FILE.html", help="a page with tables and plots")
+    add_executor(parser)
+    parser.set_defaults(run=run)
+
+
+def add_prometheus(parser: argparse.ArgumentParser) -> None:
+    """Where the Prometheus is, who asks, and which workload is meant."""
+    where = parser.add_argument_group("the Prometheus (or Thanos, Mimir, VictoriaMetrics)")
+    where.add_argument("--prometheus", required=True, metavar="URL", help="as http://localhost:9090; a path is kept")
+    where.add_argument(
+        "--prometheus-token-file", metavar="FILE", help="a file with a bearer token (default: $PROMETHEUS_TOKEN)"
+    )
+    where.add_argument("--prometheus-user", metavar="NAME", help="basic authentication, with $PROMETHEUS_PASSWORD")
+    where.add_argument("--prometheus-ca", metavar="FILE.pem", help="authorities of its certificate")
+    which = parser.add_argument_group("the workload (default: the only one with requests)")
+    which.add_argument("--workload", metavar="NAME", help="NAME or NAMESPACE/NAME, as the metric's label has it")
+    which.add_argument("--metric", metavar="NAME", help=f"one of {', '.join(one.name for one in REQUESTS)}")
+    which.add_argument("--select", default="", metavar="MATCHERS", help='of every metric, as namespace="shop"')
+    which.add_argument("--query-rate", metavar="PROMQL", help="requests/s, instead of a known metric")
+    which.add_argument("--query-replicas", metavar="PROMQL", help="ready replicas")
+    which.add_argument("--query-latency", metavar="PROMQL", help="requests/s by le, in seconds")
+
+
+def reader_from(args: argparse.Namespace) -> MetricsReader:
+    """The Prometheus of the arguments. Raises BadInput."""
+    token = os.environ.get("PROMETHEUS_TOKEN") or None
+    if args.prometheus_token_file is not None:
+        token = read_text(Path(args.prometheus_token_file)).strip()
+        if not token:
+            raise BadInput("is empty", "--prometheus-token-file", args.prometheus_token_file)
+    found: MetricsReader = adapter("prometheus", "--prometheus")(
+        args.prometheus,
+        token=token,
+        user=args.prometheus_user,
+        password=os.environ.get("PROMETHEUS_PASSWORD"),
+        ca_file=args.prometheus_ca,
+    )
+    return found
+
+
+def asked_from(args: argparse.Namespace) -> Asked:
+    return Asked(
+        workload=args.workload,
+        metric=args.metric,
+        select=args.select,
+        rate=args.query_rate,
+        replicas=args.query_replicas,
+        latency=args.query_latency,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    options = _options(args)
+    if args.days > _MOST_DAYS:
+        raise BadInput(f"must be at most {_MOST_DAYS:g}", "--days", args.days)
+    show_counting()
+    reader, asked, end_s = reader_from(args), asked_from(args), time.time() - _SETTLED_S
+    with progress("reading") as bar:
+        workload = find_workload(reader, asked, end_s)
+        history = read_history(reader, workload, args.days, end_s, bar)
+        types = instance_types(reader, workload, check_select(args.select), end_s)
+    with tempfile.TemporaryDirectory(prefix="mark-advise-") as name, progress("simulating") as bar:
+        try:
+            found = advise(history, types, options, Path(name), executor=executor_from(args), progress=bar)
+        except BadInput as error:
+            raise _without_folder(error, name) from error.__cause__
+    deliver(found.as_json(), args.json, lambda: advise_table(found))
+    if args.report:
+        write_file(args.report, render_advice(found), "--report")
+    return 0
+
+
+def _options(args: argparse.Namespace) -> AdviseOptions:
+    if args.service is None and args.slo_ms is None:
+        what = "says within how many milliseconds an answer is in time; or --service names a file that says it"
+        raise BadInput(what, "--slo-ms", "nothing")
+    if args.service is not None:
+        for option in ("slo_ms", "slo_attainment", "scaler"):
+            if getattr(args, option) is not None:
+                raise BadInput("stands in the service file", f"--{option.replace('_', '-')}", getattr(args, option))
+    attainment = 0.98 if args.slo_attainment is None else args.slo_attainment
+    return AdviseOptions(
+        slo=None if args.slo_ms is None else Slo(args.slo_ms / 1e3, attainment),
+        service=args.service,
+        catalog=args.catalog,
+        instance=args.instance,
+        replicas_per_instance=args.replicas_per_instance,
+        rps_per_replica=args.rps_per_replica,
+        boot_s=args.boot,
+        scaler=args.scaler,
+        policies=args.policies or POLICIES,
+        simulated_s=args.simulate,
+        seed=args.seed,
+    )
+
+
+def _without_folder(error: BadInput, folder: str) -> BadInput:
+    """The error in the words of the command line: the files that it names are made here."""
+    where = error.where.replace(f"{folder}/service.toml [policy]", "--scaler").replace(f"{folder}/", "")
+    what = error.what.replace(f"{folder}/", "")
+    return BadInput(what, where, error.value)

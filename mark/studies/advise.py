@@ -1,0 +1,523 @@
+"""Somebody's own autoscaler over the last weeks, beside what other policies would have cost and kept.
+
+The requests that Prometheus counted become a trace, and what is known of a replica becomes a profile; both are files in
+a folder, because runs in other processes read files. Then `mark compare` runs on the last days of them. Only instances
+are billed: the load balancer, disks and moved data are the same for every scaler.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mark.config.service_file import load_service
+from mark.domain.arrays import FloatArray
+from mark.domain.catalog.tables import catalog_path, load_catalog
+from mark.domain.errors import BadInput
+from mark.domain.offer import Catalog, Market, Offer
+from mark.domain.slo import Slo
+from mark.domain.time import HOUR_S
+from mark.planning.policies.fixed import offer_named
+from mark.planning.policies.names import AS_IS, BEST_FIXED
+from mark.profiling.fitted_replica import FittedReplica, ServiceTime, fit_replica, replica_profile, service_time
+from mark.simulation.inputs import open_service
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.result import SimulationResult
+from mark.studies.compare import compare
+from mark.studies.executor import HERE, StudyExecutor
+from mark.traffic.prometheus.history import LATENCY_STEP_S, WorkloadHistory
+
+POLICIES = ("mark", BEST_FIXED, "oracle")
+MONTH_H = 730.0
+_MOST_INSTANCES = 1000
+_NEAR = 0.1  # a capacity that is counted so near to the one that is known needs no second count
+_STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
+_LEAST_AT_MINIMUM = 0.01  # share of the time: the lowest number that a scaler holds, and no accident
+_WHOLE_DAY_H = 24.0  # of less than a day a fixed fleet proves nothing
+_SCALER = re.compile(r"([a-z]+)(?::(.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseOptions:
+    """What the user says beside the queries. `slo` is None where a service file states the promise."""
+
+    slo: Slo | None = None
+    service: str | None = None
+    catalog: str | None = None
+    instance: str | None = None
+    replicas_per_instance: int | None = None
+    rps_per_replica: float | None = None
+    boot_s: float | None = None
+    scaler: str | None = None
+    policies: tuple[str, ...] = POLICIES
+    simulated_s: float = 7 * 86400.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PricedReplica:
+    """What a replica is: so many of them share an instance, which `offer` prices. `said` tells who says so."""
+
+    offer: Offer
+    per_instance: int
+    usd_per_hour: float
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the own scaler did in a span, as measured. Lateness is None without a histogram of latencies.
+
+    `late_least` and `late_most` are what the buckets around RT_max prove; `late_share` lies between, interpolated.
+    """
+
+    hours: float
+    usd: float
+    replica_hours: float
+    mean_replicas: float
+    least_replicas: float
+    most_replicas: float
+    late_share: float | None = None
+    late_least: float | None = None
+    late_most: float | None = None
+
+    @property
+    def month_usd(self) -> float:
+        return self.usd * MONTH_H / self.hours
+
+    def as_json(self, slo: Slo) -> dict[str, Any]:
+        return {
+            "hours": self.hours,
+            "usd": self.usd,
+            "usd_per_month": self.month_usd,
+            "late_share": self.late_share,
+            "late_share_between": [self.late_least, self.late_most],
+            "keeps": None if self.late_share is None else self.late_share <= 1.0 - slo.attainment,
+            "replica_hours": self.replica_hours,
+            "mean_replicas": self.mean_replicas,
+            "least_replicas": self.least_replicas,
+            "most_replicas": self.most_replicas,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedChange:
+    """One sentence about the own scaler, with the dollars a month that it is about (None: it is not about dollars)."""
+
+    about: str
+    text: str
+    usd_per_month: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The whole report. `now` is the own scaler over everything that was read, `part` over the simulated days."""
+
+    history: WorkloadHistory
+    slo: Slo
+    replica: PricedReplica
+    rps_per_replica: float
+    fitted: FittedReplica | None
+    capacity_said: str
+    now: Observed
+    part: Observed
+    results: Mapping[str, SimulationResult]
+    notes: tuple[str, ...]
+    advice: tuple[AdvisedChange, ...] = ()
+
+    @property
+    def bound_usd(self) -> float | None:
+        return next((one.bound_usd for one in self.results.values() if one.bound_usd is not None), None)
+
+    def as_json(self) -> dict[str, Any]:
+        trace, workload = self.history.trace, self.history.workload
+        fitted = self.fitted
+        return {
+            "schema": 1,
+            "read": {
+                "text": trace.read,
+                "workload": workload.name,
+                "namespace": workload.namespace,
+                "counted_by": workload.counted_by,
+                "ready_by": workload.ready_by,
+                "began_unix_s": self.history.began_s,
+                "duration_s": trace.duration_s,
+                "requests": trace.total_counts(0.0, trace.duration_s),
+                "step_s": trace.bin_s,
+                "gaps": len(trace.gaps),
+                "gap_s": sum(end - begin for begin, end in trace.gaps),
+            },
+            "replica": {
+                "instance": self.replica.offer.instance,
+                "per_instance": self.replica.per_instance,
+                "usd_per_hour": self.replica.usd_per_hour,
+                "said": self.replica.said,
+                "rps": self.rps_per_replica,
+                "rps_between": None if fitted is None else [fitted.least_rps, fitted.most_rps],
+                "rps_said": self.capacity_said,
+            },
+            "now": self.now.as_json(self.slo) | {"simulated_part": self.part.as_json(self.slo)},
+            "policies": {name: result.as_json() for name, result in self.results.items()},
+            "bound_usd": self.bound_usd,
+            "advice": [
+                {"about": one.about, "text": one.text, "usd_per_month": one.usd_per_month} for one in self.advice
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def advise(
+    history: WorkloadHistory,
+    types: tuple[Mapping[str, int], Mapping[str, int]],
+    options: AdviseOptions,
+    folder: Path,
+    *,
+    executor: StudyExecutor = HERE,
+    progress: Callable[[float], None] | None = None,
+) -> Advice:
+    """Compare the own scaler with the policies on the last days of the history; writes files into `folder`.
+
+    `types` are pods and nodes by instance type, empty where Prometheus does not know. Raises BadInput, Infeasible.
+    """
+    service = None if options.service is None else load_service(options.service)
+    slo = options.slo if service is None else service.slo
+    if slo is None:
+        raise BadInput("says within how many milliseconds an answer is in time", "--slo-ms", "nothing")
+    catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
+    instance = options.instance
+    if instance is None and service is not None:
+        named = service.instances if service.as_is is None else (service.as_is.instance,)
+        instance = named[0] if len(named) == 1 and "*" not in named[0] else None
+    replica = priced_replica(catalog, instance, options.replicas_per_instance, types)
+    notes = [*history.notes]
+    request = RunRequest(
+        trace=str(_write_trace(history, folder)),
+        service=str(folder / "service.toml"),
+        catalog=str(catalog_path(catalog.name)),  # by its path it bills no load balancer and no disks
+        seed=options.seed,
+        start_s=max(0.0, history.trace.duration_s - options.simulated_s),
+        progress=progress,
+    )
+    if service is None:
+        (folder / "service.toml").write_text(_service_text(history, slo, replica, options.scaler), encoding="utf-8")
+    else:
+        request = replace(request, service=options.service or "")
+    fitted: FittedReplica | None = None
+    if service is not None and options.rps_per_replica is None:
+        rps, said = _capacity_rps(request, replica), f"the profile of {options.service}"
+    else:
+        rps, said, fitted = _capacity(history, options, slo)
+        found = None
+        if history.latency is not None:
+            found = service_time(_load_per_replica(history), history.latency.within, history.latency.bounds_s, rps)
+        if found is None:
+            notes.append("no service time is known: a quarter of RT_max is assumed")
+        model = "workload" if service is None else service.model
+        request = _profiled(request, model, replica, rps, found or ServiceTime(slo.rt_max_s / 4.0), slo, folder)
+    own = options.scaler is not None or (service is not None and service.as_is is not None)
+    if options.boot_s is not None:
+        add_s = options.boot_s - replica.offer.boot.mean_s
+        request = replace(request, sensitivity=Sensitivity(boot_add_s=add_s, certain_boots=add_s < 0.0))
+    names = (*((AS_IS,) if own else ()), *(name for name in options.policies if name != AS_IS))
+    results = compare(request, names, executor=executor)
+    trace = history.trace
+    told = {
+        name: replace(
+            one,
+            service=history.workload.name,
+            priced=catalog.priced,
+            trace=replace(one.trace, name="Prometheus", read=trace.read),
+        )
+        for name, one in results.items()
+    }
+    found_advice = Advice(
+        history=history,
+        slo=slo,
+        replica=replica,
+        rps_per_replica=rps,
+        fitted=fitted,
+        capacity_said=said,
+        now=observed(history, replica, slo, 0.0),
+        part=observed(history, replica, slo, request.start_s),
+        results=told,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+    return replace(found_advice, advice=tuple(changes(found_advice)))
+
+
+def priced_replica(
+    catalog: Catalog, instance: str | None, per_instance: int | None, types: tuple[Mapping[str, int], Mapping[str, int]]
+) -> PricedReplica:
+    """What a replica costs on demand, by the type that is named or by the types of the nodes that pods run on.
+
+    Raises BadInput where neither is known, and for a type that the catalogue does not sell on demand.
+    """
+    pods, nodes = types
+    if instance is None and not pods:
+        what = "is not known: kube_node_labels has no instance types of the workload's nodes, say the type"
+        raise BadInput(what, "--instance", "nothing")
+    chosen = instance or max(sorted(pods), key=lambda name: pods[name])
+    offer = _on_demand(catalog, chosen)
+    measured = max(1, round(pods[chosen] / nodes[chosen])) if pods.get(chosen) else 1
+    share = measured if per_instance is None else per_instance
+    if instance is not None or len(pods) == 1:
+        usd_per_hour = offer.usd_per_hour / share
+    else:
+        each = [
+            (count, _on_demand(catalog, name).usd_per_hour / max(1, round(count / nodes[name])))
+            for name, count in pods.items()
+        ]
+        usd_per_hour = sum(count * usd for count, usd in each) / sum(count for count, _ in each)
+    listed = ", ".join(f"{count} pods on {nodes[name]} {name}" for name, count in sorted(pods.items()))
+    said = "as --instance says" if instance is not None else f"by the labels of the nodes now ({listed})"
+    if per_instance is None:
+        said += f"; {share} a node" if pods.get(chosen) else "; one a node is assumed"
+    return PricedReplica(offer, share, usd_per_hour, said)
+
+
+def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s: float) -> Observed:
+    """The own scaler from `start_s` of the trace to its end; unknown numbers of replicas count as the mean."""
+    begin_s, end_s = history.began_s + start_s, history.ended_s
+    replicas = history.replicas_between(begin_s, end_s)
+    if not len(replicas):
+        raise BadInput("no number of ready replicas is known in the simulated days", history.workload.ready_by)
+    hours = (end_s - begin_s) / HOUR_S
+    mean = float(replicas.mean())
+    found = Observed(
+        hours=hours,
+        usd=mean * hours * replica.usd_per_hour,
+        replica_hours=mean * hours,
+        mean_replicas=mean,
+        least_replicas=float(replicas.min()),
+        most_replicas=float(replicas.max()),
+    )
+    latency = history.latency
+    if latency is None:
+        return found
+    there = latency.ends_s > begin_s
+    total = float(latency.within[there, -1].sum())
+    if not total > 0.0:
+        return found
+    late, least, most = (float(counts[there].sum()) / total for counts in latency.late(slo.rt_max_s))
+    return replace(found, late_share=late, late_least=least, late_most=most)
+
+
+def changes(advice: Advice) -> list[AdvisedChange]:
+    """What to say of the own scaler: its minimum or its spare capacity, its lateness, and what others would cost."""
+    found = [_minimum(advice)]
+    now, allowed = advice.now, 1.0 - advice.slo.attainment
+    if now.late_share is not None and now.late_share > allowed:
+        found.append(
+            AdvisedChange(
+                "late",
+                f"Your scaler answered {now.late_share:.2%} of the requests late; the promise allows {allowed:.2%}.",
+            )
+        )
+    found += _others(advice)
+    return found
+
+
+def _minimum(advice: Advice) -> AdvisedChange:
+    """How much of the bill is a static minimum, or else how busy the replicas are."""
+    history, now = advice.history, advice.now
+    replicas = history.replicas
+    lowest = float(np.quantile(replicas, _LEAST_AT_MINIMUM, method="inverted_cdf"))
+    rps = _mean_rps(history, history.replicas_s - history.trace.bin_s, history.replicas_s)
+    known = np.isfinite(rps)
+    needed = np.maximum(1.0, np.ceil(rps / advice.rps_per_replica - 1e-9))
+    at_lowest = known & (replicas <= lowest)
+    share = float(at_lowest.sum() / max(1, known.sum()))
+    idle = float(np.maximum(0.0, lowest - needed[at_lowest]).sum() / max(1, known.sum()))
+    usd = idle * advice.replica.usd_per_hour * MONTH_H
+    if lowest > 1.0 and usd > 0.01 * now.month_usd:
+        carried = float(needed[at_lowest].mean())
+        return AdvisedChange(
+            "minimum",
+            f"Your scaler stood at its minimum of {lowest:g} replicas for {share:.0%} of the time, when {carried:.1f} "
+            f"on average would have carried the load: that is ${usd:,.0f} of ${now.month_usd:,.0f} a month. "
+            "A floor that rises before the load comes makes this static minimum unnecessary.",
+            usd,
+        )
+    busy = float(np.nansum(rps[known]) / max(1e-9, replicas[known].sum() * advice.rps_per_replica))
+    return AdvisedChange(
+        "busy",
+        f"Your replicas were {busy:.0%} busy on average: one can do {advice.rps_per_replica:.3g} requests/s.",
+    )
+
+
+def _others(advice: Advice) -> list[AdvisedChange]:
+    mark, fixed = advice.results.get("mark"), advice.results.get(BEST_FIXED)
+    found = []
+    own_usd = advice.part.month_usd
+    month_usd = None if mark is None else mark.month_usd
+    if mark is not None and month_usd is not None:
+        saved = own_usd - month_usd
+        if not mark.kept:
+            text = "The policy mark would have missed the promise in these days: do not follow it here."
+        elif saved > 0.0:
+            text = (
+                f"The policy mark would have kept the promise for ${month_usd:,.0f} a month, "
+                f"{saved / own_usd:.0%} less than your scaler's ${own_usd:,.0f} in the same days."
+            )
+        else:
+            text = (
+                f"Your scaler costs ${own_usd:,.0f} a month in these days, and the policy mark ${month_usd:,.0f}: "
+                "it would save nothing."
+            )
+        found.append(AdvisedChange("mark", text, saved if mark.kept else None))
+    fixed_usd = None if fixed is None or not fixed.kept else fixed.month_usd
+    whole_days = advice.part.hours >= _WHOLE_DAY_H
+    if fixed_usd is not None and whole_days and fixed_usd < 1.01 * min(own_usd, month_usd or math.inf):
+        text = (
+            f"A fleet that never changes, sized with hindsight, would have kept the promise for ${fixed_usd:,.0f} a "
+            "month: if your days are alike, you need no scaler."
+        )
+        found.append(AdvisedChange("fixed", text, own_usd - fixed_usd))
+    return found
+
+
+def _capacity(history: WorkloadHistory, options: AdviseOptions, slo: Slo) -> tuple[float, str, FittedReplica | None]:
+    """Requests/s of a replica within the promise, who says so, and the fit where it is one. Raises BadInput."""
+    if options.rps_per_replica is not None:
+        return options.rps_per_replica, "as --rps-per-replica says", None
+    if history.latency is None:
+        what = "there is no histogram of latencies to fit it to: say requests/s within the promise"
+        raise BadInput(what, "--rps-per-replica", "nothing")
+    late, _, _ = history.latency.late(slo.rt_max_s)
+    fitted = fit_replica(_load_per_replica(history), late, history.latency.within[:, -1], 1.0 - slo.attainment)
+    return fitted.rps, _fitted_words(fitted, slo), fitted
+
+
+def _profiled(
+    request: RunRequest, model: str, replica: PricedReplica, rps: float, time: ServiceTime, slo: Slo, folder: Path
+) -> RunRequest:
+    """The request with a profile on which a replica keeps the promise up to `rps`, by the simulator's own count.
+
+    The service time as it was measured comes first. Where the count with it is off, because replicas share a processor
+    or take batches, say, the service time is scaled once: what a replica can do must be right, and how is not known.
+    """
+    path = folder / "profile.csv"
+    request = replace(request, profile=str(path))
+    for last in (False, True):
+        profile = replica_profile(model, replica.offer.instance, replica.per_instance, rps, time, slo)
+        (row,) = profile.rows
+        path.write_text(
+            "model,instance,batch,latency_ms,p99_ms,workers,basis\n"
+            f"{model},{profile.instance},1,{row.latency_ms!r},{row.p99_ms or ''},{row.workers},{row.basis}\n",
+            encoding="utf-8",
+        )
+        counted_rps = _capacity_rps(request, replica)
+        if last or abs(counted_rps / rps - 1.0) <= _NEAR:
+            break
+        scaled_s = row.latency_ms / 1e3 * counted_rps / rps
+        time = ServiceTime(scaled_s, time.tail)
+    return request
+
+
+def _capacity_rps(request: RunRequest, replica: PricedReplica) -> float:
+    """Requests/s that a replica does within the promise, by the profile of the request's service."""
+    resolved = open_service(request)
+    if replica.offer.name in [offer.name for offer in resolved.offers]:
+        able = resolved.candidates[resolved.index(replica.offer.name)]
+    else:
+        _, able = offer_named(replica.offer.instance, resolved)
+    return able.capacity_rps / replica.per_instance
+
+
+def _fitted_words(fitted: FittedReplica, slo: Slo) -> str:
+    if fitted.most_rps is None:
+        return (
+            f"fitted: at least {fitted.rps:.3g}, the highest load there was; no load broke the promise of "
+            f"{slo.attainment:.1%} within {slo.rt_max_s * 1e3:g} ms"
+        )
+    return f"fitted to latencies and replicas: between {fitted.least_rps:.3g} (kept) and {fitted.most_rps:.3g} (broken)"
+
+
+def _on_demand(catalog: Catalog, instance: str) -> Offer:
+    sold = [one for one in catalog.offers if one.instance == instance and one.market is Market.ON_DEMAND]
+    if not sold:
+        known = sorted({one.instance for one in catalog.offers if one.market is Market.ON_DEMAND})
+        raise BadInput(
+            f"{catalog.name} does not sell it on demand: name another type or --catalog",
+            "--instance",
+            instance,
+            known=known,
+        )
+    return min(sold, key=lambda one: (one.usd_per_hour, one.name))
+
+
+def _load_per_replica(history: WorkloadHistory) -> FloatArray:
+    """Requests/s per ready replica in the steps of the latencies; NaN where one of them is not known."""
+    if history.latency is None:
+        return np.zeros(0)
+    ends_s = history.latency.ends_s
+    place = np.searchsorted(history.replicas_s, ends_s, "right") - 1
+    known = (place >= 0) & (ends_s - history.replicas_s[np.maximum(place, 0)] < _STALE_S)
+    replicas = np.where(known, history.replicas[np.maximum(place, 0)], np.nan)
+    rps = _mean_rps(history, ends_s - LATENCY_STEP_S, ends_s)
+    return np.divide(rps, replicas, out=np.full(len(rps), np.nan), where=replicas > 0.0)
+
+
+def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
+    """The rate of spans of Unix time; NaN where less than half of one is known."""
+    counted, seen = (
+        [part - history.began_s for part in (begins_s, ends_s)],
+        history.trace.series,
+    )
+    (before, seen_before), (after, seen_after) = (
+        seen.until(np.clip(at, 0.0, history.trace.duration_s)) for at in counted
+    )
+    seen_s = seen_after - seen_before
+    known = seen_s >= 0.5 * (ends_s - begins_s)
+    return np.divide(after - before, seen_s, out=np.full(len(seen_s), np.nan), where=known)
+
+
+def _write_trace(history: WorkloadHistory, folder: Path) -> Path:
+    path, series = folder / "requests.csv", history.trace.series
+    rows = (f"{at!r},{count!r}\n" for at, count in zip(series.starts_s.tolist(), series.counts.tolist(), strict=True))
+    path.write_text("t_seconds,count\n" + "".join(rows), encoding="utf-8")
+    return path
+
+
+def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, scaler: str | None) -> str:
+    """The service file of a workload that has none: one type of instance, and no functions."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", history.workload.name).strip("-._")[:63] or "workload"
+    instance = json.dumps(replica.offer.instance)
+    return (
+        f'[service]\nname = {json.dumps(name)}\nmodel = "workload"\n'
+        f"slo_ms = {slo.rt_max_s * 1e3!r}\nslo_attainment = {slo.attainment!r}\n"
+        f'[fleet]\nmarkets = ["on-demand"]\ninstances = [{instance}]\n'
+        f'catalog = "aws-2026"\nmax_instances = {_MOST_INSTANCES}\nmax_usd_per_hour = 1e6\n'
+        '[overflow]\nfunction = "none"\nlate = "refuse"\n'
+        f"{_policy_text(scaler, instance, replica.per_instance)}"
+    )
+
+
+def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
+    """`hpa:target=0.7,min=2,max=50` as the section [policy]; `min` and `max` are replicas there and instances here."""
+    if scaler is None:
+        return ""
+    found = _SCALER.fullmatch(scaler.strip())
+    pairs: Sequence[tuple[str, str, str]] = (
+        [part.strip().partition("=") for part in (found[2] or "").split(",") if part.strip()] if found else []
+    )
+    if found is None or any(not (key.strip() and equals and value.strip()) for key, equals, value in pairs):
+        raise BadInput("must be KIND:key=value,..., as hpa:target=0.7,min=2,max=50", "--scaler", scaler)
+    lines = [f'[policy]\nkind = "{found[1]}"\ninstance = {instance}\n']
+    for key, _, text in pairs:
+        key, text = key.strip(), text.strip()
+        try:
+            value: float | str = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
+        except ValueError:
+            value = text
+        if key in ("min", "max") and isinstance(value, int):
+            value = math.ceil(value / per_instance)
+        lines.append(f"{json.dumps(key)} = {json.dumps(value)}\n")
+    return "".join(lines)

@@ -1,0 +1,149 @@
+"""`mark advise` from the command line, against an emulated Prometheus that keeps, loses or refuses its answers."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
+
+from mark.cli.main import main
+from tests.prometheus import add_workload
+
+Captured = pytest.CaptureFixture[str]
+
+QUICK = ("--days", "0.25", "--simulate", "30m", "--policies", "best-fixed", "--rps-per-replica", "4")
+
+
+@pytest.fixture
+def prometheus(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedPrometheus]:
+    monkeypatch.delenv("PROMETHEUS_TOKEN", raising=False)
+    with EmulatedPrometheus(token="right") as emulated:
+        add_workload(emulated)
+        yield emulated
+
+
+@pytest.fixture
+def asked(prometheus: EmulatedPrometheus, tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "token").write_text("right\n")
+    token = ("--prometheus-token-file", str(tmp_path / "token"))
+    return ("advise", "--prometheus", prometheus.url, *token, "--slo-ms", "500", *QUICK)
+
+
+def _refused(capsys: Captured, *arguments: str) -> str:
+    assert main([*arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = [line for line in said.err.splitlines() if line.startswith("mark: error")]
+    return line
+
+
+def test_report_says_what_was_read_and_writes_json_and_page(
+    asked: tuple[str, ...], tmp_path: Path, capsys: Captured
+) -> None:
+    files = ("--json", str(tmp_path / "a.json"), "--report", str(tmp_path / "a.html"))
+    assert main([*asked, "--scaler", "hpa:target=0.7,min=6,max=20", *files]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("read ")
+    assert "Your scaler stood at its minimum of 6 replicas" in said
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert list(found["policies"]) == ["as-is", "best-fixed"]
+    assert found["now"]["mean_replicas"] == 6.0
+    assert found["replica"]["instance"] == "c7i.large"
+    assert found["read"]["requests"] == pytest.approx(16.0 * 6 * 3600.0, rel=0.1)
+    assert "yours, simulated" in (tmp_path / "a.html").read_text()
+    assert "/tmp" not in said + (tmp_path / "a.json").read_text()
+
+
+def test_token_may_come_from_the_environment(
+    prometheus: EmulatedPrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    arguments = ("advise", "--prometheus", prometheus.url, "--slo-ms", "500", *QUICK)
+    assert "refuses the credentials" in _refused(capsys, *arguments)
+    monkeypatch.setenv("PROMETHEUS_TOKEN", "right")
+    assert main([*arguments, "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("503", "does not answer now: 503 unavailable: the TSDB is not ready"),
+        ("422", "refuses the query: 422 execution"),
+        ("cut", "the answer was cut"),
+        ("garbage", "is the path right?"),
+        ("partial", "the answer is not complete"),
+        ("elsewhere", "redirects to another address"),
+        ("empty", "no metric counts requests in the last day"),
+        ("nan", "no metric counts requests in the last day"),
+    ],
+)
+def test_failing_prometheus_is_one_line_and_exit_two(
+    fault: str, said: str, asked: tuple[str, ...], prometheus: EmulatedPrometheus, capsys: Captured
+) -> None:
+    prometheus.fault = fault
+    assert said in _refused(capsys, *asked)
+
+
+def test_prometheus_that_is_not_there_is_one_line_and_exit_two(capsys: Captured) -> None:
+    with EmulatedPrometheus() as gone:
+        url = gone.url
+    assert "does not answer" in _refused(capsys, "advise", "--prometheus", url, "--slo-ms", "500")
+
+
+def test_several_workloads_are_named_with_the_option(
+    asked: tuple[str, ...], prometheus: EmulatedPrometheus, capsys: Captured
+) -> None:
+    add_workload(prometheus, "search", 3.0)
+    line = _refused(capsys, *asked)
+    assert "--workload: several workloads have requests, name one: shop/ranker by http, shop/search by http" in line
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--scaler", "hpa:aim=2"), "--scaler aim: unknown key"),
+        (("--scaler", "nothing:min=2"), "--scaler kind: must be one of"),
+        (("--days", "400"), "--days: must be at most 366"),
+        (("--service", "inception-v3-2026"), "--slo-ms: stands in the service file"),
+        (("--instance", "c99.large"), "--instance: aws-2026 does not sell it on demand"),
+        (("--select", "namespace=shop"), "--select: must be label matchers"),
+        (("--prometheus-ca", "absent.pem"), "--prometheus-ca: cannot be read"),
+        (("--metric", "istoi"), "--metric: must be one of"),
+    ],
+)
+def test_wrong_option_is_one_line_and_exit_two(
+    more: tuple[str, ...], said: str, asked: tuple[str, ...], capsys: Captured
+) -> None:
+    assert said in _refused(capsys, *asked, *more)
+
+
+def test_promise_must_be_said(prometheus: EmulatedPrometheus, capsys: Captured) -> None:
+    line = _refused(capsys, "advise", "--prometheus", prometheus.url)
+    assert "--slo-ms: says within how many milliseconds an answer is in time" in line
+
+
+def test_empty_token_file_is_refused(asked: tuple[str, ...], tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "token").write_text("\n")
+    assert "--prometheus-token-file: is empty" in _refused(capsys, *asked)
+
+
+@pytest.mark.slow
+def test_example_month_gives_a_true_sentence_about_its_scaler(tmp_path: Path, capsys: Captured) -> None:
+    """Two days of the example, with the capacity fitted and mark beside the autoscaler's settings."""
+    path = Path(__file__).parents[2] / "examples" / "advise" / "emulated_prometheus.py"
+    example = runpy.run_path(str(path))
+    with EmulatedPrometheus() as emulated:
+        example["fill"](emulated, time.time() + 3600.0, 2.0)
+        more = ("--days", "1.9", "--simulate", "1h", "--scaler", "hpa:target=0.7,min=6,max=30")
+        arguments = ("advise", "--prometheus", emulated.url, "--slo-ms", "500", *more)
+        assert main([*arguments, "--policies", "mark", "--json", str(tmp_path / "a.json")]) == 0
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert list(found["policies"]) == ["as-is", "mark"]
+    assert found["now"]["least_replicas"] == 6.0
+    assert found["advice"][0]["about"] == "minimum"
+    assert 3.0 < found["replica"]["rps"] <= 8.0  # a replica of the example does eight at most

@@ -1,0 +1,24 @@
+"""A workload in an emulated Prometheus: requests around a rate, six replicas, one node."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from mark_infra.testbed.emulated_prometheus import EmulatedPrometheus
+
+REPLICAS = 6.0
+
+
+def add_workload(prometheus: EmulatedPrometheus, name: str = "ranker", rps: float = 16.0) -> None:
+    """Seven hours until an hour from now, scraped every 30 s. It has no latencies: to count late ones takes seconds."""
+    times = np.arange(time.time() - 7 * 3600.0, time.time() + 3600.0, 30.0)
+    one = np.ones(len(times))
+    counted = np.cumsum(30.0 * rps * (1.0 + 0.3 * np.sin(times / 3000.0)))
+    pod = {"namespace": "shop", "pod": f"{name}-1-a"}
+    prometheus.add("http_requests_total", pod | {"app": name}, times, counted)
+    ready = {"namespace": "shop", "deployment": name}
+    prometheus.add("kube_deployment_status_replicas_available", ready, times, REPLICAS * one)
+    prometheus.add("kube_pod_info", pod | {"node": "n1"}, times, one)
+    node = {"node": "n1", "label_node_kubernetes_io_instance_type": "c7i.large"}
+    prometheus.add("kube_node_labels", node, times, one)

@@ -1,0 +1,170 @@
+"""The own scaler as measured, and the sentences about it, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from mark.domain.catalog.tables import load_catalog
+from mark.domain.errors import BadInput
+from mark.domain.slo import Slo
+from mark.studies.advise import Advice, AdviseOptions, advise, observed, priced_replica
+from mark.studies.report.advise_report import advise_table, render_advice
+from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory
+from mark.traffic.prometheus.workload import Workload
+from mark.traffic.traces.counts import trace_of_bins
+
+SLO = Slo(0.5, 0.98)
+CATALOG = load_catalog("aws-2026")
+USD = next(one.usd_per_hour for one in CATALOG.offers if one.name == "c7i.large/on-demand")
+HOURS = 3
+BEGAN = 1.79e9
+NONE: tuple[dict[str, int], dict[str, int]] = ({}, {})
+SAID = AdviseOptions(slo=SLO, instance="c7i.large", rps_per_replica=8.0, policies=("best-fixed",), simulated_s=3600.0)
+
+
+def _history(replicas: float = 6.0, rps: float = 16.0, late: float | None = 0.05) -> WorkloadHistory:
+    minutes = np.arange(HOURS * 60.0)
+    trace = trace_of_bins("ranker", BEGAN + 60.0 * minutes, np.full(len(minutes), 60.0 * rps), 60.0)
+    latency = None
+    if late is not None:
+        ends = BEGAN + 300.0 * np.arange(1.0, HOURS * 12.0 + 1.0)
+        answers = 300.0 * rps * np.array([1.0 - 2.0 * late, 1.0, 1.0])
+        latency = LatencyBuckets(np.array([0.4, 0.6, math.inf]), ends, np.tile(answers, (len(ends), 1)))
+    workload = Workload("ranker", "shop", "rate", "replicas", None, 1.0, "http_requests_total", "kube_deployments")
+    ends = BEGAN + 60.0 * (minutes + 1.0)
+    trace = replace(trace, began_s=BEGAN)
+    return WorkloadHistory(workload, trace, BEGAN, ends, np.full(len(ends), replicas), latency)
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory: pytest.TempPathFactory) -> Advice:
+    # Without latencies services take equally long, and nothing is counted: seconds instead of half a minute.
+    return advise(_history(late=None), NONE, SAID, tmp_path_factory.mktemp("advise"))
+
+
+def test_own_scaler_costs_its_replicas_and_is_late_by_its_histogram() -> None:
+    replica = priced_replica(CATALOG, "c7i.large", 2, NONE)
+    found = observed(_history(), replica, SLO, 0.0)
+    assert found.usd == pytest.approx(6.0 * HOURS * USD / 2.0)
+    assert found.month_usd == pytest.approx(6.0 * 730.0 * USD / 2.0)
+    assert found.replica_hours == pytest.approx(18.0)
+    assert (found.late_share, found.late_least, found.late_most) == pytest.approx((0.05, 0.0, 0.10))
+    assert found.as_json(SLO)["keeps"] is False
+
+
+def test_lateness_is_unknown_without_a_histogram() -> None:
+    found = observed(_history(late=None), priced_replica(CATALOG, "c7i.large", None, NONE), SLO, 0.0)
+    assert found.late_share is None
+    assert found.as_json(SLO)["keeps"] is None
+
+
+def test_replica_is_priced_by_the_types_of_its_nodes() -> None:
+    found = priced_replica(CATALOG, None, None, ({"c7i.large": 6}, {"c7i.large": 2}))
+    assert (found.offer.instance, found.per_instance) == ("c7i.large", 3)
+    assert found.usd_per_hour == pytest.approx(USD / 3.0)
+    xlarge = next(one.usd_per_hour for one in CATALOG.offers if one.name == "c7i.xlarge/on-demand")
+    mixed = priced_replica(CATALOG, None, None, ({"c7i.large": 3, "c7i.xlarge": 1}, {"c7i.large": 3, "c7i.xlarge": 1}))
+    assert mixed.usd_per_hour == pytest.approx((3.0 * USD + xlarge) / 4.0)
+
+
+def test_unknown_type_asks_for_one_that_the_catalogue_sells() -> None:
+    with pytest.raises(BadInput, match="--instance: is not known: kube_node_labels"):
+        priced_replica(CATALOG, None, None, NONE)
+    with pytest.raises(BadInput, match=r"--instance: aws-2026 does not sell it .*did you mean c7i.large\?: c7i.larg$"):
+        priced_replica(CATALOG, "c7i.larg", None, NONE)
+
+
+def test_advice_names_the_dollars_of_a_static_minimum(advised: Advice) -> None:
+    first = advised.advice[0]
+    # 16 requests/s need two of the six replicas.
+    assert first.about == "minimum"
+    assert first.usd_per_month == pytest.approx(4.0 * 730.0 * USD)
+    assert "minimum of 6 replicas for 100% of the time, when 2.0 on average would have carried the load" in first.text
+
+
+def test_advice_without_spare_minimum_says_how_busy_the_replicas_are(tmp_path: Path) -> None:
+    found = advise(_history(replicas=2.0, late=None), NONE, SAID, tmp_path)
+    assert found.advice[0].about == "busy"
+    assert "100% busy" in found.advice[0].text
+
+
+def test_policies_bill_instances_only_and_carry_the_names_of_what_was_read(advised: Advice) -> None:
+    fixed = advised.results["best-fixed"]
+    assert fixed.bill.other == 0.0
+    assert fixed.bill.total == pytest.approx(fixed.fleet.instance_hours["c7i.large/on-demand"] * USD)
+    assert fixed.trace.duration_s == 3600.0
+    assert (fixed.service, fixed.trace.name, fixed.priced) == ("ranker", "Prometheus", CATALOG.priced)
+    assert advised.bound_usd is not None
+    assert 0.0 < advised.bound_usd <= fixed.bill.total
+
+
+def test_json_has_the_stable_keys(advised: Advice) -> None:
+    found = json.loads(json.dumps(advised.as_json()))
+    assert list(found) == ["schema", "read", "replica", "now", "policies", "bound_usd", "advice", "notes"]
+    assert {"usd", "late_share", "replica_hours"} <= set(found["now"])
+    assert found["now"]["hours"] == 3.0
+    assert found["now"]["simulated_part"]["hours"] == 1.0
+    assert found["read"]["requests"] == pytest.approx(HOURS * 3600.0 * 16.0)
+    assert "tmp" not in json.dumps(found)
+
+
+def test_table_and_page_say_first_what_was_read(advised: Advice) -> None:
+    page = render_advice(advised)
+    assert "yours, 3 h, measured" in page
+    assert "Your scaler stood at its minimum of 6" in page
+    assert "/tmp" not in page
+    out = io.StringIO()
+    Console(width=200, file=out, markup=False, highlight=False).print(advise_table(advised))
+    assert out.getvalue().startswith("read 172,800 requests in 3 hours, 16/s, every 60 s")
+
+
+def test_settings_of_the_own_scaler_are_simulated_in_whole_instances(tmp_path: Path) -> None:
+    options = replace(SAID, scaler="fixed:min=7", replicas_per_instance=2, policies=())
+    found = advise(_history(late=None), NONE, options, tmp_path)
+    assert found.results["as-is"].fleet.peak_instances == 4
+
+
+@pytest.mark.parametrize(
+    ("scaler", "what"),
+    [("hpa:target", "must be KIND"), ("HPA", "must be KIND"), ("nothing:min=1", "kind"), ("hpa:aim=2", "aim")],
+)
+def test_settings_that_are_none_are_refused(scaler: str, what: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=what):
+        advise(_history(late=None), NONE, replace(SAID, scaler=scaler), tmp_path)
+
+
+def test_boot_may_be_said(tmp_path: Path) -> None:
+    options = replace(SAID, boot_s=20.0)
+    assert advise(_history(late=None), NONE, options, tmp_path).results["best-fixed"].kept
+
+
+def test_capacity_must_be_said_without_latencies(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--rps-per-replica: there is no histogram"):
+        advise(_history(late=None), NONE, replace(SAID, rps_per_replica=None), tmp_path)
+
+
+@pytest.mark.slow
+def test_capacity_that_was_fitted_is_the_one_that_is_simulated(tmp_path: Path) -> None:
+    """Replicas that were late from 8 requests/s on keep the promise in the simulator up to about as many."""
+    history = _history()
+    assert history.latency is not None
+    ends = history.latency.ends_s
+    replicas = np.linspace(1.5, 8.0, len(history.replicas))
+    load = 16.0 / replicas[4::5]
+    beyond = np.minimum(0.9, 0.02 * np.exp(1.5 * (load - 8.0)))
+    within = 16.0 * 300.0 * np.stack([0.9 * (1.0 - beyond), 1.0 - beyond, np.ones(len(ends))], axis=1)
+    latency = LatencyBuckets(np.array([0.15, 0.5, math.inf]), ends, within)
+    options = replace(SAID, rps_per_replica=None)
+    found = advise(replace(history, replicas=replicas, latency=latency), NONE, options, tmp_path)
+    assert found.fitted is not None
+    assert found.rps_per_replica == pytest.approx(8.0, rel=0.1)
+    assert found.results["best-fixed"].kept
+    assert found.results["best-fixed"].fleet.peak_instances in (2, 3)
