@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from mark.control.ports import RECENT_S
 from mark.domain.arrays import FloatArray
-from mark.domain.errors import BadInput
 from mark.domain.time import HOUR_S, STEP_S
 from mark.traffic.prometheus.answers import PromAnswer, summed
-from mark.traffic.prometheus.latency import in_time_share
+from mark.traffic.prometheus.history import latency_buckets
 from mark.traffic.prometheus.workload import STEPS_S, MetricsReader, Workload
 from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadMinutes, WorkloadNow
 
@@ -49,26 +49,36 @@ class PrometheusWorkload:
         at_s = self._reader.now_s()
         rps = _last(self._reader.query(workload.rate_query(window_s), at_s))
         ready = _last(self._reader.query(workload.replicas, at_s))
-        replicas = None if ready is None or not 0.0 <= ready < 1e9 else round(ready)
-        buckets = workload.buckets_query(max(120.0, window_s))
-        if rps is None or buckets is None:
+        replicas = None if ready is None else round(ready)
+        query = workload.buckets_query(max(RECENT_S, window_s))
+        if rps is None or query is None:
             return WorkloadNow(at_s, rps, replicas)
-        share = in_time_share(self._reader.query(buckets, at_s), self._rt_max_s / workload.bound_s, np.array([at_s]))
-        if not math.isfinite(share[0]):
+        share = self._in_time(self._reader.query(query, at_s), query, np.array([at_s]))[0]
+        if not math.isfinite(share):
             return WorkloadNow(at_s, rps, replicas)
-        answered = 120.0 * rps
-        return WorkloadNow(at_s, rps, replicas, answered, answered * float(share[0]))
+        answered = RECENT_S * rps
+        return WorkloadNow(at_s, rps, replicas, answered, answered * float(share))
 
     def minutes(self, begin_unix_s: float, count: int) -> WorkloadMinutes:
         workload, window_s = self.found()
-        ends = begin_unix_s + STEP_S * np.arange(1, count + 1)
-        asked = float(ends[0]), float(ends[-1]), STEP_S
-        rps = _at(ends, self._reader.query_range(workload.rate_query(window_s), *asked))
-        buckets = workload.buckets_query(window_s)
-        if buckets is None:
+        ends_s = begin_unix_s + STEP_S * np.arange(1, count + 1)
+        asked = float(ends_s[0]), float(ends_s[-1]), STEP_S
+        rps = _at(ends_s, self._reader.query_range(workload.rate_query(window_s), *asked))
+        query = workload.buckets_query(window_s)
+        if query is None:
             return WorkloadMinutes(rps, np.full(count, math.nan))
-        answer = self._reader.query_range(buckets, *asked)
-        return WorkloadMinutes(rps, in_time_share(answer, self._rt_max_s / workload.bound_s, ends))
+        return WorkloadMinutes(rps, self._in_time(self._reader.query_range(query, *asked), query, ends_s))
+
+    def _in_time(self, answer: PromAnswer, query: str, times_s: FloatArray) -> FloatArray:
+        """The share of answers within RT_max at these times; NaN where there was none."""
+        workload, _ = self.found()
+        found = np.full(len(times_s), math.nan)
+        buckets = latency_buckets(answer, workload, query, STEP_S)
+        if buckets is not None:
+            total, (late, _, _) = buckets.within[:, -1], buckets.late(self._rt_max_s)
+            some = total > 0.0
+            _put(found, times_s, buckets.ends_s[some], 1.0 - late[some] / total[some])
+        return found
 
     def _window(self, workload: Workload, now_s: float) -> float:
         for window_s in STEPS_S:
@@ -80,24 +90,22 @@ class PrometheusWorkload:
 
 
 def _last(answer: PromAnswer) -> float | None:
-    try:
-        _, values = summed(answer, "")
-    except BadInput:  # it has no series
-        return None
-    return float(values[-1])
+    return float(summed(answer, "")[1][-1]) if answer.series else None
 
 
 def _at(times_s: FloatArray, answer: PromAnswer) -> FloatArray:
     """The sum of all series at these times; NaN where there is none."""
     found = np.full(len(times_s), math.nan)
-    try:
-        at_s, values = summed(answer, "")
-    except BadInput:
-        return found
+    if answer.series:
+        _put(found, times_s, *summed(answer, ""))
+    return found
+
+
+def _put(found: FloatArray, times_s: FloatArray, at_s: FloatArray, values: FloatArray) -> None:
+    """Write values into the places of their times, of which one follows the other by STEP_S."""
     place = np.rint((at_s - times_s[0]) / STEP_S).astype(int)
     inside = (place >= 0) & (place < len(times_s))
     found[place[inside]] = values[inside]
-    return found
 
 
 _: type[WatchedWorkload] = PrometheusWorkload
