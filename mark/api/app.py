@@ -19,6 +19,7 @@ from mark.api.guard import MOST_BODY_BYTES, Guard
 from mark.api.manager_port import Conducted, Manager
 from mark.api.routes import routes
 from mark.api.sited_pipeline import SitedPipeline
+from mark.api.wanted import Floors, add_wanted
 from mark.config.pipeline_file import PipelineConfig
 from mark.domain.errors import BadInput
 from mark.domain.version import VERSION
@@ -55,11 +56,12 @@ def app(
     alive: Callable[[], bool] = lambda: True,
     pipelines: Sequence[PipelineConfig] = (),
     conducted: Mapping[str, Conducted] = _NONE,
+    floors: Floors | None = None,
 ) -> FastAPI:
     """The HTTP API over a manager. Without `auth` every request may do everything, so the caller must have checked that
     only this machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the loop of the
     manager still runs. The services of the stages of `pipelines` are among the manager's; `conducted` are the whole
-    queries of those, by name, whose conductors are asked.
+    queries of those, by name, whose conductors are asked. `floors` are shown to other autoscalers.
     """
     api = FastAPI(
         title="mark: control API",
@@ -73,7 +75,9 @@ def app(
     api.state.pipelines = {config.name: SitedPipeline(config, conducted.get(config.name)) for config in pipelines}
     api.include_router(routes, prefix="/api/v1")
     files = _add_page(api)
-    _add_health(api, manager, alive)
+    _add_health(api, manager, alive, floors)
+    if floors is not None:
+        add_wanted(api, manager, floors)
     _add_errors(api)
     described = api.openapi
     api.openapi = lambda: _described(described())  # type: ignore[method-assign]
@@ -99,8 +103,8 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     return get
 
 
-def _add_health(api: FastAPI, manager: Manager, alive: Callable[[], bool]) -> None:
-    metrics = ControllerMetrics(manager, api.state.pipelines)
+def _add_health(api: FastAPI, manager: Manager, alive: Callable[[], bool], floors: Floors | None) -> None:
+    metrics = ControllerMetrics(manager, api.state.pipelines, floors)
 
     @api.get("/healthz", tags=["health"], responses={503: {"description": "the control loop has ended or hangs"}})
     async def live(response: Response) -> dict[str, bool]:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from mark.api.manager_port import Manager
 from mark.api.sited_pipeline import SitedPipeline
+from mark.api.wanted import Floors, floor_metrics, reasons
 from mark.control.pipeline_view import PipelineView
 from mark.control.views import ServiceView
 from mark.domain.fleet import Phase
@@ -23,16 +24,22 @@ _PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
 
 
 class ControllerMetrics(Collector):
-    """The page of a controller, made from the views of its manager and `pipelines` when it is asked for."""
+    """The page of a controller, made from the views of its manager and `pipelines` when it is asked for.
 
-    def __init__(self, manager: Manager, pipelines: Mapping[str, SitedPipeline] = _NONE) -> None:
-        self._room, self._pipelines = manager, pipelines
+    With `floors` also of these.
+    """
+
+    def __init__(
+        self, manager: Manager, pipelines: Mapping[str, SitedPipeline] = _NONE, floors: Floors | None = None
+    ) -> None:
+        self._room, self._pipelines, self._floors = manager, pipelines, floors
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def page(self) -> bytes:
         """Prometheus' text format."""
-        return generate_latest(self._registry)
+        page = generate_latest(self._registry)
+        return page if self._floors is None else page + reasons(self._floors()).encode()
 
     def collect(self) -> Iterator[Metric]:
         leads = self._room.leads()
@@ -46,6 +53,8 @@ class ControllerMetrics(Collector):
                     gauge.add_metric((view.service,), value)
             yield gauge
         yield from _by_label(found)
+        if self._floors is not None:
+            yield from floor_metrics(self._floors())
         if self._pipelines:
             yield from _of_pipelines({name: one.view(self._room) for name, one in self._pipelines.items()})
 

@@ -6,12 +6,14 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mark.cli.arguments import Listed, add_json, html_file
 from mark.cli.executors import add_executor, executor_from
-from mark.cli.numbers import above_zero, seed, share, span, whole
+from mark.cli.listener import add_access
+from mark.cli.numbers import above_zero, port, seed, share, span, whole
 from mark.cli.options import policy_list
 from mark.cli.output import deliver, progress, show_counting, write_file
 from mark.config.plugins import adapter
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from mark.traffic.prometheus.workload import MetricsReader
 
 _MOST_DAYS = 366.0
+_SERVED_DAYS = 14.0  # two of each day of the week; twenty services of 30 days take 450 MB
 _SETTLED_S = 60.0  # a scrape takes a while to be answered: the last minute may not be whole
 
 
@@ -55,7 +58,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     promise.add_argument("--boot", type=span, metavar="S", help="from launch to ready (default: the catalogue's)")
     part = parser.add_argument_group("what is simulated")
-    part.add_argument("--days", type=above_zero, default=30.0, metavar="N", help="how many to read (default: 30)")
+    part.add_argument(
+        "--days", type=above_zero, metavar="N", help="how many to read (default: 30; 14 with --serve, to learn from)"
+    )
     part.add_argument("--simulate", type=span, default=7 * DAY_S, metavar="S", help="the last of them (default: 7d)")
     part.add_argument(
         "--scaler", metavar="KIND:K=V,...", help="your own one's settings, as hpa:target=0.7,min=2,max=50 ([policy])"
@@ -68,7 +73,44 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(result)
     result.add_argument("--report", type=html_file, metavar="FILE.html", help="a page with tables and plots")
     add_executor(parser)
+    _add_serving(parser)
     parser.set_defaults(run=run)
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    """As a floor for the own autoscaler."""
+    floor = parser.add_argument_group("as a floor")
+    floor.add_argument(
+        "--serve",
+        action="store_true",
+        help="keep running, and publish the fewest replicas that are needed; of --service several may stand here, "
+        "between commas",
+    )
+    floor.add_argument(
+        "--listen",
+        type=_host_and_port,
+        default=("127.0.0.1", 9464),
+        metavar="HOST:PORT",
+        help="(default: 127.0.0.1:9464)",
+    )
+    floor.add_argument(
+        "--state", type=Path, default=Path(".mark-advise.db"), metavar="FILE", help="memory (default: .mark-advise.db)"
+    )
+    floor.add_argument("--ready-file", type=Path, metavar="FILE", help="when ready, write its URL as JSON there")
+    floor.add_argument(
+        "--act",
+        metavar="sagemaker:ENDPOINT/VARIANT",
+        help="also raise MinCapacity of this variant to the floor; without it nothing is written anywhere",
+    )
+    floor.add_argument("--profile", metavar="NAME", help="of AWS's configuration, for --act (default: $AWS_PROFILE)")
+    add_access(parser)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, colon, number = text.rpartition(":")
+    if not (host and colon):
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, not {text!r}")
+    return host.strip("[]"), port(number)
 
 
 def add_prometheus(parser: argparse.ArgumentParser) -> None:
@@ -91,19 +133,23 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 def reader_from(args: argparse.Namespace) -> MetricsReader:
     """The Prometheus of the arguments. Raises BadInput."""
+    found: MetricsReader = adapter("prometheus", "--prometheus")(args.prometheus, **access_from(args))
+    return found
+
+
+def access_from(args: argparse.Namespace) -> dict[str, Any]:
+    """Who asks: the fields of `PrometheusAccess` beside the address. Raises BadInput."""
     token = os.environ.get("PROMETHEUS_TOKEN") or None
     if args.prometheus_token_file is not None:
         token = read_text(Path(args.prometheus_token_file)).strip()
         if not token:
             raise BadInput("is empty", "--prometheus-token-file", args.prometheus_token_file)
-    found: MetricsReader = adapter("prometheus", "--prometheus")(
-        args.prometheus,
-        token=token,
-        user=args.prometheus_user,
-        password=os.environ.get("PROMETHEUS_PASSWORD"),
-        ca_file=args.prometheus_ca,
-    )
-    return found
+    return {
+        "token": token,
+        "user": args.prometheus_user,
+        "password": os.environ.get("PROMETHEUS_PASSWORD"),
+        "ca_file": args.prometheus_ca,
+    }
 
 
 def asked_from(args: argparse.Namespace) -> Asked:
@@ -119,8 +165,11 @@ def asked_from(args: argparse.Namespace) -> Asked:
 
 def run(args: argparse.Namespace) -> int:
     options = _options(args)
+    args.days = args.days or (_SERVED_DAYS if args.serve else 30.0)
     if args.days > _MOST_DAYS:
         raise BadInput(f"must be at most {_MOST_DAYS:g}", "--days", args.days)
+    if args.serve:
+        return _serve(args, options)
     show_counting()
     reader, asked, end_s = reader_from(args), asked_from(args), time.time() - _SETTLED_S
     with progress("reading") as bar:
@@ -136,6 +185,34 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         write_file(args.report, render_advice(found), "--report")
     return 0
+
+
+def _serve(args: argparse.Namespace, options: AdviseOptions) -> int:
+    host, number = args.listen
+    run_floor: Callable[..., int] = adapter("floor", "--serve")
+    return run_floor(
+        url=args.prometheus,
+        credentials=access_from(args),
+        asked=asked_from(args),
+        services=() if args.service is None else tuple(part.strip() for part in args.service.split(",")),
+        slo=options.slo,
+        catalog=args.catalog,
+        instance=args.instance,
+        per_instance=args.replicas_per_instance,
+        rps_per_replica=args.rps_per_replica,
+        boot_s=args.boot,
+        days=args.days,
+        state=args.state,
+        act=args.act,
+        profile=args.profile,
+        host=host,
+        port=number,
+        **{name: getattr(args, name) for name in _ACCESS},
+    )
+
+
+_ACCESS = ("keys", "keys_parameter", "token_secrets", "tls_cert", "tls_key", "tls_client_ca",
+           "tls_terminated_by_balancer", "ready_file")  # fmt: skip
 
 
 def _options(args: argparse.Namespace) -> AdviseOptions:

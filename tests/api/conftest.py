@@ -14,6 +14,7 @@ import uvicorn
 
 from mark.api.app import app
 from mark.api.manager_port import Conducted, Manager
+from mark.api.wanted import Floors
 from mark.config.pipeline_file import PipelineConfig
 from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
 from tests.api.fake_manager import FakeManager, digits, social
@@ -39,9 +40,10 @@ def served(
     alive: Callable[[], bool] = lambda: True,
     pipelines: Sequence[PipelineConfig] = (),
     conducted: Mapping[str, Conducted] | None = None,
+    floors: Floors | None = None,
 ) -> Iterator[str]:
     """The address of a server over the manager."""
-    made = app(manager, auth, alive, pipelines, conducted or {})
+    made = app(manager, auth, alive, pipelines, conducted or {}, floors)
     config = uvicorn.Config(made, log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.

@@ -29,6 +29,13 @@ def deploy(file: Path, folder: Path | None, options: dict[str, Any]) -> Deployed
     return plan([shipment(str(file), folder)], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
 
 
+def floor(**options: Any) -> int:
+    """Serve floors until a signal; `options` are those of `FloorOptions`. The exit code. Raises BadInput."""
+    from mark_infra.launch.launch_floor import FloorOptions, run_floor
+
+    return run_floor(FloorOptions(**options))
+
+
 def key_parameter(name: str) -> KeySource:
     """Client keys from a parameter of AWS Systems Manager."""
     from mark_infra.aws.key_parameter import KeyParameter, gate_here

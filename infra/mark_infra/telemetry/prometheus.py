@@ -76,6 +76,11 @@ class Prometheus:
     def query(self, promql: str, at_s: float) -> PromAnswer:
         return self._ask("query", query=promql, time=f"{at_s:.3f}")
 
+    def now_s(self) -> float:
+        """The server's Unix time."""
+        (answer,) = self._ask("query", query="time()").series
+        return float(answer.values[-1])
+
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
         pages, last = Pages(), int((end_s - start_s) / step_s + 1e-9)
         for first in range(0, last + 1, PAGE_POINTS):

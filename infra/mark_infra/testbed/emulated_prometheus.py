@@ -10,7 +10,8 @@ import json
 import math
 import ssl
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -45,6 +46,7 @@ class EmulatedPrometheus:
         self.fault: str | None = None
         self.faulty_words: Sequence[str] = ()
         self.resume = threading.Event()  # ends the fault `slow`
+        self.clock: Callable[[], float] = time.time  # Unix time, as `time()` tells it
         self._wanted = None
         if token is not None:
             self._wanted = f"Bearer {token}"
@@ -105,6 +107,9 @@ class EmulatedPrometheus:
 
     def _data(self, path: str, asked: Mapping[str, str], fault: str | None) -> Any:
         series = [] if fault == "empty" else self.series
+        if path == "/api/v1/query" and asked["query"] == "time()":
+            now_s = self.clock()
+            return {"resultType": "scalar", "result": [now_s, _text(now_s, fault)]}
         if path == "/api/v1/query":
             at = np.array([float(asked["time"])])
             found = evaluate(asked["query"], series, at)

@@ -15,25 +15,33 @@ from mark.domain.load import Forecast
 
 _KEPT = 20  # paths
 _FADE_STEPS = 15  # steps over which load that no path foresaw is believed to fade away
+_MOST_TIMES = 100.0  # a path that is further below what is seen says nothing of it as a factor
 
 
 def condition_on_rate(forecast: Forecast, rate_rps: float) -> Forecast:
     """`forecast`, knowing that the rate is `rate_rps` now, within its first step.
 
     A path fits by its first two steps, for a surge that begins within a step fills only part of it. Without paths the
-    quantiles do, each as a path. What differs from the nearest paths all the same is a factor that fades.
+    quantiles do, each as a path. What differs from the nearest paths all the same is a factor that fades, and a sum for
+    a path that is near zero now, because its factor has no bound.
     """
     paths = forecast.mean_rps if forecast.paths_rps is None else forecast.paths_rps
     now = paths[:, :2].max(axis=1)
     order = np.argsort(np.abs(np.log((now + 1e-9) / (rate_rps + 1e-9))), kind="stable")[:_KEPT]
     fade = np.maximum(0.0, 1.0 - np.arange(forecast.steps) / _FADE_STEPS)
-    factor = (rate_rps + 1e-9) / (now[order] + 1e-9)
-    kept = paths[order] * (1.0 + (factor[:, None] - 1.0) * fade)
+    now = now[order, None]
+    factor = _ratio(rate_rps, now)
+    nearest = paths[order]
+    raised = nearest + (rate_rps - now) * fade
+    kept = np.where(factor > _MOST_TIMES, raised, nearest * (1.0 + (factor - 1.0) * fade))
     kept[:, 0] = rate_rps
     mean = np.quantile(kept, forecast.levels, axis=0)
-    peak = np.maximum(mean, forecast.peak_rps * _ratio(np.median(kept, axis=0), forecast.mean_at(0.5)))
+    after, before = np.median(kept, axis=0), forecast.mean_at(0.5)
+    ratio = _ratio(after, before)
+    peak = np.where(ratio > _MOST_TIMES, forecast.peak_rps + after - before, forecast.peak_rps * ratio)
+    peak = np.maximum(mean, peak)
     return replace(forecast, mean_rps=mean, peak_rps=np.maximum.accumulate(peak, axis=0), paths_rps=kept)
 
 
-def _ratio(after: FloatArray, before: FloatArray) -> FloatArray:
+def _ratio(after: FloatArray | float, before: FloatArray) -> FloatArray:
     return np.asarray((after + 1e-9) / (before + 1e-9))

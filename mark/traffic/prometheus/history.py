@@ -151,6 +151,14 @@ def _latency(
     if query is None:
         return None, ()
     read = reader.query_range(query, began_s + LATENCY_STEP_S, end_s, LATENCY_STEP_S)
+    found = latency_buckets(read, workload, query, LATENCY_STEP_S)
+    if found is None:
+        return None, ("the latency histogram has no buckets with an infinite last one: lateness is not known",)
+    return found, _notes("the latencies", read)
+
+
+def latency_buckets(read: PromAnswer, workload: Workload, query: str, step_s: float) -> LatencyBuckets | None:
+    """The answer to `query`, answers a second by `le`, as counts of steps; None without an infinite bound."""
     by_bound: dict[float, PromAnswer] = {}
     for one in read.series:
         try:
@@ -161,7 +169,7 @@ def _latency(
             ) from None
         by_bound[bound_s] = PromAnswer((*by_bound.get(bound_s, PromAnswer()).series, one))
     if len(by_bound) < 2 or not math.isinf(max(by_bound)):
-        return None, ("the latency histogram has no buckets with an infinite last one: lateness is not known",)
+        return None
     bounds_s = sorted(by_bound)
     ends_s, total = summed(by_bound[bounds_s[-1]], query)
     within = np.zeros((len(ends_s), len(bounds_s)))
@@ -170,8 +178,8 @@ def _latency(
         known = np.isin(times, ends_s)
         within[np.searchsorted(ends_s, times[known]), column] = values[known]
     # Buckets of one histogram are scraped together, but their rates are extrapolated one by one.
-    within = np.minimum(np.maximum.accumulate(within, axis=1), total[:, None]) * LATENCY_STEP_S
-    return LatencyBuckets(np.array(bounds_s), ends_s, within), _notes("the latencies", read)
+    within = np.minimum(np.maximum.accumulate(within, axis=1), total[:, None]) * step_s
+    return LatencyBuckets(np.array(bounds_s), ends_s, within)
 
 
 def _notes(what: str, read: PromAnswer) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from mark_infra.aws import gate, inventory, keeper, readiness
-from mark_infra.controller import process
+from mark_infra.controller import hosting
+from mark_infra.controller.process import period_s
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, site_parts
 from mark_infra.store.codec import decode
 from mark_infra.testbed.provision import Wish, provision
@@ -140,7 +141,9 @@ class Running:
         }  # fmt: skip
         self.control = begun(world, options)
         self.control.start()
-        self._thread = threading.Thread(target=process._look, args=(self.control, self._ends), name="manager")
+        self._thread = threading.Thread(
+            target=hosting.look, args=(self.control, self._ends, period_s(world.site)), name="manager"
+        )
         self._thread.start()
 
     def view(self) -> Any:

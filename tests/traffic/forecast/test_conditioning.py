@@ -76,3 +76,13 @@ def test_whatever_is_seen_it_stays_a_forecast(rate_rps: float, seed: int, steps:
     assert now.mean_rps.shape == (19, steps)
     assert now.mean_rps[:, 0] == pytest.approx(np.full(19, rate_rps))
     assert (now.peak_rps >= now.mean_rps).all()
+
+
+def test_forecast_near_zero_does_not_explode() -> None:
+    """A stand-in's lowest quantiles are zero at night. As a factor of these a surge had no bound: 1e12 requests/s."""
+    levels = np.array([0.1, 0.5, 0.9])
+    mean = np.array([[0.0, 0.0, 20.0], [0.0, 0.0, 40.0], [1.0, 2.0, 60.0]])
+    found = condition_on_rate(Forecast(0.0, 60.0, levels, mean, mean + 1.0, "stand-in"), 50.0)
+    assert found.mean_rps.max() <= 60.0 * 50.0
+    assert found.peak_rps.max() <= 60.0 * 50.0
+    assert (found.mean_rps[:, 0] == 50.0).all()

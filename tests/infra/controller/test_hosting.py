@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mark_infra.controller.process import Pulse, watchdog
+from mark_infra.controller.hosting import Pulse, watchdog
 
 
 @pytest.mark.parametrize("place", ["{folder}/notify", "\0{folder}"])

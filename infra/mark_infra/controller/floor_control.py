@@ -1,0 +1,306 @@
+"""Controllers in dry run over workloads that others scale: what they plan is a floor for these other autoscalers.
+
+The parts are those of a site: manager, lease, store, controllers. Only the ports differ: load and replicas come from a
+Prometheus, and nothing is ever launched or ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from mark.control.controller import Controller
+from mark.control.dry_run import DryRunCloud
+from mark.control.floor import Floor, floors
+from mark.control.lease import FencedLease
+from mark.control.manager import ControllerManager
+from mark.control.ports import Ran, Store
+from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.shared_limits import limited
+from mark.control.views import Limits
+from mark.domain.copying import replace
+from mark.domain.errors import CloudError, MarkError
+from mark.domain.load import Load
+from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
+from mark.planning.planner import Policy
+from mark.traffic.forecast.predictor import Predictor
+from mark.traffic.forecast.supervised import Supervised
+from mark.traffic.forecast.turns import taking_turns
+from mark_infra.controller.door import has_descriptors
+from mark_infra.store.dynamo_table import Table
+from mark_infra.store.store import ServiceStore
+from mark_infra.telemetry.clock import WallClock
+from mark_infra.telemetry.ready_replicas import ReadyReplicas
+from mark_infra.telemetry.watched_load import WatchedLoad
+from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadNow
+
+LOOK_S = 15.0  # between two looks at a workload: four a minute, as often as most Prometheus scrape
+_APART_S = 60.0  # Prometheus' clock was set, if an answer is further from the time that is expected
+_LEASE = "advise/controller"
+_log = logging.getLogger("mark.control")
+
+
+class Minimum(Protocol):
+    """The least capacity of another autoscaler, where the floor is written to it and not only published."""
+
+    def keep(self, replicas: int | None, store: Store) -> None:
+        """Set it to `replicas`; None: back to its owner's. Repeatable. Raises CloudError."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloorSpec:
+    """One service whose floor is published. `policy` plans for a resolved service, `predictor` makes a fresh one.
+
+    The predictor begins with the last `history_minutes` that Prometheus has of the `workload`. A service with a
+    `minimum` has one offer.
+    """
+
+    resolved: ResolvedService
+    policy: Callable[[ResolvedService], Policy]
+    predictor: Callable[[], Predictor]
+    workload: WatchedWorkload
+    history_minutes: int
+    minimum: Minimum | None = None
+    per_instance: int = 1  # replicas on an instance of the service's offer
+
+
+class PrometheusTime:
+    """Prometheus' clock as of its newest answer, carried on by this machine's monotonic clock.
+
+    The samples have Prometheus' times, so this machine's wall clock may be wrong or set at any time. Before the first
+    answer it is all that is known.
+    """
+
+    def __init__(self, unix_s: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._heard = unix_s(), monotonic()
+
+    def hear(self, unix_s: float) -> None:
+        self._heard = unix_s, self._monotonic()
+
+    def unix_s(self) -> float:
+        heard, at = self._heard
+        return heard + self._monotonic() - at
+
+
+class FloorControl:
+    """The control of all workloads, in one process. `step` is called about once a second.
+
+    `rounds` runs the controllers' rounds, and `looks` the questions to Prometheus, which may wait long. Closing it
+    closes the `table` and both. Of several processes over one table one leads; the others publish nothing.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[FloorSpec],
+        table: Table,
+        rounds: Executor,
+        looks: Executor,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._table, self._rounds, self._looks = table, rounds, looks
+        self.monotonic, self.time = monotonic, PrometheusTime(unix_s, monotonic)
+        self.lease = FencedLease(table, _LEASE, monotonic_s=monotonic)
+        self._services = {spec.resolved.service.name: _Service(spec, self, len(specs)) for spec in specs}
+        runtimes = [ServiceRuntime(name, one.resolved, one.start, dry_run=True) for name, one in self._services.items()]
+        self.manager = ControllerManager(runtimes, self.lease, rounds, able=has_descriptors, monotonic_s=monotonic)
+
+    def step(self, now_unix_s: float) -> None:
+        """Begin the looks and rounds that are due. The wall clock's time is not used: see PrometheusTime."""
+        for service in self._services.values():
+            service.begin_look(self._looks)
+        self.manager.step(self.time.unix_s())
+
+    def floors(self) -> tuple[Floor, ...]:
+        """The fresh floors of all services; none while another process leads. From any thread."""
+        if not self.manager.leads():
+            return ()
+        return tuple(floor for service in self._services.values() for floor in service.floors())
+
+    def troubles(self) -> Mapping[str, str]:
+        """By service, why its last look failed. From any thread."""
+        return {name: service.trouble for name, service in self._services.items() if service.trouble}
+
+    def store(self, service: str) -> ServiceStore:
+        """Of the present term."""
+        return ServiceStore(self._table, service, self.lease, unix_s=self.time.unix_s)
+
+    def origin_unix_s(self, service: str, now_unix_s: float) -> float:
+        """When the service's clock began, as the table has it. Raises CloudError where that is still to come."""
+        origin = self._table.origin_unix_s(service, now_unix_s)
+        if now_unix_s < origin - STEP_S:
+            ahead_s = origin - now_unix_s
+            raise CloudError(f"Prometheus' clock was set back: what is stored of {service} begins in {ahead_s:.0f} s")
+        return origin
+
+    def close(self) -> None:
+        """End everything in order; minimums become their owners' again."""
+        self._looks.shutdown()
+        for service in self._services.values():
+            service.let_go()
+        self.manager.end(self.time.unix_s)
+        self.manager.close()
+        self._rounds.shutdown()
+        self._table.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """What a service has while this process leads."""
+
+    clock: WallClock
+    store: Store
+    load: WatchedLoad
+    replicas: ReadyReplicas
+    controller: Controller
+
+
+class _Service:
+    """One workload: its looks, and its controller while this process leads."""
+
+    def __init__(self, spec: FloorSpec, control: FloorControl, services: int) -> None:
+        self._spec, self._control, self._of = spec, control, services
+        self.resolved, self.name = spec.resolved, spec.resolved.service.name
+        self.trouble = ""
+        self._led: _Led | None = None
+        self._look: Future[None] | None = None
+        self._looked = -1  # number of the last look
+        self._kept: tuple[int | None, float] | None = None  # the minimum, and when it was last compared
+
+    def floors(self) -> tuple[Floor, ...]:
+        led = self._led
+        if led is None:
+            return ()
+        return floors(
+            self.name, self.resolved.offers, led.controller.state, now_s=led.clock.now_s(), seen_s=led.load.seen_s,
+            max_instances=self.resolved.service.max_instances, per_instance=self._spec.per_instance,
+        )  # fmt: skip
+
+    # -- looks ---------------------------------------------------------------------------------------------------------
+
+    def begin_look(self, looks: Executor) -> None:
+        """Look at the workload, if that is due and the last look is over. Looks come just before a minute's round."""
+        led = self._led
+        if led is None or (self._look is not None and not self._look.done()):
+            return
+        due = math.floor(led.clock.now_s() / LOOK_S)
+        if due != self._looked:
+            self._looked = due
+            self._look = looks.submit(self._look_at, led)
+
+    def _look_at(self, led: _Led) -> None:
+        seen, kept = self._tried(lambda: self._see(led)), self._tried(lambda: self._keep(led))
+        trouble = "; ".join(filter(None, (seen, kept)))
+        if trouble and trouble != self.trouble:
+            _log.warning("trouble", extra={"service": self.name, "trouble": trouble})
+        elif self.trouble and not trouble:
+            _log.info("Prometheus answers again", extra={"service": self.name})
+        self.trouble = trouble
+
+    def _tried(self, action: Callable[[], None]) -> str:
+        """Why it failed; "" where it did not."""
+        try:
+            action()
+        except (MarkError, OSError) as error:
+            return " ".join(str(error).split())
+        except Exception as error:
+            _log.exception("a look failed", extra={"service": self.name})
+            return f"a fault of ours: {type(error).__name__}"
+        return ""
+
+    def _keep(self, led: _Led) -> None:
+        """Bring the minimum to the floor: at once where that has changed, else once a minute."""
+        minimum, now_s = self._spec.minimum, led.clock.now_s()
+        if minimum is None or not self._control.manager.leads():
+            return
+        found = self.floors()
+        replicas = found[0].replicas if found else None
+        if self._kept is not None and self._kept[0] == replicas and now_s - self._kept[1] < STEP_S:
+            return
+        minimum.keep(replicas, led.store)
+        self._kept = replicas, now_s
+
+    def let_go(self) -> None:
+        """The process ends: the minimum is its owner's again."""
+        led, minimum = self._led, self._spec.minimum
+        if led is not None and minimum is not None and self._control.manager.leads():
+            trouble = self._tried(lambda: minimum.keep(None, led.store))
+            if trouble:
+                _log.warning("the minimum stays", extra={"service": self.name, "trouble": trouble})
+
+    def _see(self, led: _Led) -> None:
+        now = self._spec.workload.now()
+        self._control.time.hear(now.at_unix_s)
+        apart_s = led.clock.at_s(now.at_unix_s) - led.clock.now_s()
+        if abs(apart_s) > _APART_S:  # the lease sees that, too, and the service begins anew
+            raise CloudError(f"Prometheus' clock is {apart_s:.0f} s off the time that was expected")
+        led.load.see(now)
+        led.replicas.see(self._instances(now))
+        minutes = led.load.missing(led.clock.now_s())
+        if minutes:
+            begin = led.clock.unix_s(minutes.start * STEP_S)
+            led.load.add(minutes, self._spec.workload.minutes(begin, len(minutes)))
+
+    # -- the controller ------------------------------------------------------------------------------------------------
+
+    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
+        """Raises CloudError."""
+        control, spec, resolved = self._control, self._spec, self.resolved
+        now = spec.workload.now()
+        control.time.hear(now.at_unix_s)
+        origin = control.origin_unix_s(self.name, STEP_S * math.floor(now.at_unix_s / STEP_S))
+        clock = WallClock(origin, unix_s=control.time.unix_s, monotonic=control.monotonic)
+        given = math.floor(clock.now_s() / STEP_S)
+        history = self._history(clock, given)
+        store = wrapped(control.store(self.name))
+        load, replicas = WatchedLoad(store, clock, given=given), ReadyReplicas(resolved.offers[0].name, clock)
+        load.see(now)
+        replicas.see(self._instances(now))
+        predictor = Supervised(taking_turns(spec.predictor(), self._of), clock=control.monotonic)
+        predictor.fit(history)
+        cloud = DryRunCloud(replicas, resolved.offers, clock)
+        controller = Controller(
+            spec.policy(resolved), predictor, cloud, None, clock, store, load,
+            seed=int(origin), leads=control.manager.leads,
+        )  # fmt: skip
+        # The instances that the last process imagined are gone with it: none of their boots has failed.
+        controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
+        self._led = _Led(clock, store, load, replicas, controller)
+
+        def close() -> None:
+            self._led = None
+
+        def policy(limits: Limits) -> Policy:
+            return spec.policy(limited(resolved, limits))
+
+        return RuntimePorts(controller, cloud, load, _NoChanges(), store, clock, clock.unix_s, policy, close)
+
+    def _instances(self, now: WorkloadNow) -> int | None:
+        """Those that the ready replicas fill."""
+        return None if now.replicas is None else -(-now.replicas // self._spec.per_instance)
+
+    def _history(self, clock: WallClock, given: int) -> Load:
+        """What Prometheus has of the minutes before number `given`, from the first one with a rate."""
+        minutes = self._spec.history_minutes
+        rps = self._spec.workload.minutes(clock.unix_s((given - minutes) * STEP_S), minutes).rps
+        rps = np.where(np.isfinite(rps) & (rps >= 0.0), rps, np.nan)
+        known = np.flatnonzero(np.isfinite(rps))
+        first = int(known[0]) if len(known) else minutes
+        return Load((given - minutes + first) * STEP_S, STEP_S, rps[first:], rps[first:], fine=False)
+
+
+class _NoChanges:
+    """Prometheus tells of no starts and ends."""
+
+    def ran(self) -> tuple[Ran, ...]:
+        return ()

@@ -1,0 +1,71 @@
+"""The replicas that another autoscaler runs, as a fleet: the port `Cloud`, which only reads.
+
+The controller above it runs dry, so nothing here is ever launched or ended.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from mark.control.ports import Clock, Cloud, Launched
+from mark.domain.errors import DeniedError
+from mark.domain.fleet import Fleet, Instance, Notice, Phase
+
+MOST = 10_000  # a Deployment of more is a broken query
+
+
+class ReadyReplicas:
+    """Replicas numbered from 1; those with the highest numbers are the youngest, and the first to go."""
+
+    def __init__(self, offer: str, clock: Clock) -> None:
+        self._offer, self._clock = offer, clock
+        self._since_s: tuple[float, ...] = ()  # when each was first seen; replaced as a whole, because others read it
+
+    def see(self, replicas: int | None) -> None:
+        """So many are ready. Where Prometheus does not say so, those that were ready are believed to be."""
+        if replicas is None or not 0 <= replicas <= MOST:
+            return
+        there, now_s = self._since_s[:replicas], self._clock.now_s()
+        self._since_s = (*there, *((now_s,) * (replicas - len(there))))
+
+    def fleet(self) -> Fleet:
+        return Fleet(
+            tuple(
+                Instance(number, self._offer, Phase.READY, since_s, since_s)
+                for number, since_s in enumerate(self._since_s, start=1)
+            )
+        )
+
+    def launch(
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
+    ) -> Launched:
+        _refuse()
+
+    def drain(self, number: int) -> None:
+        _refuse()
+
+    def terminate(self, number: int) -> None:
+        _refuse()
+
+    def stop(self, number: int) -> None:
+        _refuse()
+
+    def resume(self, number: int) -> None:
+        _refuse()
+
+    def notices(self) -> tuple[Notice, ...]:
+        return ()
+
+
+def _refuse() -> NoReturn:
+    raise DeniedError("these replicas belong to another autoscaler: mark only reads them")
+
+
+_: type[Cloud] = ReadyReplicas

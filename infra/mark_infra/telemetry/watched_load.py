@@ -1,0 +1,132 @@
+"""What was observed of a workload that others run, from their Prometheus: the port `Telemetry` without a bouncer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from threading import Lock
+
+import numpy as np
+
+from mark.control.ports import WINDOW_S, Clock, OverflowTotals, RecentAnswers, ReleaseCounts, Store, Telemetry
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
+from mark.domain.time import DAY_S, STEP_S
+from mark_infra.telemetry.watched_workload import WorkloadMinutes, WorkloadNow
+
+FRESH_S = 1.5 * STEP_S  # an older answer says nothing of now
+MOST_MINUTES = round(2 * DAY_S / STEP_S)  # that are asked for at once after a gap
+_WINDOWS = round(STEP_S / WINDOW_S)
+_KEY = "watched"
+_NOTHING = WorkloadNow(0.0, None, None)
+
+
+class WatchedLoad:
+    """The port `Telemetry`. One thread hands in what Prometheus said, another one reads.
+
+    `given` minutes of the clock are known already: the predictor's history ends there. A minute is handed out once
+    Prometheus has answered for it, so that the minutes of an outage are learned from afterwards. Totals are in the
+    store. All times are by the service's clock.
+    """
+
+    def __init__(self, store: Store, clock: Clock, *, given: int) -> None:
+        self._store, self._clock, self._lock = store, clock, Lock()
+        self._given = given
+        self._minutes: list[tuple[float, float]] = []  # since then: requests/s, share in time
+        self._now, self._now_s = _NOTHING, -math.inf
+        kept = store.get(_KEY) or (0.0, 0.0)
+        self._answered, self._in_time = float(kept[0]), float(kept[1])
+        self.seen_s = -math.inf  # when Prometheus had a rate last
+
+    # -- handed in -----------------------------------------------------------------------------------------------------
+
+    def missing(self, now_s: float) -> range:
+        """The minutes that are over and not known yet, the oldest first, at most MOST_MINUTES of them.
+
+        Of a longer gap the oldest minutes are left out.
+        """
+        end = math.floor(now_s / STEP_S)
+        with self._lock:
+            first = self._given + len(self._minutes)
+        return range(max(first, end - MOST_MINUTES), max(first, end))
+
+    def add(self, minutes: range, found: WorkloadMinutes) -> None:
+        """What Prometheus said of `minutes`, the `missing` ones."""
+        with self._lock:
+            skipped = minutes.start - self._given - len(self._minutes)
+            self._minutes += [(math.nan, math.nan)] * skipped
+            self._minutes += zip(_rates(found.rps), _shares(found.in_time_share), strict=True)
+
+    def see(self, now: WorkloadNow) -> None:
+        """Prometheus has just answered this."""
+        with self._lock:
+            self._now, self._now_s = now, self._clock.now_s()
+            if _is_rate(now.rps):
+                self.seen_s = self._now_s
+
+    # -- the port ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> Load:
+        with self._lock:
+            first, minutes = self._given, list(self._minutes)
+        rps = np.array([rate for rate, _ in minutes], dtype=np.float64)
+        for rate, share in minutes:
+            if math.isfinite(rate) and math.isfinite(share):
+                self._answered += rate * STEP_S
+                self._in_time += rate * STEP_S * share
+        if minutes:
+            self._store.put(_KEY, (self._answered, self._in_time))
+            with self._lock:
+                self._given, self._minutes = first + len(minutes), self._minutes[len(minutes) :]
+        # Prometheus knows no rate of 5 s: the peak of a minute is its mean, and the load is not fine.
+        return Load(first * STEP_S, STEP_S, rps, rps, fine=False)
+
+    def last_minute_rps(self) -> float | None:
+        windows = self.windows_rps()
+        return float(windows[-1]) if len(windows) else None
+
+    def windows_rps(self) -> FloatArray:
+        """The mean of the last minute in each window of it, because Prometheus counts no shorter ones."""
+        rps = self._fresh().rps
+        return np.full(_WINDOWS, rps) if rps is not None and _is_rate(rps) else np.empty(0)
+
+    def recent(self) -> RecentAnswers:
+        now = self._fresh()
+        answered, in_time = now.answered, now.in_time
+        if answered is None or in_time is None or not 0.0 <= in_time <= answered < math.inf:
+            return RecentAnswers(0, 0)
+        return RecentAnswers(round(answered), round(in_time))
+
+    def answers(self) -> RecentAnswers:
+        """Those of which Prometheus has a latency."""
+        return RecentAnswers(round(self._answered), round(self._in_time))
+
+    def utilization(self) -> Mapping[str, float]:
+        return {}
+
+    def overflow(self) -> OverflowTotals:
+        return OverflowTotals(0, 0.0)
+
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        return {}
+
+    def _fresh(self) -> WorkloadNow:
+        with self._lock:
+            now, at_s = self._now, self._now_s
+        return now if self._clock.now_s() - at_s <= FRESH_S else _NOTHING
+
+
+def _is_rate(rps: float | None) -> bool:
+    return rps is not None and math.isfinite(rps) and rps >= 0.0
+
+
+def _rates(rps: FloatArray) -> list[float]:
+    """NaN for a number that is no rate."""
+    return [rate if _is_rate(rate) else math.nan for rate in rps.tolist()]
+
+
+def _shares(shares: FloatArray) -> list[float]:
+    return [share if 0.0 <= share <= 1.0 else math.nan for share in shares.tolist()]
+
+
+_: type[Telemetry] = WatchedLoad

@@ -1,0 +1,68 @@
+"""The floors as other autoscalers read them: metrics for Prometheus, and JSON for KEDA's scaler `metrics-api`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, HTTPException, Query
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from mark.api.manager_port import Manager
+from mark.control.floor import Floor
+
+Floors = Callable[[], Sequence[Floor]]  # the fresh ones
+OfferName = Annotated[str | None, Query(description="The name of an offer, if the service has several.")]
+_LABELS = ("service", "offer")
+
+
+def floor_metrics(found: Sequence[Floor]) -> Iterator[Metric]:
+    """A stale floor has no sample: a zero would be a wish for no replica."""
+    replicas = GaugeMetricFamily("mark_wanted_replicas", "Replicas that must run at least.", labels=_LABELS)
+    usd_per_hour = GaugeMetricFamily("mark_wanted_usd_per_hour", "Dollars an hour of these replicas.", labels=_LABELS)
+    age_s = GaugeMetricFamily("mark_wanted_age_seconds", "Age of the plan and of the load it saw.", labels=_LABELS)
+    for floor in found:
+        for family, value in ((replicas, floor.replicas), (usd_per_hour, floor.usd_per_hour), (age_s, floor.age_s)):
+            family.add_metric((floor.service, floor.offer), value)
+    yield from (replicas, usd_per_hour, age_s)
+
+
+def reasons(found: Sequence[Floor]) -> str:
+    """Each floor's reason as a comment: as a label it would be a new series every minute."""
+    return "".join(f"# {floor.service} {floor.offer}: {' '.join(floor.reason.split())}\n" for floor in found)
+
+
+def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
+    """Add GET /wanted and GET /wanted/{service}."""
+    router = APIRouter(tags=["floor"])
+    unknown: dict[int | str, dict[str, Any]] = {503: {"description": "the floor is stale, or not known yet"}}
+
+    def answer(service: str | None, offer: str | None) -> dict[str, Any]:
+        if service is not None and service not in manager.services():
+            raise HTTPException(404, "no such service")
+        found = [one for one in floors() if service in (None, one.service) and offer in (None, one.offer)]
+        if not found:
+            raise HTTPException(503, "no fresh floor: the load was not seen for three minutes, or another one leads")
+        if len(found) > 1:
+            raise HTTPException(400, "several floors: ask for one by /wanted/service?offer=name")
+        (floor,) = found
+        return {
+            "value": floor.replicas,
+            "service": floor.service,
+            "offer": floor.offer,
+            "reason": floor.reason,
+            "usd_per_hour": floor.usd_per_hour,
+            "age_s": floor.age_s,
+        }
+
+    @router.get("/wanted", responses=unknown)
+    def of_the_only_one(offer: OfferName = None) -> dict[str, Any]:
+        """The floor of the only service, as `value`, with its reason, dollars and age."""
+        return answer(None, offer)
+
+    @router.get("/wanted/{service}", responses=unknown)
+    def of_service(service: str, offer: OfferName = None) -> dict[str, Any]:
+        """The floor of a service, as `value`, with its reason, dollars and age."""
+        return answer(service, offer)
+
+    api.include_router(router)
