@@ -19,9 +19,12 @@ from typing import Any, TypeVar
 import numba
 from numba.core import config as _numba_config
 
+from mark.kernel.inlining import called_from
+
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
 _njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
 _typeof: Any = numba.typeof
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -59,7 +62,8 @@ def compiled(function: F) -> F:
         if CACHE_DIR is not None:
             config.CACHE_DIR = CACHE_DIR
         cached = CACHE_DIR is not None
-        result: Any = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+        result: Any = _njit(function, cache=cached, no_cfunc_wrapper=True, **_OPTIONS)
+        called_from(result, **_OPTIONS)
         if CACHE_DIR is not None:
             result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(CACHE_DIR, "lock"))
         made: F = result
