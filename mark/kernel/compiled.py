@@ -12,12 +12,14 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 from numba.core import config as _numba_config
+
+from mark.kernel.inlining import called_from
 
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
 _njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
@@ -54,12 +56,23 @@ CACHE_DIR = _cache_dir()
 
 def compiled(function: F) -> F:
     """Compile `function` at its first call, or take it from the cache. A read-only home costs the cache, no more."""
+    return _compiled(function, _nrt=False, forceinline=True)
+
+
+def allocating(function: F) -> F:
+    """The same for a function that makes arrays."""
+    return _compiled(function)
+
+
+def _compiled(function: F, **options: Any) -> F:
     before = config.CACHE_DIR
+    options |= {"nogil": True, "error_model": "numpy"}
     try:
         if CACHE_DIR is not None:
             config.CACHE_DIR = CACHE_DIR
         cached = CACHE_DIR is not None
-        result: Any = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+        result: Any = _njit(function, cache=cached, no_cfunc_wrapper=True, **options)
+        called_from(result, **options)
         if CACHE_DIR is not None:
             result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(CACHE_DIR, "lock"))
         made: F = result
@@ -69,24 +82,35 @@ def compiled(function: F) -> F:
 
 
 class _LockedFile:
-    """numba's cache of a function, for one process at a time.
+    """numba's cache of a function, for one process at a time; a process waits while another one compiles for it.
 
     numba names the code of a signature by a number, writes that into an index, and then the code itself. A process that
     writes another signature meanwhile may choose the same number, and one that reads finds what an older source left
     there: either would run the code of other types, without an error.
+
+    A process that finds nothing holds a lock of the function from there until it has saved, or ends. Waiting cannot go
+    round in a circle, because only what Python calls is cached: compiling it waits for no other entry.
     """
 
     def __init__(self, file: Any, lock: str) -> None:
-        self._file, self._lock = file, lock
+        self._file, self._lock, self._compiling = file, lock, ExitStack()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
     def save(self, key: Any, data: Any) -> None:
-        with _held(self._lock):
+        with self._compiling, _held(self._lock):
             self._file.save(key, data)
 
     def load(self, key: Any) -> Any:
+        if (found := self._known(key)) is None:
+            self._compiling.close()
+            self._compiling.enter_context(_held(f"{self._lock}.{self._index_name}"))
+            if (found := self._known(key)) is not None:
+                self._compiling.close()
+        return found
+
+    def _known(self, key: Any) -> Any:
         with _held(self._lock):
             return self._file.load(key)
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,34 @@ def test_the_cache_is_for_one_process_at_a_time(tmp_path: Path) -> None:
     assert looked.alone[-1] is False
     run(tmp_path)
     assert list(tmp_path.glob("kernel-*/lock"))
+
+
+class Kept:
+    """A cache file that remembers what was saved."""
+
+    _index_name = "kept.nbi"
+
+    def __init__(self) -> None:
+        self.data: dict[object, object] = {}
+
+    def save(self, key: object, data: object) -> None:
+        self.data[key] = data
+
+    def load(self, key: object) -> object:
+        return self.data.get(key)
+
+
+def test_second_process_waits_for_the_one_that_compiles_and_takes_its_code(tmp_path: Path) -> None:
+    kept, lock = Kept(), str(tmp_path / "lock")
+    first, second = (mark.kernel.compiled._LockedFile(kept, lock) for _ in range(2))
+    assert first.load("a") is None
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.load, "a")
+        with (tmp_path / "lock.kept.nbi").open("wb") as third, pytest.raises(BlockingIOError):
+            fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        first.save("a", "code")
+        assert waiting.result(timeout=30) == "code"
+    assert second.load("b") is None  # it holds no lock of what it did not compile
 
 
 def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The dual of the bound's linear program: a certificate that proves a bound, and an interior-point method to find one.
 
-Compiled by numba, and kept free of other modules of ours so that numba's own cache notices every change.
+Compiled by numba; it calls no compiled function of another file, so that numba's own cache notices every change.
 
 docs/bound.md has the derivation. T bins; the first T - 1 have counted demand a_j, in requests; I types of instances.
 
@@ -16,30 +16,13 @@ Every r with r_ji >= r_j-1,i - c_ji proves the lower bound sum a_j m_j. The best
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
 import numpy as np
-from numba import njit
 
 from mark.domain.arrays import BoolArray, FloatArray
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-if TYPE_CHECKING:
-
-    def _compiled(function: F) -> F: ...
-
-else:
-
-    def _compiled(function):
-        try:
-            return njit(cache=True, nogil=True, error_model="numpy")(function)
-        except RuntimeError:  # nowhere to keep a cache: a read-only home costs the compilation, no more
-            return njit(nogil=True, error_model="numpy")(function)
+from mark.kernel.compiled import allocating
 
 
-@_compiled
+@allocating
 def certify(
     a: FloatArray, c: FloatArray, available: BoolArray, o: FloatArray, r0: FloatArray, k: FloatArray, p: float,
     r: FloatArray,
@@ -67,7 +50,7 @@ def certify(
     return value
 
 
-@_compiled
+@allocating
 def solve(
     a: FloatArray, c: FloatArray, available: BoolArray, o: FloatArray, r0: FloatArray, k: FloatArray, p: float,
     tolerance: float, most_steps: int,
@@ -83,11 +66,13 @@ def solve(
     r = np.empty((bins, types))
     m = np.empty(demands)
     # Constant part of each cap: what is left after r and m are taken away.
-    base = c.copy()
-    lowest = np.full(bins, np.inf)
+    base = np.empty((bins, types))
+    lowest = np.empty(bins)
+    for j in range(bins):
+        lowest[j] = np.inf
     for i in range(types):
-        base[0, i] -= r0[i]
         for j in range(bins):
+            base[j, i] = c[j, i] - r0[i] if j == 0 else c[j, i]
             last = r[j - 1, i] if j > 0 else r0[i]
             r[j, i] = 0.5 * o[i]
             if available[j, i]:
@@ -101,15 +86,17 @@ def solve(
     nm = demands * types
     tail = 2 * n + 2 * nm
     last_block = tail + 2 * demands
-    with_credits = k.max() > 0.0
+    with_credits = False
+    for i in range(types):
+        with_credits = with_credits or k[i] > 0.0
     rows = last_block + (n if with_credits else 0)
-    fixed = np.empty(rows)
-    exists = np.ones(rows)
-    fixed[:n] = 0.0
-    fixed[n : 2 * n] = np.repeat(o, bins).reshape(types, bins).T.copy().reshape(n)
+    fixed, exists = np.empty(rows), np.empty(rows)
+    for x in range(rows):
+        exists[x] = 1.0
     for j in range(bins):
         for i in range(types):
             at = j * types + i
+            fixed[at], fixed[n + at] = 0.0, o[i]
             if with_credits:
                 live = available[j, i] and k[i] > 0.0
                 fixed[last_block + at] = base[j, i] if live else 1.0
@@ -120,16 +107,21 @@ def solve(
                 live = available[j + 1, i]
                 fixed[2 * n + nm + at] = k[i] + base[j + 1, i] if live else 1.0
                 exists[2 * n + nm + at] = 1.0 if live else 0.0
-    fixed[tail : tail + demands] = 0.0
-    fixed[tail + demands : last_block] = p
+    for j in range(demands):
+        fixed[tail + j], fixed[tail + demands + j] = 0.0, p
 
-    s, ds, w, pull, target = np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows), np.zeros(rows)
+    s, ds, w, pull, target = np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows)
     dr, dm, br, bm = np.empty((bins, types)), np.empty(demands), np.empty((bins, types)), np.empty(demands)
     h, hub = np.empty((n, 3 * types)), np.empty(demands)
-    live_rows = exists.sum()
+    live_rows = total = 0.0
+    for j in range(demands):
+        total += a[j]
+    begin = 0.1 * max(total / demands, 1e-12)
     _slacks(r, m, exists, s)
-    s += fixed
-    w[:] = 0.1 * max(a.mean(), 1e-12) * exists / s
+    for x in range(rows):
+        live_rows += exists[x]
+        s[x] += fixed[x]
+        w[x] = begin * exists[x] / s[x]
     steps = 0
     while True:
         complementarity = 0.0
@@ -139,15 +131,21 @@ def solve(
         for j in range(demands):
             value += a[j] * m[j]
         if not complementarity > tolerance * value or steps >= most_steps:
-            return r, w[tail + demands : last_block].copy(), steps, complementarity
+            left_out = np.empty(demands)
+            for j in range(demands):
+                left_out[j] = w[tail + demands + j]
+            return r, left_out, steps, complementarity
         steps += 1
         for x in range(rows):
             pull[x] = w[x] / s[x]
         _assemble(pull, bins, types, h, hub)
         _factor(h)
         # Predictor: straight for complementarity zero.
-        br[:] = 0.0
-        bm[:] = a
+        for j in range(bins):
+            for i in range(types):
+                br[j, i] = 0.0
+            if j < demands:
+                bm[j] = a[j]
         _direction(pull, h, hub, br, bm, dr, dm)
         _slacks(dr, dm, exists, ds)
         ahead_s = ahead_w = 1.0
@@ -165,7 +163,8 @@ def solve(
         for x in range(rows):
             target[x] = (target[x] + centre * exists[x]) / s[x]
         _gather(target, br, bm)
-        bm += a
+        for j in range(demands):
+            bm[j] += a[j]
         _direction(pull, h, hub, br, bm, dr, dm)
         _slacks(dr, dm, exists, ds)
         ahead_s = ahead_w = 1.0 / _SHORT_OF
@@ -177,24 +176,28 @@ def solve(
         ahead_w *= _SHORT_OF
         for x in range(rows):
             w[x] += ahead_w * (target[x] - w[x] - pull[x] * ds[x])
-        r += ahead_s * dr
-        m += ahead_s * dm
+        for j in range(bins):
+            for i in range(types):
+                r[j, i] += ahead_s * dr[j, i]
+            if j < demands:
+                m[j] += ahead_s * dm[j]
         # Recomputed, not updated: the slacks stay true to r and m.
         _slacks(r, m, exists, s)
-        s += fixed
+        for x in range(rows):
+            s[x] += fixed[x]
 
 
 # Share of the way to the boundary that one step may go; the usual figure for such methods.
 _SHORT_OF = 0.995
 
 
-@_compiled
+@allocating
 def _room(x: float, dx: float, longest: float) -> float:
     """The longest step, up to `longest`, that keeps x + step dx >= 0."""
     return -x / dx if x + longest * dx < 0.0 else longest
 
 
-@_compiled
+@allocating
 def _slacks(r: FloatArray, m: FloatArray, exists: FloatArray, out: FloatArray) -> None:
     """The linear part of all slacks, by blocks (the caller adds the constants):
 
@@ -225,7 +228,7 @@ def _slacks(r: FloatArray, m: FloatArray, exists: FloatArray, out: FloatArray) -
         out[tail + demands + j] = -m[j]
 
 
-@_compiled
+@allocating
 def _gather(rows: FloatArray, br: FloatArray, bm: FloatArray) -> None:
     """The transpose of `_slacks`: rows back onto r and m. Rows that do not exist must hold zero."""
     bins, types = br.shape
@@ -250,7 +253,7 @@ def _gather(rows: FloatArray, br: FloatArray, bm: FloatArray) -> None:
             br[j, i] = rows[at] - rows[n + at] + rise
 
 
-@_compiled
+@allocating
 def _assemble(pull: FloatArray, bins: int, types: int, h: FloatArray, hub: FloatArray) -> None:
     """Normal matrix of a Newton step in r alone, h[x, d] = entry (x, x - d), with rows' pulls w / s.
 
@@ -266,7 +269,9 @@ def _assemble(pull: FloatArray, bins: int, types: int, h: FloatArray, hub: Float
     above, below = np.empty(2 * types, dtype=np.int64), np.empty(2 * types, dtype=np.int64)
     strength = np.empty(2 * types)
     place, sign = np.empty(4, dtype=np.int64), np.empty(4)
-    h[:] = 0.0
+    for at in range(n):
+        for d in range(3 * types):
+            h[at, d] = 0.0
     for at in range(n):
         g = pull[tail + 2 * demands + at] if with_credits else 0.0
         h[at, 0] += pull[at] + pull[n + at] + g
@@ -299,7 +304,7 @@ def _assemble(pull: FloatArray, bins: int, types: int, h: FloatArray, hub: Float
                             h[place[u], place[u] - place[v]] += g * sign[u] * sign[v]
 
 
-@_compiled
+@allocating
 def _direction(
     pull: FloatArray, h: FloatArray, hub: FloatArray, br: FloatArray, bm: FloatArray, dr: FloatArray, dm: FloatArray
 ) -> None:
@@ -307,7 +312,9 @@ def _direction(
     bins, types = dr.shape
     demands = bins - 1
     first, second = 2 * bins * types, 2 * bins * types + demands * types
-    dr[:] = br
+    for j in range(bins):
+        for i in range(types):
+            dr[j, i] = br[j, i]
     for j in range(demands):
         share = bm[j] / hub[j]
         for i in range(types):
@@ -325,7 +332,7 @@ def _direction(
         dm[j] = total / hub[j]
 
 
-@_compiled
+@allocating
 def _factor(h: FloatArray) -> None:
     """Factor L D L^T of a symmetric positive band matrix, in place: L below, 1 / D on the diagonal."""
     n, width = h.shape
@@ -345,7 +352,7 @@ def _factor(h: FloatArray) -> None:
         h[x, 0] = 1.0 / pivot if pivot > 1e-200 else 0.0
 
 
-@_compiled
+@allocating
 def _substitute(h: FloatArray, b: FloatArray) -> None:
     """Solve in place with the factor from `_factor`."""
     n, width = h.shape

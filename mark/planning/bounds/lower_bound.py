@@ -209,15 +209,9 @@ def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float
             credit_price = solution.credit_price
     late = late_allowed / program.requests
     worth = program.highest + float(credit_price.max(initial=0.0)) if program.function == math.inf else program.function
-    proof: Proof | None = None
     if late > 0.0:
-        if program.function < math.inf:
-            proof = prove(program, worth, credit_price)
-        if proof is None or proof.left_out < late:
-            worth, proof = _late_price(program, late, worth, credit_price), None
-    if proof is None:
-        proof = prove(program, worth, credit_price)
-    return proof, worth
+        worth = _late_price(program, late, worth, credit_price)
+    return prove(program, worth, credit_price), worth
 
 
 def _late_price(program: BoundProgram, late: float, highest: float, credit_price: FloatArray) -> float:
