@@ -46,8 +46,8 @@ class FloorOptions(ListenOptions):
     """What `mark advise --serve` takes; docs/advise.md says what it means.
 
     Without `services` the workload that is found is one, with the promise `slo` and `rps_per_replica`. Of several
-    services each is the workload of its name. `credentials` are the fields of `PrometheusAccess` beside the `url`, `profile`
-    is one of AWS's configuration.
+    services each is the workload of its name. `credentials` are the fields of `PrometheusAccess` beside the `url`,
+    `profile` is one of AWS's configuration.
     """
 
     url: str
