@@ -40,6 +40,7 @@ _MOST_INSTANCES = 1000
 _NEAR = 0.1  # a capacity that is counted so near to the one that is known needs no second count
 _STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
 _LEAST_AT_MINIMUM = 0.01  # share of the time: the lowest number that a scaler holds, and no accident
+_AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; others' is a share of it
 _WHOLE_DAY_H = 24.0  # of less than a day a fixed fleet proves nothing
 _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
@@ -501,7 +502,7 @@ def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, sc
 
 
 def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
-    """`hpa:target=0.7,min=2,max=50` as the section [policy]; `min` and `max` are replicas there and instances here."""
+    """`hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances."""
     if scaler is None:
         return ""
     found = _SCALER.fullmatch(scaler.strip())
@@ -519,5 +520,7 @@ def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
             value = text
         if key in ("min", "max") and isinstance(value, int):
             value = math.ceil(value / per_instance)
+        elif key == "target" and found[1] in _AMOUNTS and isinstance(value, int | float):
+            value *= per_instance
         lines.append(f"{json.dumps(key)} = {json.dumps(value)}\n")
     return "".join(lines)

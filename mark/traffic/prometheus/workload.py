@@ -173,6 +173,8 @@ def instance_types(
 def _own_queries(asked: Asked) -> Workload:
     """A workload by the user's own PromQL: the rate's at least."""
     assert asked.rate is not None
+    if asked.metric is not None:
+        raise BadInput("is not looked for where --query-rate is given: name one of both", "--metric", asked.metric)
     if re.search(r"\bincrease\s*\(", asked.rate):
         raise BadInput("gives requests of a window; write rate(...), which is per second", "--query-rate", asked.rate)
     if asked.replicas is None:

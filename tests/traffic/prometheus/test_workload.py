@@ -198,6 +198,8 @@ def test_own_rate_needs_own_replicas_and_no_increase(reader: Prometheus) -> None
         find_workload(reader, Asked(rate="sum(my_rate)"), END)
     with pytest.raises(BadInput, match="--query-rate: gives requests of a window"):
         find_workload(reader, Asked(rate="sum(increase(x[5m]))", replicas="x"), END)
+    with pytest.raises(BadInput, match="--metric: is not looked for where --query-rate is given"):
+        find_workload(reader, Asked(rate="sum(my_rate)", replicas="x", metric="istio"), END)
 
 
 def test_selection_goes_into_every_metric(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
