@@ -463,7 +463,9 @@ def _load_per_replica(history: WorkloadHistory) -> FloatArray:
     known = (place >= 0) & (ends_s - history.replicas_s[np.maximum(place, 0)] < _STALE_S)
     replicas = np.where(known, history.replicas[np.maximum(place, 0)], np.nan)
     rps = _mean_rps(history, ends_s - LATENCY_STEP_S, ends_s)
-    return np.divide(rps, replicas, out=np.full(len(rps), np.nan), where=replicas > 0.0)
+    found = np.full(len(rps), np.nan)
+    np.divide(rps, replicas, out=found, where=replicas > 0.0)
+    return found
 
 
 def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
@@ -477,7 +479,9 @@ def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray
     )
     seen_s = seen_after - seen_before
     known = seen_s >= 0.5 * (ends_s - begins_s)
-    return np.divide(after - before, seen_s, out=np.full(len(seen_s), np.nan), where=known)
+    found = np.full(len(seen_s), np.nan)
+    np.divide(after - before, seen_s, out=found, where=known)
+    return found
 
 
 def _write_trace(history: WorkloadHistory, folder: Path) -> Path:
