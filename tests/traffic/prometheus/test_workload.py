@@ -211,6 +211,16 @@ def test_selection_goes_into_every_metric(emulated: EmulatedPrometheus, reader: 
     assert _rps(reader, found.replicas) == 2.0
 
 
+def test_clusters_behind_one_server_are_added(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
+    for cluster, rps in (("eu", 5.0), ("us", 2.0)):
+        _count(emulated, "http_requests_total", rps, app="ranker", cluster=cluster, pod=cluster)
+        for exporter in ("kube-state-metrics-1", "kube-state-metrics-2"):
+            _ready(emulated, rps, deployment="ranker", namespace="shop", cluster=cluster, pod=exporter)
+    found = find_workload(reader, Asked(), END)
+    assert _rps(reader, found.rate_query(60.0)) == pytest.approx(7.0)
+    assert _rps(reader, found.replicas) == 7.0
+
+
 @pytest.mark.parametrize("select", ["namespace=shop", 'a="b" or c', '{a="b"', 'a="b"}[5m]', "a"])
 def test_selection_that_is_no_list_of_matchers_is_refused(select: str) -> None:
     if select == '{a="b"':  # a forgotten bracket changes nothing
