@@ -361,15 +361,15 @@ def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
     if mark is not None and month_usd is not None:
         saved = own_usd - month_usd
         if not mark.kept:
-            text = "The policy mark would have missed the promise in these days: do not follow it here."
+            text = "The policy mark would have missed the promise in this time: do not follow it here."
         elif saved > 0.0:
             text = (
                 f"The policy mark would have kept the promise for ${month_usd:,.0f} a month, "
-                f"{saved / own_usd:.0%} less than your scaler's ${own_usd:,.0f} in the same days."
+                f"{saved / own_usd:.0%} less than your scaler's ${own_usd:,.0f} in the same time."
             )
         else:
             text = (
-                f"Your scaler costs ${own_usd:,.0f} a month in these days, and the policy mark ${month_usd:,.0f}: "
+                f"Your scaler costs ${own_usd:,.0f} a month in this time, and the policy mark ${month_usd:,.0f}: "
                 "it would save nothing."
             )
         found.append(AdvisedChange("mark", text, saved if mark.kept else None))
