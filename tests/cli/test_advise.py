@@ -89,6 +89,13 @@ def test_failing_prometheus_is_one_line_and_exit_two(
     assert said in _refused(capsys, *asked)
 
 
+def test_instance_type_that_nobody_tells_is_asked_for(
+    asked: tuple[str, ...], prometheus: EmulatedPrometheus, capsys: Captured
+) -> None:
+    prometheus.fault, prometheus.faulty_words = "empty", ("kube_node_labels",)
+    assert "--instance: is not known: kube_node_labels" in _refused(capsys, *asked)
+
+
 def test_prometheus_that_is_not_there_is_one_line_and_exit_two(capsys: Captured) -> None:
     with EmulatedPrometheus() as gone:
         url = gone.url

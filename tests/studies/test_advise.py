@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,15 @@ def test_settings_of_the_own_scaler_are_simulated_in_whole_instances(tmp_path: P
     options = replace(SAID, scaler="fixed:min=7", replicas_per_instance=2, policies=())
     found = advise(_history(late=None), NONE, options, tmp_path)
     assert found.results["as-is"].fleet.peak_instances == 4
+
+
+def test_target_of_each_replica_is_that_of_all_replicas_on_an_instance(tmp_path: Path) -> None:
+    options = replace(SAID, scaler="keda:target=10,min=2", replicas_per_instance=3, policies=())
+    with suppress(BadInput):
+        advise(_history(late=None), NONE, options, tmp_path)
+    text = (tmp_path / "service.toml").read_text()
+    assert '"target" = 30' in text
+    assert '"min" = 1' in text
 
 
 @pytest.mark.parametrize(

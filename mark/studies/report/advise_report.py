@@ -116,9 +116,11 @@ def _notes(advice: ScalerAdvice) -> list[str]:
         notes.append(f"late in {duration(now.hours * 3600.0)}: {percent(now.late_share, 2)}; {how}")
     notes.append(
         f"simulated: the last {duration(part.hours * 3600.0)}; what came before is the forecasts' history. "
-        "Only instances are billed. The policies mark and oracle refuse requests that cannot be in time, "
-        "and these count as late"
+        "Only instances are billed"
     )
+    refusing = [name for name in advice.results if name.partition(":")[0] in ("mark", "oracle")]
+    if refusing:
+        notes.append(f"{' and '.join(refusing)} refuse requests that cannot be in time, and these count as late")
     simulated = advice.results.get("as-is")
     if simulated is not None and simulated.month_usd is not None:
         off = simulated.month_usd / part.month_usd - 1.0

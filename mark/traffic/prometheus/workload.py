@@ -25,6 +25,18 @@ _NAMESPACES = ("exported_namespace", "destination_workload_namespace", "namespac
 _OF_WORKLOAD = "{}(-[0-9]{{5}}-deployment)?-[a-z0-9]{{5,10}}-[a-z0-9]{{5}}|{}-[0-9]+"
 _SCRAPERS = (("job",), ("instance",), ("job", "instance"))
 _OF_TARGETS = ("container", "endpoint", "service")  # labels that a scraper adds beside its job
+_OF_EXPORTER = (
+    "job",
+    "instance",
+    "pod",
+    "node",
+    "uid",
+    *_OF_TARGETS,
+    "WorkerId",
+    "Component",
+    "NodeAddress",
+    "Version",
+)
 _ALIKE = 0.02  # two scrapers of one target see counts that differ by less
 _FEW = 50.0  # requests: of fewer, a likeness says nothing
 _MOST_NAMED = 6
@@ -173,6 +185,8 @@ def instance_types(
 def _own_queries(asked: Asked) -> Workload:
     """A workload by the user's own PromQL: the rate's at least."""
     assert asked.rate is not None
+    if asked.metric is not None:
+        raise BadInput("is not looked for where --query-rate is given: name one of both", "--metric", asked.metric)
     if re.search(r"\bincrease\s*\(", asked.rate):
         raise BadInput("gives requests of a window; write rate(...), which is per second", "--query-rate", asked.rate)
     if asked.replicas is None:
@@ -290,9 +304,8 @@ def _replicas(
         match = f'{ready.label}="{_quoted(chosen.name)}"' if pattern is None else f'{ready.label}=~"{_quoted(pattern)}"'
         place = f'namespace="{_quoted(chosen.namespace)}"' if chosen.namespace and "namespace" not in select else ""
         metric = f"{ready.metric}{{{','.join(filter(None, (select, match, place)))}}}"
-        # Of two kube-state-metrics, or one before and after its restart, each sees all replicas.
-        label = "replica" if ready.metric.startswith("ray_") else ready.label
-        replicas = f"max by (namespace,{label}) ({metric})"
+        # Of two exporters, or one before and after its restart, each sees all replicas of its cluster.
+        replicas = f"max without ({','.join((*REPLICA_LABELS, *_OF_EXPORTER))}) ({metric})"
         found = reader.query(f"max by (namespace) (max_over_time({metric}[{_SEARCH_S:.0f}s]))", end_s)
         if len(found.series) > 1:
             places = ", ".join(sorted(one.labels.get("namespace", "") for one in found.series))

@@ -198,6 +198,8 @@ def test_own_rate_needs_own_replicas_and_no_increase(reader: Prometheus) -> None
         find_workload(reader, Asked(rate="sum(my_rate)"), END)
     with pytest.raises(BadInput, match="--query-rate: gives requests of a window"):
         find_workload(reader, Asked(rate="sum(increase(x[5m]))", replicas="x"), END)
+    with pytest.raises(BadInput, match="--metric: is not looked for where --query-rate is given"):
+        find_workload(reader, Asked(rate="sum(my_rate)", replicas="x", metric="istio"), END)
 
 
 def test_selection_goes_into_every_metric(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
@@ -207,6 +209,16 @@ def test_selection_goes_into_every_metric(emulated: EmulatedPrometheus, reader: 
     found = find_workload(reader, Asked(select='cluster="us"'), END)
     assert _rps(reader, found.rate_query(60.0)) == pytest.approx(2.0)
     assert _rps(reader, found.replicas) == 2.0
+
+
+def test_clusters_behind_one_server_are_added(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
+    for cluster, rps in (("eu", 5.0), ("us", 2.0)):
+        _count(emulated, "http_requests_total", rps, app="ranker", cluster=cluster, pod=cluster)
+        for exporter in ("kube-state-metrics-1", "kube-state-metrics-2"):
+            _ready(emulated, rps, deployment="ranker", namespace="shop", cluster=cluster, pod=exporter)
+    found = find_workload(reader, Asked(), END)
+    assert _rps(reader, found.rate_query(60.0)) == pytest.approx(7.0)
+    assert _rps(reader, found.replicas) == 7.0
 
 
 @pytest.mark.parametrize("select", ["namespace=shop", 'a="b" or c', '{a="b"', 'a="b"}[5m]', "a"])
