@@ -13,6 +13,7 @@ NOT_RUN = {
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
     ("cli.md", 'mark insure "synthetic:poisson?rate=100"'): "a minute",
     ("insurance.md", 'mark insure "synthetic:poisson?rate=100"'): "a minute",
+    ("insurance.md", "for instance in 10.0.1.4 10.0.1.5; do cu"): "needs instances of yours",
     ("insurance.md", "mark insure train model.pt2 --data input"): "needs a model of yours",
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
@@ -44,7 +45,7 @@ NOT_RUN = {
     (
         "scalers.md",
         "mark compare access.log --service servic",
-    ): "needs the trace; tests/planning/policies/test_as_is.py",
+    ): "needs the trace and the service file",
     (
         "what-if.md",
         "pip install 'mark-serving[ray]'      # o",
