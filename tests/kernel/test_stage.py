@@ -380,7 +380,7 @@ def test_a_probability_lies_between_0_and_1() -> None:
 @pytest.mark.parametrize("routing", ["alb", "fewest-in-flight"])
 def test_requests_in_flight_are_those_that_arrived_and_are_not_answered(routing: str) -> None:
     """Counted request by request, also while queues are long, and of an instance that no longer takes requests."""
-    stage = stage_of([0, 1], arrivals := poisson(12.0), overflow=False, bouncers=False, routing=routing)
+    stage = stage_of([0, 1], arrivals := poisson(48.0), overflow=False, bouncers=False, routing=routing)
     counted = []
     for at_s in (50.0, 120.0, 250.0, 299.0):
         stage.advance(arrivals, stage.arrived, at_s)
