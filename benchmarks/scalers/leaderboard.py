@@ -3,10 +3,10 @@
     python benchmarks/scalers/leaderboard.py --traces FOLDER [--hours 24] [--worlds 12] [--workers 2]
             [--out docs/measured/scalers.json] [--table FILE.md] [--svg docs/scalers.svg]
 
-Each scaler runs its replicas on one type, with targets at which a replica has 30, 50 and 70 % of its capacity. A
-scaler's row on a trace is the cheapest of the three that keeps the promise, or else the one with the fewest late
-requests: the choice is made afterwards, in its favour. With a Python that has `ray[serve]`, `ray` is Ray's own policy,
-called on a virtual clock. Twelve parts of 24 hours take under an hour on two idle cores.
+Everybody has one instance type and no functions (service.toml): only decisions differ. Each scaler runs with targets at
+which a replica has 30, 50 and 70 % of its capacity. Its row on a trace is the cheapest of the three that keeps the
+promise, or else the one with the fewest late requests: the choice is made afterwards, in its favour. In a Python that
+has `ray[serve]`, Ray Serve is Ray's own policy, called on a virtual clock.
 """
 
 from __future__ import annotations

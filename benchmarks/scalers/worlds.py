@@ -15,8 +15,8 @@ from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
 
-SERVICE = "inception-v3-2026"
-INSTANCE = "c7i.xlarge"  # 9.6 requests/s, ready 60 s after its launch on average
+SERVICE = str(Path(__file__).parent / "service.toml")
+INSTANCE = "c7i.xlarge"
 DAY_S, HOUR_S = 86400.0, 3600.0
 
 

@@ -242,12 +242,15 @@ class StageSimulation:
         slots, answers_s = self._st.slots, self._st.flight_s
         # Whatever has nothing to do keeps its last answers until it is routed to again, for ever where it has ended.
         busy_until_s = np.maximum(slots["free_s"], self._st.worker_free_s.max(axis=1, initial=0.0))
-        overhead_s = self._st.kinds.rows["overhead_s"].max(initial=0.0)
+        kinds, opened = self._st.kinds, slots[slots["open_size"] > 0]
+        overhead_s = kinds.rows["overhead_s"].max(initial=0.0)
         some = np.flatnonzero((slots["flight_count"] > 0) & (busy_until_s + overhead_s > at_s))
         counts = slots["flight_count"][some]
         most = int(counts.max(initial=0))
         to_come = (np.arange(most) < counts[:, None]) & (answers_s[some, :most] > at_s)
-        return int(to_come.sum() + slots["open_size"].sum())
+        # An open batch that is due may have started, and been answered, without anybody asking.
+        answer_s = opened["open_start_s"] + kinds.service_s[opened["kind"], opened["open_size"]] + overhead_s
+        return int(to_come.sum() + opened["open_size"][answer_s > at_s].sum())
 
     def all_busy_s(self) -> float:
         """The same of all replicas that ever were."""

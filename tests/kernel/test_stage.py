@@ -375,3 +375,26 @@ def test_a_probability_lies_between_0_and_1() -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(BadInput):
             stage_of([1], np.zeros(0), least=wrong)
+
+
+@pytest.mark.parametrize("routing", ["alb", "fewest-in-flight"])
+def test_requests_in_flight_are_those_that_arrived_and_are_not_answered(routing: str) -> None:
+    """Counted request by request, also while queues are long, and of an instance that no longer takes requests."""
+    stage = stage_of([0, 1], arrivals := poisson(48.0), overflow=False, bouncers=False, routing=routing)
+    counted = []
+    for at_s in (50.0, 120.0, 250.0, 299.0):
+        stage.advance(arrivals, stage.arrived, at_s)
+        counted.append(stage.in_flight(at_s))
+        if at_s == 120.0:
+            stage.drain(1, at_s)
+    stage.advance(arrivals, stage.arrived, np.inf)
+    stage.finish()
+    rows = stage.departures()
+    answered_s = rows.arrival_s + rows.latency_s
+    expected = [int(((rows.arrival_s < t) & (answered_s > t)).sum()) for t in (50.0, 120.0, 250.0, 299.0)]
+    assert counted == expected
+    assert max(expected) > 5
+
+
+def test_requests_in_flight_are_unknown_where_routing_counts_none() -> None:
+    assert stage_of([0], poisson(1.0)).in_flight(1.0) is None
