@@ -3,6 +3,9 @@
 numba stamps a cache entry with the file of the compiled function only; an edited rule in another file would go
 unnoticed. So the cache folder's name holds a hash of all sources that the kernel compiles. (What mark/planning compiles
 calls compiled functions of its own file only; numba's own stamp notices those.)
+
+numba also keeps a folder for each place that a file was imported from. With the hash, equal sources have equal code:
+checkouts and installations of one user share it, and the second one does not compile for a minute.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core import config as _numba_config
+from numba.core.caching import IndexDataCacheFile as _IndexDataCacheFile
 
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
 _njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
@@ -25,11 +29,12 @@ _typeof: Any = numba.typeof
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
+_HASHED = ("domain/rules", "kernel")
 
 
 def _sources_hash() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
-    for folder in ("domain/rules", "kernel"):
+    for folder in _HASHED:
         for path in sorted((_ROOT / folder).glob("*.py")):
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -61,11 +66,21 @@ def compiled(function: F) -> F:
         cached = CACHE_DIR is not None
         result: Any = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
         if CACHE_DIR is not None:
-            result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(CACHE_DIR, "lock"))
+            result._cache._cache_file = _LockedFile(_file_of(result._cache, CACHE_DIR), os.path.join(CACHE_DIR, "lock"))
         made: F = result
         return made
     finally:
         config.CACHE_DIR = before
+
+
+def _file_of(cache: Any, folder: str) -> Any:
+    """The cache file of a function: numba's own, or a shared one where all sources of the code are in the hash."""
+    source = Path(cache._py_func.__code__.co_filename).resolve().parent
+    if source not in [_ROOT / hashed for hashed in _HASHED]:
+        return cache._cache_file
+    shared = os.path.join(folder, source.relative_to(_ROOT).as_posix().replace("/", "."))
+    os.makedirs(shared, exist_ok=True)
+    return _IndexDataCacheFile(shared, cache._impl.filename_base, cache._impl.locator.get_source_stamp())
 
 
 class _LockedFile:
