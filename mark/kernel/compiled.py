@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import caching as _caching
 from numba.core import config as _numba_config
-from numba.core.caching import IndexDataCacheFile as _IndexDataCacheFile
 
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
 _njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
 _typeof: Any = numba.typeof
+_index_file: Any = _caching.IndexDataCacheFile
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -80,7 +81,7 @@ def _file_of(cache: Any, folder: str) -> Any:
         return cache._cache_file
     shared = os.path.join(folder, source.relative_to(_ROOT).as_posix().replace("/", "."))
     os.makedirs(shared, exist_ok=True)
-    return _IndexDataCacheFile(shared, cache._impl.filename_base, cache._impl.locator.get_source_stamp())
+    return _index_file(shared, cache._impl.filename_base, cache._impl.locator.get_source_stamp())
 
 
 class _LockedFile:
