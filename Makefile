@@ -6,7 +6,7 @@ TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3-2026
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types kernel unit explore schema coverage test-slow mutants acceptance torture test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo environments test lint types kernel unit explore schema coverage test-slow mutants acceptance torture test-compiled fidelity hostile bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -25,6 +25,9 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 # CI runs SUITE=all: one session of all tests except acceptance and those that `make coverage` runs.
 SUITE ?= quick
 PREPARED_all := .venv-checkov/.done .venv-scanners/.done $(if $(shell command -v cc 2>/dev/null),.compiled/.done)
+
+# pip waits for the network and the disk for most of its time.
+environments: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done
 
 test: lint  ## what you run before a commit
 	@$(MAKE) -j 3 types kernel .bytecode $(PREPARED_$(SUITE))

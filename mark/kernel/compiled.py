@@ -3,6 +3,9 @@
 numba stamps a cache entry with the file of the compiled function only; an edited rule in another file would go
 unnoticed. So the cache folder's name holds a hash of all sources that the kernel compiles. (What mark/planning compiles
 calls compiled functions of its own file only; numba's own stamp notices those.)
+
+numba also keeps a folder for each place that a file was imported from. With the hash, equal sources have equal code:
+checkouts and installations of one user share it, and the second one does not compile for a minute.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core import caching as _caching
 from numba.core import config as _numba_config
 
 from mark.kernel.inlining import called_from
@@ -24,14 +28,16 @@ from mark.kernel.inlining import called_from
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
 _njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
 _typeof: Any = numba.typeof
+_index_file: Any = _caching.IndexDataCacheFile
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
+_HASHED = ("domain/rules", "kernel")
 
 
 def _sources_hash() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
-    for folder in ("domain/rules", "kernel"):
+    for folder in _HASHED:
         for path in sorted((_ROOT / folder).glob("*.py")):
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -74,11 +80,21 @@ def _compiled(function: F, **options: Any) -> F:
         result: Any = _njit(function, cache=cached, no_cfunc_wrapper=True, **options)
         called_from(result, **options)
         if CACHE_DIR is not None:
-            result._cache._cache_file = _LockedFile(result._cache._cache_file, os.path.join(CACHE_DIR, "lock"))
+            result._cache._cache_file = _LockedFile(_file_of(result._cache, CACHE_DIR), os.path.join(CACHE_DIR, "lock"))
         made: F = result
         return made
     finally:
         config.CACHE_DIR = before
+
+
+def _file_of(cache: Any, folder: str) -> Any:
+    """The cache file of a function: numba's own, or a shared one where all sources of the code are in the hash."""
+    source = Path(cache._py_func.__code__.co_filename).resolve().parent
+    if source not in [_ROOT / hashed for hashed in _HASHED]:
+        return cache._cache_file
+    shared = os.path.join(folder, source.relative_to(_ROOT).as_posix().replace("/", "."))
+    os.makedirs(shared, exist_ok=True)
+    return _index_file(shared, cache._impl.filename_base, cache._impl.locator.get_source_stamp())
 
 
 class _LockedFile:

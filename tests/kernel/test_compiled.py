@@ -46,10 +46,10 @@ def copy(tmp_path: Path) -> Path:
     return package
 
 
-def run(cache: Path) -> str:
-    environment = {**os.environ, "MARK_CACHE_DIR": str(cache)}
+def run(cache: Path, checkout: Path = PACKAGE.parent) -> str:
+    environment = {**os.environ, "MARK_CACHE_DIR": str(cache), "PYTHONPATH": str(checkout)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM], env=environment, cwd=checkout, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
     return done.stdout.strip()
@@ -71,6 +71,17 @@ def test_the_cache_lies_where_it_is_wanted(tmp_path: Path) -> None:
     """MARK_CACHE_DIR holds a folder named after the sources, with the compiled code in it."""
     assert run(tmp_path) == "True"
     assert list(tmp_path.glob(f"kernel-{cache_key(PACKAGE)}/**/*.nbi"))
+
+
+def test_checkouts_with_equal_sources_share_the_code(tmp_path: Path) -> None:
+    """A second one compiles nothing: no file of the cache is written again."""
+    shutil.copytree(PACKAGE, tmp_path / "other" / "mark", ignore=shutil.ignore_patterns("__pycache__"))
+    cache = tmp_path / "cache"
+    assert run(cache) == "True"
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb[ci]")}
+    assert [path.suffix for path in sorted(written)] == [".nbc", ".nbi"]
+    assert run(cache, tmp_path / "other") == "True"
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb[ci]")} == written
 
 
 class Looked:
