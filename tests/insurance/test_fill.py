@@ -49,6 +49,7 @@ def test_unknown_rate_drowns_no_parity_instance(queries_rps: float) -> None:
     calls_rps = queries_rps * groups_per_query(k, queries_rps, least_fill_s(k, 0.0, capacity_rps))
     assert calls_rps <= max(0.7 * capacity_rps, queries_rps / k) * 1.25
 
+
 def test_groups_wait_to_be_full_where_capacity_is_short() -> None:
     assert least_fill_s(4, 50.0, 12.5 / 0.71) == math.inf
     assert least_fill_s(4, 50.0, 0.0) == math.inf
