@@ -354,12 +354,8 @@ class InsuredFleets:
             # If the largest fleet is not able, capacity is not what it lacks.
             if not sampled(fewer).able and not able(fewer):
                 continue
-            guess = fewest_that_keep(
-                lambda count, sampled=sampled: sampled(count).able,
-                1,
-                self._calm if best is None else best.instances,
-                fewer,
-            )
+            first = self._calm if best is None else best.instances
+            guess = fewest_that_keep(partial(_able, sampled, sampled, self._slo), 1, first, fewer)
             count = fewest_that_keep(able, 1, guess or fewer, fewer)
             best = best if count is None else fleet(count)
         if best is not None:
