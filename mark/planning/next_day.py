@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.domain.arrays import BoolArray, FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 
 HALF_HOUR_S = 1800.0
 DAY = 48  # half hours
@@ -110,21 +110,20 @@ def next_day(
     rates_rps = np.interp(places, places[known], seen.rates_rps[known])
     starts = np.arange(len(rates_rps) - DAY, DAY - 1, -_EVERY)[:_KEPT_WINDOWS][::-1]
     usable = np.array([known[at : at + DAY].mean() >= 0.5 for at in starts], dtype=np.bool_)
-    starts = starts[usable] if len(starts) else starts
-    usd = _interval(seen, rates_rps, starts, plan_usd)
+    usd = _interval(seen, rates_rps, starts[usable], plan_usd)
     return NextDay(usd, _promise(seen, rates_rps, allowed, stated_confidence))
 
 
-def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: FloatArray, plan_usd: PlanUsd) -> BillInterval:
+def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: IntArray, plan_usd: PlanUsd) -> BillInterval:
     planned = plan_usd(rates_rps)
     billed = np.isfinite(seen.usd)
     plan_of_billed = float(planned[billed].sum())
     ratio = float(seen.usd[billed].sum()) / plan_of_billed if plan_of_billed > 0.0 else BILL_OF_PLAN
     spent = np.where(billed, seen.usd, ratio * planned)
     now = len(rates_rps)
-    days = np.array([_forecasts(rates_rps, at) for at in [*starts.astype(int), now]])
+    days = np.array([_forecasts(rates_rps, at) for at in [*starts, now]])
     believed = np.log(np.maximum(_LEAST_USD, ratio * plan_usd(days).sum(axis=-1)))
-    real = np.log(np.maximum(_LEAST_USD, np.array([spent[at : at + DAY].sum() for at in starts.astype(int)])))
+    real = np.log(np.maximum(_LEAST_USD, np.array([spent[at : at + DAY].sum() for at in starts])))
     errors = real[:, None] - believed[:-1]
     weights, width = conformal_width(errors)
     calibrated = width is not None and plan_of_billed > 0.0
@@ -179,7 +178,7 @@ def _promise(
     known = np.isfinite(seen.late)
     requests = np.where(known, rates_rps, 0.0)
     late = np.where(known, seen.late, 0.0) * requests
-    shares = []
+    shares: list[float] = []
     for at in range(len(rates_rps) - DAY, -1, -_EVERY):
         if known[at : at + DAY].mean() < 0.5 or len(shares) == _KEPT_WINDOWS:
             break
