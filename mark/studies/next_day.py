@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from mark.simulation.inputs import Inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import open_named
-from mark.studies.decision import PlannedService
 from mark.studies.saving_range import spent_at
+
+if TYPE_CHECKING:
+    from mark.studies.decision import PlannedService
 
 _MOST_DAYS = 45  # of the past that are looked at
 _IN_HAND = 1.2  # capacity over the mean of a half hour
