@@ -29,7 +29,6 @@ _LEARNT = 0.02  # of a miss, by which the level moves
 _MOST_MISS = 0.3
 _BEYOND = 1.3  # times the largest error, where the level asks for more than was ever seen
 _LEAST_USD = 1e-9
-_RECENT = 6  # past days that tell the late share of the next one
 _LEAST_LATE = 1e-4
 # Of the bills of `mark` on the demo and on ten days of five families (docs/results.md): 0.88 to 1.17 times their plans.
 BILL_OF_PLAN = 1.0  # where no bill is known
@@ -196,10 +195,9 @@ def kept_probability(late_shares: FloatArray, allowed: float) -> tuple[float, bo
     """
     logs = np.log(late_shares + _LEAST_LATE)
     limit = math.log(allowed + _LEAST_LATE)
-    ends = range(1, len(logs) + 1)
-    levels = np.array([logs[max(0, end - _RECENT) : end].mean() for end in ends])
-    errors = logs[2:] - levels[: len(logs) - 2]  # the next day but one begins when a day is over
-    spreads = np.array([_spread(errors[: max(0, end - 2)]) for end in ends])
+    levels = np.cumsum(logs) / np.arange(1, len(logs) + 1)
+    errors = logs[2:] - levels[:-2]  # the next day but one begins when a day is over
+    spreads = np.array([_spread(errors[: max(0, known - 2)]) for known in range(1, len(logs) + 1)])
     margins = (limit - levels) / spreads
     calibrated = len(errors) >= LEAST_WINDOWS
     kept: BoolArray = late_shares[2:] <= allowed

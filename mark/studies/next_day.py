@@ -72,7 +72,7 @@ def next_day_of_plan(planned: PlannedService) -> NextDay | None:
 def _past(inputs: Inputs, until_s: float) -> tuple[FloatArray, FloatArray]:
     """Rates of the half hours before `until_s`, and their edges."""
     halves = min(_MOST_DAYS * DAY, int(until_s / HALF_HOUR_S + 1e-9))
-    edges_s = until_s - HALF_HOUR_S * np.arange(halves, -1, -1)
+    edges_s = np.asarray(until_s - HALF_HOUR_S * np.arange(halves, -1, -1), dtype=np.float64)
     load = inputs.trace.series.load(float(edges_s[0]), until_s, HALF_HOUR_S, inputs.request.scale)
     return load.mean_rps[:halves], edges_s
 
