@@ -127,7 +127,8 @@ def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: IntArray, plan
     weights, width = conformal_width(errors)
     calibrated = width is not None and plan_of_billed > 0.0
     if width is None:
-        width = UNREST_FACTOR * unrest(rates_rps[-DAY:])
+        follows = np.ptp(planned) > 0.0  # a fleet that never changes costs the same under any load
+        width = UNREST_FACTOR * unrest((rates_rps if follows else planned)[-DAY:])
     if plan_of_billed <= 0.0:
         width += BILL_SPREAD
     middle = float(believed[-1] @ weights)

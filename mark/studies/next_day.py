@@ -17,7 +17,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.service import ResolvedService
 from mark.planning.bounds.whole_problem import mixes
 from mark.planning.next_day import DAY, HALF_HOUR_S, NextDay, PlanUsd, SeenHalfHours, next_day
-from mark.planning.policies.names import split_policy
+from mark.planning.policies.names import BEST_FIXED, FIXED, split_policy
 from mark.simulation.inputs import Inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
@@ -53,7 +53,9 @@ def next_day_of_run(inputs: Inputs, result: SimulationResult) -> NextDay | None:
     came = np.diff(np.interp(at_s, ends_s, requests))
     shares = np.diff(np.interp(at_s, ends_s, late)) / np.where(came > 0.0, came, math.inf)
     seen = SeenHalfHours(rates_rps, usd, np.where(in_run, shares, math.nan))
-    return next_day(seen, 1.0 - result.slo.attainment, plan_usd(inputs.resolved, rates_rps))
+    never_changes = result.policy.startswith((BEST_FIXED, FIXED)) and result.functions.calls == 0
+    plan = np.ones_like if never_changes else plan_usd(inputs.resolved, rates_rps)
+    return next_day(seen, 1.0 - result.slo.attainment, plan)
 
 
 def next_day_of_plan(planned: PlannedService) -> NextDay | None:
