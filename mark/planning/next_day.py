@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.domain.arrays import BoolArray, FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 
 HALF_HOUR_S = 1800.0
 DAY = 48  # half hours
@@ -29,7 +29,6 @@ _LEARNT = 0.02  # of a miss, by which the level moves
 _MOST_MISS = 0.3
 _BEYOND = 1.3  # times the largest error, where the level asks for more than was ever seen
 _LEAST_USD = 1e-9
-_RECENT = 6  # past days that tell the late share of the next one
 _LEAST_LATE = 1e-4
 # Of the bills of `mark` on the demo and on ten days of five families (docs/results.md): 0.88 to 1.17 times their plans.
 BILL_OF_PLAN = 1.0  # where no bill is known
@@ -110,26 +109,26 @@ def next_day(
     rates_rps = np.interp(places, places[known], seen.rates_rps[known])
     starts = np.arange(len(rates_rps) - DAY, DAY - 1, -_EVERY)[:_KEPT_WINDOWS][::-1]
     usable = np.array([known[at : at + DAY].mean() >= 0.5 for at in starts], dtype=np.bool_)
-    starts = starts[usable] if len(starts) else starts
-    usd = _interval(seen, rates_rps, starts, plan_usd)
+    usd = _interval(seen, rates_rps, starts[usable], plan_usd)
     return NextDay(usd, _promise(seen, rates_rps, allowed, stated_confidence))
 
 
-def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: FloatArray, plan_usd: PlanUsd) -> BillInterval:
+def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: IntArray, plan_usd: PlanUsd) -> BillInterval:
     planned = plan_usd(rates_rps)
     billed = np.isfinite(seen.usd)
     plan_of_billed = float(planned[billed].sum())
     ratio = float(seen.usd[billed].sum()) / plan_of_billed if plan_of_billed > 0.0 else BILL_OF_PLAN
     spent = np.where(billed, seen.usd, ratio * planned)
     now = len(rates_rps)
-    days = np.array([_forecasts(rates_rps, at) for at in [*starts.astype(int), now]])
+    days = np.array([_forecasts(rates_rps, at) for at in [*starts, now]])
     believed = np.log(np.maximum(_LEAST_USD, ratio * plan_usd(days).sum(axis=-1)))
-    real = np.log(np.maximum(_LEAST_USD, np.array([spent[at : at + DAY].sum() for at in starts.astype(int)])))
+    real = np.log(np.maximum(_LEAST_USD, np.array([spent[at : at + DAY].sum() for at in starts])))
     errors = real[:, None] - believed[:-1]
     weights, width = conformal_width(errors)
     calibrated = width is not None and plan_of_billed > 0.0
     if width is None:
-        width = UNREST_FACTOR * unrest(rates_rps[-DAY:])
+        follows = np.ptp(planned) > 0.0  # a fleet that never changes costs the same under any load
+        width = UNREST_FACTOR * unrest((rates_rps if follows else planned)[-DAY:])
     if plan_of_billed <= 0.0:
         width += BILL_SPREAD
     middle = float(believed[-1] @ weights)
@@ -179,7 +178,7 @@ def _promise(
     known = np.isfinite(seen.late)
     requests = np.where(known, rates_rps, 0.0)
     late = np.where(known, seen.late, 0.0) * requests
-    shares = []
+    shares: list[float] = []
     for at in range(len(rates_rps) - DAY, -1, -_EVERY):
         if known[at : at + DAY].mean() < 0.5 or len(shares) == _KEPT_WINDOWS:
             break
@@ -197,10 +196,9 @@ def kept_probability(late_shares: FloatArray, allowed: float) -> tuple[float, bo
     """
     logs = np.log(late_shares + _LEAST_LATE)
     limit = math.log(allowed + _LEAST_LATE)
-    ends = range(1, len(logs) + 1)
-    levels = np.array([logs[max(0, end - _RECENT) : end].mean() for end in ends])
-    errors = logs[2:] - levels[: len(logs) - 2]  # the next day but one begins when a day is over
-    spreads = np.array([_spread(errors[: max(0, end - 2)]) for end in ends])
+    levels = np.cumsum(logs) / np.arange(1, len(logs) + 1)
+    errors = logs[2:] - levels[:-2]  # the next day but one begins when a day is over
+    spreads = np.array([_spread(errors[: max(0, known - 2)]) for known in range(1, len(logs) + 1)])
     margins = (limit - levels) / spreads
     calibrated = len(errors) >= LEAST_WINDOWS
     kept: BoolArray = late_shares[2:] <= allowed

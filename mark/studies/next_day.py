@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +17,15 @@ from mark.domain.arrays import FloatArray
 from mark.domain.service import ResolvedService
 from mark.planning.bounds.whole_problem import mixes
 from mark.planning.next_day import DAY, HALF_HOUR_S, NextDay, PlanUsd, SeenHalfHours, next_day
-from mark.planning.policies.names import split_policy
+from mark.planning.policies.names import BEST_FIXED, FIXED, split_policy
 from mark.simulation.inputs import Inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import open_named
-from mark.studies.decision import PlannedService
 from mark.studies.saving_range import spent_at
+
+if TYPE_CHECKING:
+    from mark.studies.decision import PlannedService
 
 _MOST_DAYS = 45  # of the past that are looked at
 _IN_HAND = 1.2  # capacity over the mean of a half hour
@@ -50,7 +53,9 @@ def next_day_of_run(inputs: Inputs, result: SimulationResult) -> NextDay | None:
     came = np.diff(np.interp(at_s, ends_s, requests))
     shares = np.diff(np.interp(at_s, ends_s, late)) / np.where(came > 0.0, came, math.inf)
     seen = SeenHalfHours(rates_rps, usd, np.where(in_run, shares, math.nan))
-    return next_day(seen, 1.0 - result.slo.attainment, plan_usd(inputs.resolved, rates_rps))
+    never_changes = result.policy.startswith((BEST_FIXED, FIXED)) and result.functions.calls == 0
+    plan = np.ones_like if never_changes else plan_usd(inputs.resolved, rates_rps)
+    return next_day(seen, 1.0 - result.slo.attainment, plan)
 
 
 def next_day_of_plan(planned: PlannedService) -> NextDay | None:
@@ -69,7 +74,7 @@ def next_day_of_plan(planned: PlannedService) -> NextDay | None:
 def _past(inputs: Inputs, until_s: float) -> tuple[FloatArray, FloatArray]:
     """Rates of the half hours before `until_s`, and their edges."""
     halves = min(_MOST_DAYS * DAY, int(until_s / HALF_HOUR_S + 1e-9))
-    edges_s = until_s - HALF_HOUR_S * np.arange(halves, -1, -1)
+    edges_s = np.asarray(until_s - HALF_HOUR_S * np.arange(halves, -1, -1), dtype=np.float64)
     load = inputs.trace.series.load(float(edges_s[0]), until_s, HALF_HOUR_S, inputs.request.scale)
     return load.mean_rps[:halves], edges_s
 

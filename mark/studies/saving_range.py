@@ -61,4 +61,4 @@ def spent_at(result: SimulationResult, at_s: FloatArray) -> FloatArray:
     ends_s = np.append(line.t_s[1:], result.trace.duration_s)
     spent = np.sum(list(line.spent_usd.values()), axis=0)
     spent = spent * (result.bill.total / spent[-1]) if spent[-1] > 0.0 else spent
-    return np.interp(at_s, np.concatenate([[0.0], ends_s]), np.concatenate([[0.0], spent]))
+    return np.asarray(np.interp(at_s, np.concatenate([[0.0], ends_s]), np.concatenate([[0.0], spent])))

@@ -97,6 +97,7 @@ NOT_RUN = {
     ("results.md", "python benchmarks/planner/warm_pool.py -"): _OTHER_DATA,
     ("results.md", "python benchmarks/planner/clocked.py"): "takes minutes",
     ("results.md", "python benchmarks/planner/windows_kept.p"): _OTHER_DATA,
+    ("results.md", "python benchmarks/planner/next_day.py --"): _OTHER_DATA,
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): _OTHER_DATA,
     ("results.md", "python benchmarks/data_plane/make_alb_lo"): "takes a minute; a million requests",
     ("results.md", "mark forecast backtest $D/traces/TRACE.c"): _OTHER_DATA,
