@@ -5,9 +5,8 @@
 A server on core 0, clients on core 1, a table of 64 dimensions, 1,000 keys with 20 observations each. Each route has
 the rate by itself, as a Poisson stream; latency counts from when a request was due, and processor time is the server's,
 which other programs on the machine change little. A second server on core 0 serves a plain model without heads. The
-routes and the plain model are asked in turns, so that the ratios hold on a busy machine, too.
- "Stage" is the processor time of the head alone, in this process and
-without HTTP, once the heads are built. Exits 1 where a target is missed.
+routes and the plain model are asked in turns, so that the ratios hold on a busy machine, too. "Stage" is the processor
+time of the head alone, in this process and without HTTP, once the heads are built. Exits 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import load
 import numpy as np
 import orjson
@@ -150,10 +150,9 @@ def latencies(rate_rps: float, seconds: float, items: int, explore: str, rounds:
         with served("songs.toml", folder) as (url, server), served("plain.toml", folder) as (plain_url, plain):
             model = f"{url}/v2/models/songs"
             lists = [orjson.dumps([piece() for _ in range(500)]) for _ in range(KEYS * ROWS // 500)]
-            warm = load.open_loop(
-                load.Target(f"{model}/feedback", b"", bodies=lists), np.arange(len(lists)) * 0.5, patience_s=120.0
-            )
-            assert (warm["status"] == 200).all(), "the observations before were not taken"
+            for one in lists:  # again where a busy server refuses it; each id counts once
+                while httpx.post(f"{model}/feedback", content=one, timeout=60.0).status_code != 200:
+                    time.sleep(0.2)
             key = {"content-type": "application/json", "mark-key": "u7"}
             asked = [json.dumps(f"s{draw.integers(items)}").encode() for _ in range(1000)]
             routes = [

@@ -24,7 +24,7 @@ from mark.models.registry_place import open_registry, parse_reference
 from mark.personal.learner import PersonalObservation
 from mark.personal.retrain import LOG_LOSS, RMSE, Retrained, fitted_table, split_by_time, try_table
 from mark.personal.settings import IN_REGISTRY, LOGISTIC, PersonalSettings
-from mark.personal.table import IDS, VECTORS, ItemTable, item_table
+from mark.personal.table import ItemTable, item_table
 from mark.serving.personal.left import observations_left
 from mark.studies.rating_file import TIME, RatingColumns
 
@@ -130,7 +130,7 @@ def _made(
             what = f"needs a command with loss {LOGISTIC!r}, because mark fits vectors by the squared loss only"
             raise BadInput(what, f"{config.source} [personal] retrain")
         table = fitted_table(before, present, settings.ridge)
-        np.savez(path, **{IDS: np.array(table.ids), VECTORS: table.vectors})
+        np.savez(path, ids=np.array(table.ids), vectors=table.vectors)
         return table
     ratings = path.with_name("ratings.csv")
     _write_ratings(ratings, before)

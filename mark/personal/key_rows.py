@@ -7,10 +7,11 @@ Rows of the last hour are kept as rows, so that a deletion that arrives late rem
 from __future__ import annotations
 
 import math
-from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from mark.personal.item_means import NO_ITEM
 
 PACKED_AFTER_S = 3600.0
 _LEAST_PACKED = 32  # rows; fewer take less memory than their sums
-_ROW_BYTES, _KEY_BYTES = 23, 850
+_ROW_BYTES, _KEY_BYTES = 23, 480  # measured, with room in the buffer for rows to come
+_ROW = Struct("<idd")  # the beginning of a record
 
 
 @dataclass(slots=True, eq=False)
@@ -71,30 +73,38 @@ class RowArrays:
     packed: PackedRows | None = None
 
 
+@cache
+def _record(dimension: int) -> np.dtype[np.void]:
+    """A row as it lies in memory: one buffer for a key takes a third less than an array for each part."""
+    return np.dtype([("slot", "<i4"), ("reward", "<f8"), ("at_s", "<f8"), ("vector", "<f4", (dimension,))])
+
+
 class FrozenRows(NamedTuple):
     """The first `rows` observations of a key, while more are added.
 
-    The arrays are those of `KeyRows`, because it appends to them, and removes rows by replacing them.
+    The buffer is that of `KeyRows`, because it appends to it, and removes rows by replacing it.
     """
 
     rows: int
     dimension: int
-    slots: array[int]
-    rewards: array[float]
-    times: array[float]
-    vectors: array[float]
+    buffer: bytearray
     judged: int
     squares: float
     packed: PackedRows | None
 
+    def records(self) -> NDArray[np.void]:
+        """The observations, with the fields slot, reward, at_s and vector."""
+        record = _record(self.dimension)
+        return np.frombuffer(bytes(self.buffer[: self.rows * record.itemsize]), dtype=record)
+
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
         """The observations with the names of their items."""
-        rows = self.rows
+        rows = self.records()
         said: dict[str, Any] = {
-            "items": [name(slot) for slot in self.slots[:rows]],
-            "rewards": self.rewards[:rows].tolist(),
-            "times": self.times[:rows].tolist(),
-            "vectors": _text(self.vectors[: rows * self.dimension]),
+            "items": [name(slot) for slot in rows["slot"].tolist()],
+            "rewards": rows["reward"].tolist(),
+            "times": rows["at_s"].tolist(),
+            "vectors": _text(rows["vector"]),
             "judged": [self.judged, self.squares],
         }
         if self.packed is not None:
@@ -110,14 +120,13 @@ class KeyRows:
     """
 
     __slots__ = (
-        *("_dimension", "_pack_at", "_rewards", "_slots", "_times", "_vectors"),
+        *("_buffer", "_dimension", "_pack_at", "_rows"),
         *("judged", "newest_s", "packed", "squares"),
     )
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
-        self._slots, self._rewards, self._times = array("i"), array("d"), array("d")
-        self._vectors = array("f")
+        self._rows, self._buffer = 0, bytearray()
         self.packed: PackedRows | None = None
         self.newest_s = -math.inf
         self._pack_at = max(_LEAST_PACKED, dimension) + 1
@@ -126,37 +135,42 @@ class KeyRows:
     @property
     def count(self) -> int:
         """All observations, packed ones included."""
-        return len(self._rewards) + (self.packed.rows if self.packed is not None else 0)
+        return self._rows + (self.packed.rows if self.packed is not None else 0)
 
     @property
     def memory_bytes(self) -> int:
         """The memory that it takes, roughly."""
-        each = _ROW_BYTES + 4 * self._dimension
-        return _KEY_BYTES + each * len(self._rewards) + (self.packed.memory_bytes if self.packed is not None else 0)
+        each = _ROW_BYTES + 4 * self._dimension + self._dimension // 4
+        return _KEY_BYTES + each * self._rows + (self.packed.memory_bytes if self.packed is not None else 0)
 
     def add(self, slot: int, reward: float, at_s: float, vector: NDArray[np.float32] | None) -> None:
         """Add an observation. `vector` is needed where `dimension` is not 0."""
-        self._slots.append(slot)
-        self._rewards.append(reward)
-        self._times.append(at_s)
+        self._buffer += _ROW.pack(slot, reward, at_s)
         if self._dimension:
             assert vector is not None
-            self._vectors.frombytes(vector.tobytes())
+            self._buffer += vector.tobytes()
+        self._rows += 1
         self.newest_s = max(self.newest_s, at_s)
 
     def arrays(self) -> RowArrays:
         """All observations."""
-        slots = np.array(self._slots, dtype=np.int64)
-        vectors = np.array(self._vectors, dtype=np.float64).reshape(len(slots), self._dimension)
-        return RowArrays(slots, np.array(self._rewards, dtype=np.float64), vectors, self.packed)
+        rows = self._records()
+        slots, vectors = rows["slot"].astype(np.int64), rows["vector"].astype(np.float64)
+        return RowArrays(slots, rows["reward"].copy(), vectors, self.packed)
+
+    def _records(self) -> NDArray[np.void]:
+        """The rows in the buffer, which cannot grow as long as somebody has them."""
+        return np.frombuffer(self._buffer, dtype=_record(self._dimension))
 
     def pack(self) -> None:
         """Add older rows without an item to the sums, where that takes less memory."""
-        rows, least = len(self._rewards), max(_LEAST_PACKED, self._dimension)
-        if not self._dimension or rows < self._pack_at:
+        least = max(_LEAST_PACKED, self._dimension)
+        if not self._dimension or self._rows < self._pack_at:
             return
-        times = np.array(self._times)
-        old = (np.array(self._slots) == NO_ITEM) & (times < self.newest_s - PACKED_AFTER_S)
+        rows = self._records()
+        times = rows["at_s"].copy()
+        old = (rows["slot"] == NO_ITEM) & (times < self.newest_s - PACKED_AFTER_S)
+        del rows
         if old.sum() > least:
             if self.packed is None:
                 self.packed = PackedRows.empty(self._dimension)
@@ -164,28 +178,25 @@ class KeyRows:
             self.packed.add(found.vectors[old], found.rewards[old])
             self.packed.oldest_s = min(self.packed.oldest_s, float(times[old].min()))
             self.packed.newest_s = max(self.packed.newest_s, float(times[old].max()))
-            self._keep(~old, found)
+            self._keep(~old)
         # Rows that stay are looked at again only after their number has grown, which keeps an observation cheap.
-        self._pack_at = len(self._rewards) + max(least, len(self._rewards) // 4)
+        self._pack_at = self._rows + max(least, self._rows // 4)
 
     def drop(self, until_s: float) -> RowArrays:
         """Remove the observations until this time, and return them. Sums that hold one of them are removed whole."""
         found = self.arrays()
-        gone = np.array(self._times) <= until_s
+        gone = self._records()["at_s"] <= until_s
         packed = self.packed if self.packed is not None and self.packed.oldest_s <= until_s else None
         if packed is not None:
             self.packed = None
-        self._keep(~gone, found)
+        self._keep(~gone)
         return RowArrays(found.slots[gone], found.rewards[gone], found.vectors[gone], packed)
 
-    def _keep(self, kept: BoolArray, found: RowArrays) -> None:
-        times = np.array(self._times)[kept]
-        self._slots = array("i", found.slots[kept].astype(np.int32).tobytes())
-        self._rewards = array("d", found.rewards[kept].tobytes())
-        self._times = array("d", times.tobytes())
-        self._vectors = array("f", found.vectors[kept].astype(np.float32).tobytes())
+    def _keep(self, kept: BoolArray) -> None:
+        left = self._records()[kept]
+        self._rows, self._buffer = len(left), bytearray(left.tobytes())
         packed_s = self.packed.newest_s if self.packed is not None else -math.inf
-        self.newest_s = max(packed_s, float(times.max(initial=-math.inf)))
+        self.newest_s = max(packed_s, float(left["at_s"].max(initial=-math.inf)))
 
     def to_bytes(self, name: Callable[[int], str | None]) -> bytes:
         """The observations with the names of their items."""
@@ -194,8 +205,7 @@ class KeyRows:
     def freeze(self) -> FrozenRows:
         """The observations so far, for another thread. Packed sums are copied, because they change in place."""
         packed = None if self.packed is None else self.packed.copy()
-        parts = self._slots, self._rewards, self._times, self._vectors
-        return FrozenRows(len(self._rewards), self._dimension, *parts, self.judged, self.squares, packed)
+        return FrozenRows(self._rows, self._dimension, self._buffer, self.judged, self.squares, packed)
 
     @staticmethod
     def of_bytes(data: bytes, dimension: int, slot: Callable[[str | None], int]) -> KeyRows:
@@ -203,9 +213,15 @@ class KeyRows:
         try:
             said = orjson.loads(data)
             found = KeyRows(dimension)
-            found._slots = array("i", map(slot, said["items"]))
-            found._rewards, found._times = array("d", said["rewards"]), array("d", said["times"])
-            found._vectors = array("f", b64decode(said["vectors"], validate=True))
+            slots, rewards, times = [*map(slot, said["items"])], said["rewards"], said["times"]
+            vectors = np.frombuffer(b64decode(said["vectors"], validate=True), dtype="<f4")
+            count = len(slots)
+            if (len(rewards), len(times), len(vectors)) != (count, count, count * dimension):
+                raise ValueError("the rows of a key have parts of different lengths")
+            rows = np.zeros(count, dtype=_record(dimension))
+            rows["slot"], rows["reward"], rows["at_s"] = slots, rewards, times
+            rows["vector"] = vectors.reshape(count, dimension)
+            found._rows, found._buffer = count, bytearray(rows.tobytes())
             found.judged, found.squares = int(said["judged"][0]), float(said["judged"][1])
             if "packed" in said:
                 gram, moment, oldest_s, newest_s = said["packed"]
@@ -214,14 +230,10 @@ class KeyRows:
                 found.packed = PackedRows(sums, products, float(oldest_s), float(newest_s))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no rows of a key ({error})") from None
-        rows = len(found._rewards)
-        lengths = (len(found._slots), len(found._times), len(found._vectors))
-        if lengths != (rows, rows, rows * dimension):
-            raise ValueError("the rows of a key have parts of different lengths")
         newest_s = found.packed.newest_s if found.packed is not None else -math.inf
-        found.newest_s = max([newest_s, *found._times])
+        found.newest_s = max([newest_s, *times])
         return found
 
 
-def _text(values: array[float] | FloatArray) -> str:
+def _text(values: NDArray[np.floating]) -> str:
     return b64encode(values.tobytes()).decode()

@@ -286,8 +286,7 @@ class PersonalLearner:
             rows = self._book.rows(key)
             if rows is None or self.table is None:
                 continue
-            kept = rows.freeze()
-            for slot, reward, at_s in zip(kept.slots, kept.rewards, kept.times, strict=True):
+            for slot, reward, at_s, _ in rows.freeze().records().tolist():
                 yield PersonalObservation(key, self._name(slot), None, reward, at_s)
             self._book.shrink()
 

@@ -50,8 +50,9 @@ class TableTrial:
         """Why the new table is not promoted, in words; None: it is proved better, and worse for no group of keys."""
         if self.lacking:
             return f"the new table lacks {self.lacking:,} items that have observations"
-        if not self.gains.tally("").proves_above_zero():
-            return "the rewards do not prove that its error is lower"
+        low, high = self.gains.tally("").interval()
+        if low <= 0.0:
+            return "its error is higher" if high < 0.0 else "the rewards do not prove that its error is lower"
         for _, segment, gain in self.gains.rows():
             if gain.interval()[1] < 0.0:
                 return f"its error is higher for keys with {segment} observations"

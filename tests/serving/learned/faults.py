@@ -44,6 +44,7 @@ class Wire:
         self._whole = asyncio.Event()
         self._whole.set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
 
     async def open(self) -> None:
@@ -53,13 +54,19 @@ class Wire:
     def cut(self, cut: bool) -> None:
         (self._whole.clear if cut else self._whole.set)()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._whole.set()
         self._server.close()
         for writer in tuple(self._writers):
             writer.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "the server of streams made one"
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self._writers.add(writer)
         try:
             await self._whole.wait()
@@ -214,5 +221,5 @@ async def told_under_faults(
     for client in clients:
         client.close()
     for wire in wires:
-        wire.close()
+        await wire.close()
     return outcome
