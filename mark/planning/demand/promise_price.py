@@ -57,6 +57,7 @@ SPREAD_HOURS = 2.0  # with the spread that the forecast tells, that count beside
 KEPT_HOURS = 24
 NEAR = 0.1  # deviations that are no difference
 _LEAST_RPS = 1.0 / STEP_S  # for less than a request a minute nothing need be held
+_MOST_COUNTS = 100_000  # numbers of instances that a price may ask for and that are compared
 _CERTAIN = 8.0  # deviations beyond which a probability is 0 or 1
 
 
@@ -196,7 +197,9 @@ class PromisePrice:
     def _asked(self, saved: ServedLoad, step: int, prices_usd: FloatArray) -> FloatArray:
         """The capacity that each price asks for in a step, in whole instances: (prices,)."""
         levels = np.arange(len(saved.served)) * saved.spacing_rps
-        capacity_rps = np.arange(0.0, levels[-1] + self._unit_rps, self._unit_rps)
+        # A forecast whose highest paths explode has loads of 1e15 requests/s: then every k-th number is looked at.
+        stride = max(1.0, math.ceil(levels[-1] / self._unit_rps / _MOST_COUNTS)) * self._unit_rps
+        capacity_rps = np.arange(0.0, levels[-1] + stride, stride)
 
         def at(sums: FloatArray) -> FloatArray:
             return np.asarray(np.interp(capacity_rps, levels, sums[:, step + 1] - sums[:, step]))

@@ -120,6 +120,17 @@ def test_prices_are_counted_with_the_load_that_came() -> None:
     assert np.all(np.diff(hour.late) <= 0.0)
 
 
+def test_a_forecast_whose_highest_paths_explode_is_priced_in_bounded_memory() -> None:
+    """As an hour with a thousand times the usual load leaves it behind: 1e15 requests/s on the highest paths."""
+    believed, of = forecast(100.0, 0.4), small()
+    asks = PromisePrice(of, (0,))
+    load = served_load(believed, asks.lateness)
+    high = replace(load, spacing_rps=1e15 / (len(load.served) - 1))
+    _, law = asks.usd_per_miss(0.0, believed, high, Answered(), Law())
+    ((_, capacity_rps, _),) = law.coming
+    assert np.isfinite(capacity_rps).all()
+
+
 def test_a_minute_without_an_observation_is_left_out() -> None:
     asks = PromisePrice(small(), (0,))
     law = Law(coming=((0.0, (50.0,) * len(GRID), 0),))
