@@ -58,6 +58,9 @@ def provider() -> Iterator[None]:
         if (found := mirror()) is not None:
             patch.setenv("TF_CLI_ARGS_init", f"-plugin-dir={found}")
         patch.delenv("TF_CLI_CONFIG_FILE", raising=False)
+        # A provider of AWS collects garbage for an eighth of its time, and lives for seconds only.
+        patch.setenv("GOGC", os.environ.get("GOGC", "400"))
+        patch.setenv("GOMEMLIMIT", os.environ.get("GOMEMLIMIT", "1GiB"))
         yield
 
 

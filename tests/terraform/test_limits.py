@@ -21,7 +21,7 @@ POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
 RULES = TARGET_GROUPS = 100  # of a load balancer
 ALARMS = ("errors", "nobody_ready")  # of target groups
-SIZES = (1, 14, 50, 100)
+SIZES = (1, 50, 100)
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
 

@@ -99,11 +99,12 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     # One class is there: its group gets everything, by the weight that the controller gave to the rule. After the load
     # the controller may end every instance, so the gateway is asked while the load goes on.
     there = load_site(folder / ".mark-testbed" / SITE).service("quick")
-    everything = {(there.target_groups[0], 999.0)}
+    gateway, everything = there.gateway, {(there.target_groups[0], 999.0)}
+    assert gateway is not None
     with ThreadPoolExecutor(1) as pool:
         load = ("load", "synthetic:poisson?rate=20", "--duration", "60", "--log", "log.csv", "--json", "-")
         loading = pool.submit(mark, folder, *load)
-        wait_for(lambda: groups(there.gateway) == everything, "a replica that gets everything")
+        wait_for(lambda: groups(gateway) == everything, "a replica that gets everything")
         done = loading.result()
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
