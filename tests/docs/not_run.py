@@ -42,10 +42,8 @@ NOT_RUN = {
         "forecasting.md",
         "mark forecast backtest TRACE --predictor",
     ): "takes minutes; tests/cli/test_forecast.py runs it in small",
-    (
-        "scalers.md",
-        "mark compare access.log --service servic",
-    ): "needs the trace and the service file",
+    ("scalers.md", "mark compare access.log --service servic"): "needs the trace and the service file",
+    ("scalers.md", "python benchmarks/scalers/leaderboard.py"): "takes hours, and data that is not in the repository",
     (
         "what-if.md",
         "pip install 'mark-serving[ray]'      # o",
