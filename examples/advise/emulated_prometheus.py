@@ -83,7 +83,7 @@ def fill(prometheus: EmulatedPrometheus, end_s: float, days: float, seed: int = 
         part = week == release
         for slot in range(int(replicas[part].max())):
             there, at = replicas[part] > slot, times[part]
-            labels = SERVICE | {"pod": f"ranker-{int(release):x}-{slot:02d}", "instance": f"10.0.0.{slot}:8080"}
+            labels = SERVICE | {"pod": f"ranker-{int(release):08x}-{slot:05d}", "instance": f"10.0.0.{slot}:8080"}
             prometheus.add("http_requests_total", labels | {"code": "200"}, at, counter(each[part], there))
             for bound, share in zip(BOUNDS_S, shares, strict=True):
                 le = labels | {"le": "+Inf" if math.isinf(bound) else f"{bound:g}"}

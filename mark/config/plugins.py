@@ -52,7 +52,8 @@ def adapter(name: str, option: str) -> Callable[..., Any]:
     """
 
     def called(*args: Any, **options: Any) -> Any:
-        names(ADAPTERS)  # refuses metadata that is older than the sources
+        if name not in names(ADAPTERS):  # the metadata is older than the sources
+            raise BadInput("is not registered: install again (pip install -e .)", option, f"{ADAPTERS} {name}")
         (entry,) = _entry_points(ADAPTERS, tuple(sys.path)).select(name=name)
         try:
             return entry.load()(*args, **options)

@@ -40,6 +40,7 @@ _MOST_INSTANCES = 1000
 _NEAR = 0.1  # a capacity that is counted so near to the one that is known needs no second count
 _STALE_S = 300.0  # a number of replicas holds as long, as in Prometheus
 _LEAST_AT_MINIMUM = 0.01  # share of the time: the lowest number that a scaler holds, and no accident
+_AMOUNTS = ("keda", "knative", "ray")  # their target is an amount for each replica; others' is a share of it
 _WHOLE_DAY_H = 24.0  # of less than a day a fixed fleet proves nothing
 _SCALER = re.compile(r"([a-z]+)(?::(.+))?")
 
@@ -117,7 +118,7 @@ class AdvisedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class ScalerAdvice:
     """The whole report. `now` is the own scaler over everything that was read, `part` over the simulated days."""
 
     history: WorkloadHistory
@@ -181,7 +182,7 @@ def advise(
     *,
     executor: StudyExecutor = HERE,
     progress: Callable[[float], None] | None = None,
-) -> Advice:
+) -> ScalerAdvice:
     """Compare the own scaler with the policies on the last days of the history; writes files into `folder`.
 
     `types` are pods and nodes by instance type, empty where Prometheus does not know. Raises BadInput, Infeasible.
@@ -237,7 +238,7 @@ def advise(
         )
         for name, one in results.items()
     }
-    found_advice = Advice(
+    found_advice = ScalerAdvice(
         history=history,
         slo=slo,
         replica=replica,
@@ -309,7 +310,7 @@ def observed(history: WorkloadHistory, replica: PricedReplica, slo: Slo, start_s
     return replace(found, late_share=late, late_least=least, late_most=most)
 
 
-def changes(advice: Advice) -> list[AdvisedChange]:
+def changes(advice: ScalerAdvice) -> list[AdvisedChange]:
     """What to say of the own scaler: its minimum or its spare capacity, its lateness, and what others would cost."""
     found = [_minimum(advice)]
     now, allowed = advice.now, 1.0 - advice.slo.attainment
@@ -324,7 +325,7 @@ def changes(advice: Advice) -> list[AdvisedChange]:
     return found
 
 
-def _minimum(advice: Advice) -> AdvisedChange:
+def _minimum(advice: ScalerAdvice) -> AdvisedChange:
     """How much of the bill is a static minimum, or else how busy the replicas are."""
     history, now = advice.history, advice.now
     replicas = history.replicas
@@ -352,7 +353,7 @@ def _minimum(advice: Advice) -> AdvisedChange:
     )
 
 
-def _others(advice: Advice) -> list[AdvisedChange]:
+def _others(advice: ScalerAdvice) -> list[AdvisedChange]:
     mark, fixed = advice.results.get("mark"), advice.results.get(BEST_FIXED)
     found = []
     own_usd = advice.part.month_usd
@@ -360,15 +361,15 @@ def _others(advice: Advice) -> list[AdvisedChange]:
     if mark is not None and month_usd is not None:
         saved = own_usd - month_usd
         if not mark.kept:
-            text = "The policy mark would have missed the promise in these days: do not follow it here."
+            text = "The policy mark would have missed the promise in this time: do not follow it here."
         elif saved > 0.0:
             text = (
                 f"The policy mark would have kept the promise for ${month_usd:,.0f} a month, "
-                f"{saved / own_usd:.0%} less than your scaler's ${own_usd:,.0f} in the same days."
+                f"{saved / own_usd:.0%} less than your scaler's ${own_usd:,.0f} in the same time."
             )
         else:
             text = (
-                f"Your scaler costs ${own_usd:,.0f} a month in these days, and the policy mark ${month_usd:,.0f}: "
+                f"Your scaler costs ${own_usd:,.0f} a month in this time, and the policy mark ${month_usd:,.0f}: "
                 "it would save nothing."
             )
         found.append(AdvisedChange("mark", text, saved if mark.kept else None))
@@ -462,7 +463,9 @@ def _load_per_replica(history: WorkloadHistory) -> FloatArray:
     known = (place >= 0) & (ends_s - history.replicas_s[np.maximum(place, 0)] < _STALE_S)
     replicas = np.where(known, history.replicas[np.maximum(place, 0)], np.nan)
     rps = _mean_rps(history, ends_s - LATENCY_STEP_S, ends_s)
-    return np.divide(rps, replicas, out=np.full(len(rps), np.nan), where=replicas > 0.0)
+    found = np.full(len(rps), np.nan)
+    np.divide(rps, replicas, out=found, where=replicas > 0.0)
+    return found
 
 
 def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray) -> FloatArray:
@@ -476,7 +479,9 @@ def _mean_rps(history: WorkloadHistory, begins_s: FloatArray, ends_s: FloatArray
     )
     seen_s = seen_after - seen_before
     known = seen_s >= 0.5 * (ends_s - begins_s)
-    return np.divide(after - before, seen_s, out=np.full(len(seen_s), np.nan), where=known)
+    found = np.full(len(seen_s), np.nan)
+    np.divide(after - before, seen_s, out=found, where=known)
+    return found
 
 
 def _write_trace(history: WorkloadHistory, folder: Path) -> Path:
@@ -501,7 +506,7 @@ def _service_text(history: WorkloadHistory, slo: Slo, replica: PricedReplica, sc
 
 
 def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
-    """`hpa:target=0.7,min=2,max=50` as the section [policy]; `min` and `max` are replicas there and instances here."""
+    """`hpa:target=0.7,min=2,max=50`, which counts replicas, as the section [policy], which counts instances."""
     if scaler is None:
         return ""
     found = _SCALER.fullmatch(scaler.strip())
@@ -519,5 +524,7 @@ def _policy_text(scaler: str | None, instance: str, per_instance: int) -> str:
             value = text
         if key in ("min", "max") and isinstance(value, int):
             value = math.ceil(value / per_instance)
+        elif key == "target" and found[1] in _AMOUNTS and isinstance(value, int | float):
+            value *= per_instance
         lines.append(f"{json.dumps(key)} = {json.dumps(value)}\n")
     return "".join(lines)

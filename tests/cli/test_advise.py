@@ -73,7 +73,7 @@ def test_token_may_come_from_the_environment(
     ("fault", "said"),
     [
         ("503", "does not answer now: 503 unavailable: the TSDB is not ready"),
-        ("422", "refuses the query: 422 execution"),
+        ("422", "ask for fewer days or select fewer series: 422 execution"),
         ("cut", "the answer was cut"),
         ("garbage", "is the path right?"),
         ("partial", "the answer is not complete"),
@@ -87,6 +87,13 @@ def test_failing_prometheus_is_one_line_and_exit_two(
 ) -> None:
     prometheus.fault = fault
     assert said in _refused(capsys, *asked)
+
+
+def test_instance_type_that_nobody_tells_is_asked_for(
+    asked: tuple[str, ...], prometheus: EmulatedPrometheus, capsys: Captured
+) -> None:
+    prometheus.fault, prometheus.faulty_words = "empty", ("kube_node_labels",)
+    assert "--instance: is not known: kube_node_labels" in _refused(capsys, *asked)
 
 
 def test_prometheus_that_is_not_there_is_one_line_and_exit_two(capsys: Captured) -> None:

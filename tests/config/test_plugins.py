@@ -52,6 +52,11 @@ def test_an_adapter_is_called_with_the_arguments(installed: None) -> None:
     assert plugins.adapter("double", "--on")(3, plus=1) == 7
 
 
+def test_an_adapter_of_newer_sources_asks_for_an_installation(installed: None) -> None:
+    with pytest.raises(BadInput, match=r"--on: is not registered: install again .*: mark.adapters newer"):
+        plugins.adapter("newer", "--on")()
+
+
 def test_an_adapter_that_lacks_a_library_names_its_extra(installed: None) -> None:
     with pytest.raises(BadInput, match=r"--on: needs boto3: pip install 'mark-serving\[aws\]'"):
         plugins.adapter("lacks", "--on")()

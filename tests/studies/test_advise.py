@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from mark.domain.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
-from mark.studies.advise import Advice, AdviseOptions, advise, observed, priced_replica
+from mark.studies.advise import AdviseOptions, ScalerAdvice, advise, observed, priced_replica
 from mark.studies.report.advise_report import advise_table, render_advice
 from mark.traffic.prometheus.history import LatencyBuckets, WorkloadHistory
 from mark.traffic.prometheus.workload import Workload
@@ -45,7 +46,7 @@ def _history(replicas: float = 6.0, rps: float = 16.0, late: float | None = 0.05
 
 
 @pytest.fixture(scope="module")
-def advised(tmp_path_factory: pytest.TempPathFactory) -> Advice:
+def advised(tmp_path_factory: pytest.TempPathFactory) -> ScalerAdvice:
     # Without latencies services take equally long, and nothing is counted: seconds instead of half a minute.
     return advise(_history(late=None), NONE, SAID, tmp_path_factory.mktemp("advise"))
 
@@ -82,7 +83,7 @@ def test_unknown_type_asks_for_one_that_the_catalogue_sells() -> None:
         priced_replica(CATALOG, "c7i.larg", None, NONE)
 
 
-def test_advice_names_the_dollars_of_a_static_minimum(advised: Advice) -> None:
+def test_advice_names_the_dollars_of_a_static_minimum(advised: ScalerAdvice) -> None:
     first = advised.advice[0]
     # 16 requests/s need two of the six replicas.
     assert first.about == "minimum"
@@ -96,7 +97,7 @@ def test_advice_without_spare_minimum_says_how_busy_the_replicas_are(tmp_path: P
     assert "100% busy" in found.advice[0].text
 
 
-def test_policies_bill_instances_only_and_carry_the_names_of_what_was_read(advised: Advice) -> None:
+def test_policies_bill_instances_only_and_carry_the_names_of_what_was_read(advised: ScalerAdvice) -> None:
     fixed = advised.results["best-fixed"]
     assert fixed.bill.other == 0.0
     assert fixed.bill.total == pytest.approx(fixed.fleet.instance_hours["c7i.large/on-demand"] * USD)
@@ -106,7 +107,7 @@ def test_policies_bill_instances_only_and_carry_the_names_of_what_was_read(advis
     assert 0.0 < advised.bound_usd <= fixed.bill.total
 
 
-def test_json_has_the_stable_keys(advised: Advice) -> None:
+def test_json_has_the_stable_keys(advised: ScalerAdvice) -> None:
     found = json.loads(json.dumps(advised.as_json()))
     assert list(found) == ["schema", "read", "replica", "now", "policies", "bound_usd", "advice", "notes"]
     assert {"usd", "late_share", "replica_hours"} <= set(found["now"])
@@ -116,7 +117,7 @@ def test_json_has_the_stable_keys(advised: Advice) -> None:
     assert "tmp" not in json.dumps(found)
 
 
-def test_table_and_page_say_first_what_was_read(advised: Advice) -> None:
+def test_table_and_page_say_first_what_was_read(advised: ScalerAdvice) -> None:
     page = render_advice(advised)
     assert "yours, 3 h, measured" in page
     assert "Your scaler stood at its minimum of 6" in page
@@ -130,6 +131,15 @@ def test_settings_of_the_own_scaler_are_simulated_in_whole_instances(tmp_path: P
     options = replace(SAID, scaler="fixed:min=7", replicas_per_instance=2, policies=())
     found = advise(_history(late=None), NONE, options, tmp_path)
     assert found.results["as-is"].fleet.peak_instances == 4
+
+
+def test_target_of_each_replica_is_that_of_all_replicas_on_an_instance(tmp_path: Path) -> None:
+    options = replace(SAID, scaler="keda:target=10,min=2", replicas_per_instance=3, policies=())
+    with suppress(BadInput):
+        advise(_history(late=None), NONE, options, tmp_path)
+    text = (tmp_path / "service.toml").read_text()
+    assert '"target" = 30' in text
+    assert '"min" = 1' in text
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,10 @@ def _refusal(error: urllib.error.HTTPError, where: str) -> BadInput:
         return Unanswered("does not answer now", where, f"{error.code} {said}")
     if error.code == 404:
         return BadInput("has no HTTP API of Prometheus here: is the path right?", where, f"404 {said}")
-    return BadInput("refuses the query", where, f"{error.code} {said}")
+    what = "refuses the query"
+    if "too many samples" in said:
+        what += ", which is too large for it: ask for fewer days or select fewer series"
+    return BadInput(what, where, f"{error.code} {said}")
 
 
 _: type[MetricsReader] = Prometheus

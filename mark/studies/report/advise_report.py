@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mark.studies.advise import Advice, Observed
+from mark.studies.advise import Observed, ScalerAdvice
 from mark.studies.report.comparison_page import render_report
 from mark.studies.report.layout import columns, page, sentences, small_print, text, what_was_read
 from mark.studies.report.takeaway import verdict
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _HEADS = ("policy", "$ a month", "in time %", "", "p99 ms", "replicas\nmean", "most", "regret")
 
 
-def advise_table(advice: Advice) -> RenderableType:
+def advise_table(advice: ScalerAdvice) -> RenderableType:
     table = columns(*_HEADS)
     for row in _rows(advice):
         table.add_row(*map(text, row))
@@ -31,7 +31,7 @@ def advise_table(advice: Advice) -> RenderableType:
     )
 
 
-def render_advice(advice: Advice) -> str:
+def render_advice(advice: ScalerAdvice) -> str:
     """The page: the measured rows and the advice above the page of `mark compare`."""
     from mark.studies.report.htmlpage import bullets, grid, section
 
@@ -42,7 +42,7 @@ def render_advice(advice: Advice) -> str:
     return whole.replace("</header>", f"</header>{own}{more}", 1)
 
 
-def _headline(advice: Advice) -> str:
+def _headline(advice: ScalerAdvice) -> str:
     slo, workload = advice.slo, advice.history.workload
     place = f"{workload.namespace}/{workload.name}" if workload.namespace else workload.name
     return (
@@ -52,7 +52,7 @@ def _headline(advice: Advice) -> str:
     )
 
 
-def _rows(advice: Advice) -> list[list[str]]:
+def _rows(advice: ScalerAdvice) -> list[list[str]]:
     read_s, part_s = advice.now.hours * 3600.0, advice.part.hours * 3600.0
     rows = [_measured(f"yours, {duration(read_s)}, measured", advice.now, advice)]
     if part_s < read_s:
@@ -64,7 +64,7 @@ def _rows(advice: Advice) -> list[list[str]]:
     return rows
 
 
-def _measured(name: str, own: Observed, advice: Advice) -> list[str]:
+def _measured(name: str, own: Observed, advice: ScalerAdvice) -> list[str]:
     late = own.late_share
     kept = "" if late is None else "ok" if late <= 1.0 - advice.slo.attainment else "MISSED"
     in_time = "-" if late is None else _in_time(1.0 - late)
@@ -80,7 +80,7 @@ def _measured(name: str, own: Observed, advice: Advice) -> list[str]:
     ]
 
 
-def _simulated(name: str, one: SimulationResult, advice: Advice) -> list[str]:
+def _simulated(name: str, one: SimulationResult, advice: ScalerAdvice) -> list[str]:
     hours = one.trace.duration_s / 3600.0
     mean = sum(one.fleet.instance_hours.values()) / hours * advice.replica.per_instance
     shown = {"as-is": "yours, simulated"}.get(name, name)
@@ -100,7 +100,7 @@ def _in_time(share: float) -> str:
     return percent(share, 2).removesuffix(" %")
 
 
-def _notes(advice: Advice) -> list[str]:
+def _notes(advice: ScalerAdvice) -> list[str]:
     """What the numbers rest on: where each came from, what was interpolated and what was left out."""
     now, part = advice.now, advice.part
     notes = [
@@ -116,9 +116,11 @@ def _notes(advice: Advice) -> list[str]:
         notes.append(f"late in {duration(now.hours * 3600.0)}: {percent(now.late_share, 2)}; {how}")
     notes.append(
         f"simulated: the last {duration(part.hours * 3600.0)}; what came before is the forecasts' history. "
-        "Only instances are billed. The policies mark and oracle refuse requests that cannot be in time, "
-        "and these count as late"
+        "Only instances are billed"
     )
+    refusing = [name for name in advice.results if name.partition(":")[0] in ("mark", "oracle")]
+    if refusing:
+        notes.append(f"{' and '.join(refusing)} refuse requests that cannot be in time, and these count as late")
     simulated = advice.results.get("as-is")
     if simulated is not None and simulated.month_usd is not None:
         off = simulated.month_usd / part.month_usd - 1.0

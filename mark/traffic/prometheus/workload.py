@@ -17,9 +17,26 @@ from mark.traffic.prometheus.known import INSTANCE_LABEL, NODES, PODS, READY, RE
 
 STEPS_S = (60.0, 120.0, 300.0)  # a rate needs two scrapes within the step
 _SEARCH_S = DAY_S  # a candidate has had requests within a day
-_POD = ("pod", "pod_name", "k8s_pod_name", "replica", "instance")  # what tells replicas apart, best first
+_POD_NAMES = ("pod", "pod_name", "k8s_pod_name")
+_POD = (*_POD_NAMES, "replica", "instance")  # what tells replicas apart, best first
+# Where an exporter speaks of others' requests, `namespace` is its own and the workload's has another name.
+_NAMESPACES = ("exported_namespace", "destination_workload_namespace", "namespace_name", "namespace")
+# Of a Deployment (a Knative revision has one, too) or of a StatefulSet.
+_OF_WORKLOAD = "{}(-[0-9]{{5}}-deployment)?-[a-z0-9]{{5,10}}-[a-z0-9]{{5}}|{}-[0-9]+"
 _SCRAPERS = (("job",), ("instance",), ("job", "instance"))
 _OF_TARGETS = ("container", "endpoint", "service")  # labels that a scraper adds beside its job
+_OF_EXPORTER = (
+    "job",
+    "instance",
+    "pod",
+    "node",
+    "uid",
+    *_OF_TARGETS,
+    "WorkerId",
+    "Component",
+    "NodeAddress",
+    "Version",
+)
 _ALIKE = 0.02  # two scrapers of one target see counts that differ by less
 _FEW = 50.0  # requests: of fewer, a likeness says nothing
 _MOST_NAMED = 6
@@ -59,7 +76,8 @@ class Workload:
     """A workload and the queries that read it.
 
     `rate` gives requests/s, `buckets` cumulative requests/s by `le` (None: there is no histogram), whose bounds are in
-    `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step.
+    `bound_s` seconds, and `replicas` the ready replicas. In `rate` and `buckets` `{window}` stands for the step. `pods`
+    gives a series for each pod by `pod_label`, where the replicas themselves export the metric.
     `counted_by` says in words which metric counts the requests, `ready_by` which one counts the replicas.
     """
 
@@ -72,6 +90,8 @@ class Workload:
     counted_by: str
     ready_by: str
     notes: tuple[str, ...] = ()
+    pods: str | None = None
+    pod_label: str = ""
 
     def rate_query(self, step_s: float) -> str:
         return self.rate.replace("{window}", f"{step_s:.0f}s")
@@ -86,6 +106,7 @@ class _Candidate:
     label: str
     name: str
     namespace: str
+    namespace_label: str
 
     def __str__(self) -> str:
         place = f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -115,7 +136,7 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
     chosen = _chosen(_candidates(reader, asked, select, end_s), asked)
     matchers = ",".join(filter(None, (chosen.metric.match, select, f'{chosen.label}="{_quoted(chosen.name)}"')))
     if chosen.namespace:
-        matchers += f',namespace="{_quoted(chosen.namespace)}"'
+        matchers += f',{chosen.namespace_label}="{_quoted(chosen.namespace)}"'
     counter = f"{chosen.metric.requests}{{{matchers}}}"
     dropped, pod, note = _scrapers(reader, counter, end_s)
     without = f"max without ({','.join(dropped)}) "
@@ -132,6 +153,8 @@ def find_workload(reader: MetricsReader, asked: Asked, end_s: float) -> Workload
         counted_by=counter,
         ready_by=ready_by,
         notes=(*note, *latency_notes),
+        pods=f"count by ({pod}) ({counter})" if chosen.metric.by_replica and pod in _POD_NAMES else None,
+        pod_label=pod or "",
     )
 
 
@@ -139,32 +162,31 @@ def instance_types(
     reader: MetricsReader, workload: Workload, select: str, at_s: float
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Pods of the workload by instance type at a time, and nodes that they are on; empty where nobody says."""
-    matchers = ",".join(
-        filter(
-            None,
-            (
-                select,
-                f'namespace="{_quoted(workload.namespace)}"' if workload.namespace else "",
-                f'pod=~"{_quoted(re.escape(workload.name))}-.*"',
-            ),
-        )
-    )
-    pods = reader.query(f"count by (node) (max by (node,pod,namespace) ({PODS}{{{matchers}}}))", at_s)
-    nodes = reader.query(f"count by (node,{INSTANCE_LABEL}) ({NODES})", at_s)
+    place = f'namespace="{_quoted(workload.namespace)}"' if workload.namespace else ""
+    pods = reader.query(f"max by (node,pod) ({PODS}{{{','.join(filter(None, (select, place)))}}})", at_s)
+    nodes = reader.query(f"max by (node,{INSTANCE_LABEL}) ({NODES})", at_s)
     types = {one.labels.get("node", ""): one.labels.get(INSTANCE_LABEL, "") for one in nodes.series}
+    name = re.escape(workload.name)
+    named = re.compile(_OF_WORKLOAD.format(name, name))
+    own = {pod for one in pods.series if named.fullmatch(pod := one.labels.get("pod", ""))}
+    if not own and workload.pods is not None:
+        # The workload is not called as its Deployment, as a model that vLLM serves.
+        own = {one.labels.get(workload.pod_label, "") for one in reader.query(workload.pods, at_s).series}
     by_type: dict[str, int] = {}
-    hosts: dict[str, int] = {}
+    hosts: dict[str, set[str]] = {}
     for one in pods.series:
-        kind = types.get(one.labels.get("node", ""))
-        if kind:
-            by_type[kind] = by_type.get(kind, 0) + round(float(one.values[-1]))
-            hosts[kind] = hosts.get(kind, 0) + 1
-    return by_type, hosts
+        node = one.labels.get("node", "")
+        if (kind := types.get(node)) and one.labels.get("pod", "") in own:
+            by_type[kind] = by_type.get(kind, 0) + 1
+            hosts.setdefault(kind, set()).add(node)
+    return by_type, {kind: len(found) for kind, found in hosts.items()}
 
 
 def _own_queries(asked: Asked) -> Workload:
     """A workload by the user's own PromQL: the rate's at least."""
     assert asked.rate is not None
+    if asked.metric is not None:
+        raise BadInput("is not looked for where --query-rate is given: name one of both", "--metric", asked.metric)
     if re.search(r"\bincrease\s*\(", asked.rate):
         raise BadInput("gives requests of a window; write rate(...), which is per second", "--query-rate", asked.rate)
     if asked.replicas is None:
@@ -192,13 +214,14 @@ def _candidates(reader: MetricsReader, asked: Asked, select: str, end_s: float) 
         if asked.metric not in (None, metric.name):
             continue
         matchers = ",".join(filter(None, (metric.match, select)))
-        labels = ",".join((*metric.workload, "namespace"))
+        labels = ",".join((*metric.workload, *_NAMESPACES))
         answer = reader.query(f"sum by ({labels}) (increase({metric.requests}{{{matchers}}}[{_SEARCH_S:.0f}s]))", end_s)
         for one in answer.series:
             label = next((label for label in metric.workload if one.labels.get(label)), None)
             requests = float(one.values[-1])
             if label is not None and requests >= 1.0:
-                candidate = _Candidate(metric, label, one.labels[label], one.labels.get("namespace", ""))
+                place = next((place for place in _NAMESPACES if one.labels.get(place)), "")
+                candidate = _Candidate(metric, label, one.labels[label], one.labels.get(place, ""), place)
                 found[candidate] = found.get(candidate, 0.0) + requests
     return sorted(found, key=lambda one: (-found[one], str(one)))
 
@@ -281,9 +304,8 @@ def _replicas(
         match = f'{ready.label}="{_quoted(chosen.name)}"' if pattern is None else f'{ready.label}=~"{_quoted(pattern)}"'
         place = f'namespace="{_quoted(chosen.namespace)}"' if chosen.namespace and "namespace" not in select else ""
         metric = f"{ready.metric}{{{','.join(filter(None, (select, match, place)))}}}"
-        # Of two kube-state-metrics, or one before and after its restart, each sees all replicas.
-        label = "replica" if ready.metric.startswith("ray_") else ready.label
-        replicas = f"max by (namespace,{label}) ({metric})"
+        # Of two exporters, or one before and after its restart, each sees all replicas of its cluster.
+        replicas = f"max without ({','.join((*REPLICA_LABELS, *_OF_EXPORTER))}) ({metric})"
         found = reader.query(f"max by (namespace) (max_over_time({metric}[{_SEARCH_S:.0f}s]))", end_s)
         if len(found.series) > 1:
             places = ", ".join(sorted(one.labels.get("namespace", "") for one in found.series))

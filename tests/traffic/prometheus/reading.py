@@ -22,7 +22,7 @@ class MemoryReader:
         return self.query_range(promql, at_s, at_s, 60.0)
 
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
-        at = start_s + step_s * np.arange(int((end_s - start_s) / step_s + 1e-9) + 1)
+        at = np.array([start_s + step_s * place for place in range(int((end_s - start_s) / step_s + 1e-9) + 1)])
         found = []
         for key, values in evaluate(promql, self.series, at).items():
             known = ~np.isnan(values)

@@ -18,7 +18,7 @@ def _matrix(*series: tuple[dict[str, str], list[tuple[float, str]]], **more: Any
 
 
 def _series(values: list[float], first_s: float = 0.0, **labels: str) -> PromSeries:
-    return PromSeries(labels, first_s + 60.0 * np.arange(len(values)), np.array(values))
+    return PromSeries(labels, np.array([first_s + 60.0 * place for place in range(len(values))]), np.array(values))
 
 
 def test_matrix_becomes_series_with_times_and_values() -> None:

@@ -89,6 +89,15 @@ def test_undefined_points_and_warnings_are_said() -> None:
     assert "Prometheus warns about the latencies: slow query" in notes
 
 
+def test_unknown_replicas_are_said() -> None:
+    reader = _filled()
+    (ready,) = [one for one in reader.series if one.labels["__name__"].startswith("kube_")]
+    ready.values[(T > END - 3 * 3600.0) & (T <= END - 3600.0)] = np.nan
+    found = _read(reader, days=4.0 / 24.0)
+    assert any("number of replicas is not known for 50% of the time" in note for note in found.notes)
+    assert len(found.replicas_between(END - 3 * 3600.0, END)) == 60
+
+
 def test_counter_in_place_of_a_rate_is_refused() -> None:
     reader = _filled()
     reader.add("pods", T, np.ones(len(T)))

@@ -46,7 +46,7 @@ def test_each_known_metric_is_found_with_its_histogram(
     metric: RequestMetric, emulated: EmulatedPrometheus, reader: Prometheus
 ) -> None:
     labels = {metric.workload[0]: "ranker", "namespace": "shop", "pod": "ranker-1-a", "reporter": "destination"}
-    _count(emulated, metric.requests, **labels)
+    _count(emulated, metric.requests, 5.0, **labels)
     for le, share in (("100", 0.5), ("+Inf", 1.0)):
         _count(emulated, f"{metric.buckets}_bucket", 5.0 * share, **labels, le=le)
     _ready(emulated, 3.0, namespace="shop", deployment="ranker")
@@ -136,7 +136,7 @@ def test_two_processes_of_one_pod_are_both_counted(emulated: EmulatedPrometheus,
 def test_two_servers_with_replica_labels_count_once(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
     for replica in ("a", "b"):
         labels = {"app": "ranker", "namespace": "shop", "pod": "ranker-1", "prometheus_replica": replica}
-        _count(emulated, "http_requests_total", **labels)
+        _count(emulated, "http_requests_total", 5.0, **labels)
         _ready(emulated, deployment="ranker", namespace="shop", prometheus_replica=replica, instance=replica)
     found = find_workload(reader, Asked(), END)
     assert _rps(reader, found.rate_query(60.0)) == pytest.approx(5.0)
@@ -198,6 +198,8 @@ def test_own_rate_needs_own_replicas_and_no_increase(reader: Prometheus) -> None
         find_workload(reader, Asked(rate="sum(my_rate)"), END)
     with pytest.raises(BadInput, match="--query-rate: gives requests of a window"):
         find_workload(reader, Asked(rate="sum(increase(x[5m]))", replicas="x"), END)
+    with pytest.raises(BadInput, match="--metric: is not looked for where --query-rate is given"):
+        find_workload(reader, Asked(rate="sum(my_rate)", replicas="x", metric="istio"), END)
 
 
 def test_selection_goes_into_every_metric(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
@@ -209,6 +211,16 @@ def test_selection_goes_into_every_metric(emulated: EmulatedPrometheus, reader: 
     assert _rps(reader, found.replicas) == 2.0
 
 
+def test_clusters_behind_one_server_are_added(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
+    for cluster, rps in (("eu", 5.0), ("us", 2.0)):
+        _count(emulated, "http_requests_total", rps, app="ranker", cluster=cluster, pod=cluster)
+        for exporter in ("kube-state-metrics-1", "kube-state-metrics-2"):
+            _ready(emulated, rps, deployment="ranker", namespace="shop", cluster=cluster, pod=exporter)
+    found = find_workload(reader, Asked(), END)
+    assert _rps(reader, found.rate_query(60.0)) == pytest.approx(7.0)
+    assert _rps(reader, found.replicas) == 7.0
+
+
 @pytest.mark.parametrize("select", ["namespace=shop", 'a="b" or c', '{a="b"', 'a="b"}[5m]', "a"])
 def test_selection_that_is_no_list_of_matchers_is_refused(select: str) -> None:
     if select == '{a="b"':  # a forgotten bracket changes nothing
@@ -218,15 +230,38 @@ def test_selection_that_is_no_list_of_matchers_is_refused(select: str) -> None:
         check_select(select)
 
 
-def test_instance_types_come_from_the_labels_of_the_pods_nodes(
-    emulated: EmulatedPrometheus, reader: Prometheus
-) -> None:
-    _count(emulated, "http_requests_total", app="ranker", namespace="shop")
-    _ready(emulated, deployment="ranker", namespace="shop")
+def _pods(emulated: EmulatedPrometheus, **pods: str) -> None:
     one = np.ones(len(T))
     for node, kind in (("n1", "g6.xlarge"), ("n2", "g6.xlarge"), ("n3", "c7i.large")):
         emulated.add("kube_node_labels", {"node": node, "label_node_kubernetes_io_instance_type": kind}, T, one)
-    for pod, node in (("ranker-1-a", "n1"), ("ranker-1-b", "n1"), ("ranker-1-c", "n2"), ("search-1-a", "n3")):
-        emulated.add("kube_pod_info", {"pod": pod, "node": node, "namespace": "shop"}, T, one)
+    for pod, node in pods.items():
+        labels = {"pod": pod.replace("_", "-"), "node": node, "namespace": "shop"}
+        for scraper in ("a", "b"):
+            emulated.add("kube_pod_info", labels | {"instance": scraper}, T, one)
+
+
+def test_instance_types_come_from_the_labels_of_the_pods_nodes(
+    emulated: EmulatedPrometheus, reader: Prometheus
+) -> None:
+    for pod in ("llama-a", "llama-b", "llama-c"):
+        _count(emulated, "vllm:request_success_total", model_name="llama-3", pod=pod, namespace="shop")
+    _pods(emulated, llama_a="n1", llama_b="n1", llama_c="n2", search_a="n3")
     found = find_workload(reader, Asked(), END)
     assert instance_types(reader, found, "", END) == ({"g6.xlarge": 3}, {"g6.xlarge": 2})
+
+
+def test_pods_behind_a_gateway_are_known_by_their_names(emulated: EmulatedPrometheus, reader: Prometheus) -> None:
+    _count(
+        emulated,
+        "nginx_ingress_controller_requests",
+        exported_service="ranker",
+        exported_namespace="shop",
+        namespace="ingress-nginx",
+        pod="nginx-1",
+    )
+    _ready(emulated, 3.0, deployment="ranker", namespace="shop")
+    _pods(emulated, ranker_6d4f5c7b8_x2x2x="n1", ranker_6d4f5c7b8_y2y2y="n2", ranker_cache_7c9d8f6b5_z2z2z="n3")
+    found = find_workload(reader, Asked(), END)
+    assert (found.namespace, _rps(reader, found.replicas)) == ("shop", 3.0)
+    assert _rps(reader, found.rate_query(60.0)) == pytest.approx(5.0)
+    assert instance_types(reader, found, "", END) == ({"g6.xlarge": 2}, {"g6.xlarge": 2})
