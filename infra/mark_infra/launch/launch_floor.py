@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 from mark_infra.telemetry.prometheus_workload import PrometheusWorkload
 
 _THREADS = 4
+_TIMEOUT_S = 20.0  # of an answer: the process waits for it when it ends
 _MODEL = "workload"
 _MOST_INSTANCES, _MOST_USD_PER_HOUR = 1000, 1e6  # of a workload without a service file
 _NO_LOAD = Load(0.0, STEP_S, np.empty(0), np.empty(0))
@@ -77,7 +79,7 @@ def run_floor(options: FloorOptions) -> int:
     if len(services) > 1 and (options.asked.workload or options.asked.rate or options.act):
         raise BadInput("are for one service: start a process for each", "--workload, --query-rate and --act")
     minimum = _minimum(options)
-    reader = Prometheus(PrometheusAccess(options.url, **options.credentials))
+    reader = Prometheus(PrometheusAccess(options.url, timeout_s=_TIMEOUT_S, **options.credentials))
     table = SqliteTable(options.state)
 
     def started(port: int) -> None:
@@ -141,7 +143,9 @@ def _spec(
         instance, per_instance = priced.offer.instance, priced.per_instance
     if service is None:
         assert instance is not None  # or it has been asked for
-        resolved = of_rate(found.name, slo, instance, per_instance, options)
+        # Some names, of language models above all, have slashes.
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", found.name).strip("-") or _MODEL
+        resolved = of_rate(name, slo, instance, per_instance, options)
     else:
         resolved = of_service(service, instance, options)
     (offer,) = resolved.offers
