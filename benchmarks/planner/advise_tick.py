@@ -1,6 +1,6 @@
 """A tick of `mark advise --serve`: processor seconds and memory of the controllers behind many floors.
 
-    python benchmarks/planner/advise_tick.py [--services 20] [--minutes 30] [--days 28] [--json FILE]
+    python benchmarks/planner/advise_tick.py [--services 20] [--minutes 30] [--days 14] [--json FILE]
 
 One process and one thread, on a virtual clock: a step each second, as the real loop takes them. The workloads are
 arrays in memory, days of a daily and weekly pattern with noise, one replica up to twenty. A tick is one minute of all
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--services", type=int, default=20)
     parser.add_argument("--minutes", type=int, default=30)
-    parser.add_argument("--days", type=int, default=28)
+    parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     found = run(args.services, args.minutes, args.days)

@@ -35,7 +35,7 @@ def reasons(found: Sequence[Floor]) -> str:
 def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
     """Add GET /wanted and GET /wanted/{service}."""
     router = APIRouter(tags=["floor"])
-    unknown: dict[int | str, dict[str, Any]] = {503: {"description": "the floor is stale, or not known yet"}}
+    stale: dict[int | str, dict[str, Any]] = {503: {"description": "the floor is stale, or not known yet"}}
 
     def answer(service: str | None, offer: str | None) -> dict[str, Any]:
         if service is not None and service not in manager.services():
@@ -55,12 +55,12 @@ def add_wanted(api: FastAPI, manager: Manager, floors: Floors) -> None:
             "age_s": floor.age_s,
         }
 
-    @router.get("/wanted", responses=unknown)
+    @router.get("/wanted", responses=stale)
     def of_the_only_one(offer: OfferName = None) -> dict[str, Any]:
         """The floor of the only service, as `value`, with its reason, dollars and age."""
         return answer(None, offer)
 
-    @router.get("/wanted/{service}", responses=unknown)
+    @router.get("/wanted/{service}", responses={404: {"description": "no such service"}, **stale})
     def of_service(service: str, offer: OfferName = None) -> dict[str, Any]:
         """The floor of a service, as `value`, with its reason, dollars and age."""
         return answer(service, offer)

@@ -168,6 +168,10 @@ def run(args: argparse.Namespace) -> int:
     args.days = args.days or (_SERVED_DAYS if args.serve else 30.0)
     if args.days > _MOST_DAYS:
         raise BadInput(f"must be at most {_MOST_DAYS:g}", "--days", args.days)
+    for name in ("json", "report", "scaler", "policies") if args.serve else ("act", "profile", *_ACCESS):
+        if getattr(args, name):
+            what = "is of the report, without --serve" if args.serve else "needs --serve"
+            raise BadInput(what, f"--{name.replace('_', '-')}")
     if args.serve:
         return _serve(args, options)
     show_counting()

@@ -8,6 +8,11 @@ NOT_RUN = {
         "python examples/advise/emulated_promethe",
     ): "serves until it is interrupted; tests/cli/test_advise.py fills a smaller one",
     ("advise.md", "mark advise --prometheus http://127.0.0."): "a minute; tests/cli/test_advise.py asks for less",
+    (
+        "advise.md",
+        "mark advise --serve --prometheus http://",
+    ): "serves until it is interrupted; tests/infra/launch/test_launch_floor.py runs it",
+    ("advise.md", "curl http://127.0.0.1:9464/wanted/ranker"): "needs the command above; tests/api/test_wanted.py asks",
     ("advise.md", "export PROMETHEUS_TOKEN=...             "): "needs a Prometheus of yours",
     ("advise.md", "mark advise --prometheus http://localhos"): "needs a Prometheus of yours",
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",

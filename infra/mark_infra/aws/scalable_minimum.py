@@ -54,7 +54,7 @@ class ScalableMinimum:
             raise NotFoundError(f"{self._resource} has no scalable target: register one with its MaxCapacity first")
         return dict(found[0])
 
-    def _name(self) -> dict[str, str]:
+    def _name(self) -> dict[str, Any]:
         return {"ServiceNamespace": "sagemaker", "ResourceId": self._resource, "ScalableDimension": _DIMENSION}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from mark.planning.resolve import resolve
 from mark.profiling.fitted_replica import ServiceTime, replica_profile
 from mark.profiling.version_profiles import service_profiles
 from mark.serving.observe import logs
+from mark.studies.advise import priced_replica
 from mark.traffic.forecast.predictor_registry import make_predictor
 from mark.traffic.prometheus.answers import Unanswered
 from mark.traffic.prometheus.workload import Asked, check_select, find_workload, instance_types
@@ -36,6 +38,7 @@ from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 from mark_infra.telemetry.prometheus_workload import PrometheusWorkload
 
 _THREADS = 4
+_TIMEOUT_S = 20.0  # of an answer: the process waits for it when it ends
 _MODEL = "workload"
 _MOST_INSTANCES, _MOST_USD_PER_HOUR = 1000, 1e6  # of a workload without a service file
 _NO_LOAD = Load(0.0, STEP_S, np.empty(0), np.empty(0))
@@ -46,7 +49,7 @@ class FloorOptions(ListenOptions):
     """What `mark advise --serve` takes; docs/advise.md says what it means.
 
     Without `services` the workload that is found is one, with the promise `slo` and `rps_per_replica`. Of several
-    services each is the workload of its name. `credentials` are the fields of `PrometheusAccess` beside the `url`,
+    services each is the workload of its name. `credentials` are the fields of `PrometheusAccess` beside the `url`.
     `profile` is one of AWS's configuration.
     """
 
@@ -76,7 +79,7 @@ def run_floor(options: FloorOptions) -> int:
     if len(services) > 1 and (options.asked.workload or options.asked.rate or options.act):
         raise BadInput("are for one service: start a process for each", "--workload, --query-rate and --act")
     minimum = _minimum(options)
-    reader = Prometheus(PrometheusAccess(options.url, **options.credentials))
+    reader = Prometheus(PrometheusAccess(options.url, timeout_s=_TIMEOUT_S, **options.credentials))
     table = SqliteTable(options.state)
 
     def started(port: int) -> None:
@@ -130,11 +133,19 @@ def _spec(
         asked = replace(asked, workload=service.name)
     workload = PrometheusWorkload(reader, partial(find_workload, reader, asked), slo.rt_max_s)
     found, window_s = workload.found()
-    types, _ = instance_types(reader, found, check_select(asked.select), reader.now_s())
-    instance = options.instance or (next(iter(types)) if len(types) == 1 else None)
+    types = instance_types(reader, found, check_select(asked.select), reader.now_s())
+    named = () if service is None else service.instances
+    instance = options.instance or (named[0] if len(named) == 1 and "*" not in named[0] else None)
     per_instance = options.per_instance or 1
+    if service is None or instance is not None or types[0]:
+        catalog = load_catalog(options.catalog or ("aws-2026" if service is None else service.catalog))
+        priced = priced_replica(catalog, instance, options.per_instance, types)
+        instance, per_instance = priced.offer.instance, priced.per_instance
     if service is None:
-        resolved = of_rate(found.name, slo, instance, per_instance, options)
+        assert instance is not None  # or it has been asked for
+        # Some names, of language models above all, have slashes.
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", found.name).strip("-") or _MODEL
+        resolved = of_rate(name, slo, instance, per_instance, options)
     else:
         resolved = of_service(service, instance, options)
     (offer,) = resolved.offers
@@ -172,13 +183,11 @@ def of_service(service: ServiceConfig, instance: str | None, options: FloorOptio
     return resolved
 
 
-def of_rate(name: str, slo: Slo, instance: str | None, per_instance: int, options: FloorOptions) -> ResolvedService:
+def of_rate(name: str, slo: Slo, instance: str, per_instance: int, options: FloorOptions) -> ResolvedService:
     """A service of which only a replica's requests/s are known. Raises BadInput, Infeasible."""
     if options.rps_per_replica is None:
         what = "is needed with --serve (or --service): the report without --serve fits it"
         raise BadInput(what, "--rps-per-replica", "nothing")
-    if instance is None:
-        raise BadInput("is not known by the labels of the nodes: say the type", "--instance", "nothing")
     catalog = options.catalog or "aws-2026"
     config = ServiceConfig(
         name, _MODEL, slo, catalog, (Market.ON_DEMAND,), (instance,), _MOST_INSTANCES, _MOST_USD_PER_HOUR, (),
@@ -188,8 +197,6 @@ def of_rate(name: str, slo: Slo, instance: str | None, per_instance: int, option
     for _ in range(2):  # a second time with the service time with which the count comes out right
         profile = replica_profile(_MODEL, instance, per_instance, rps, time, slo)
         resolved = resolve(config, _catalog(catalog, options), {_MODEL: {instance: profile}})
-        if not resolved.offers:
-            raise BadInput(f"{catalog} does not sell it on demand", "--instance", instance)
         time = ServiceTime(time.mean_s * resolved.candidates[0].capacity_rps / per_instance / rps)
     return resolved
 

@@ -78,8 +78,10 @@ class Prometheus:
 
     def now_s(self) -> float:
         """The server's Unix time."""
-        (answer,) = self._ask("query", query="time()").series
-        return float(answer.values[-1])
+        answer = self._ask("query", query="time()")
+        if not answer.series:
+            raise Unanswered("does not tell its time", self._access.url)
+        return float(answer.series[0].values[-1])
 
     def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> PromAnswer:
         pages, last = Pages(), int((end_s - start_s) / step_s + 1e-9)

@@ -61,7 +61,7 @@ class PrometheusWorkload:
 
     def minutes(self, begin_unix_s: float, count: int) -> WorkloadMinutes:
         workload, window_s = self.found()
-        ends_s = begin_unix_s + STEP_S * np.arange(1, count + 1)
+        ends_s = _ends(begin_unix_s, count)
         asked = float(ends_s[0]), float(ends_s[-1]), STEP_S
         rps = _at(ends_s, self._reader.query_range(workload.rate_query(window_s), *asked))
         query = workload.buckets_query(window_s)
@@ -82,11 +82,16 @@ class PrometheusWorkload:
 
     def _window(self, workload: Workload, now_s: float) -> float:
         for window_s in STEPS_S:
-            ends = now_s - HOUR_S + STEP_S * np.arange(1, round(HOUR_S / STEP_S) + 1)
+            ends = _ends(now_s - HOUR_S, round(HOUR_S / STEP_S))
             found = self._reader.query_range(workload.rate_query(window_s), float(ends[0]), float(ends[-1]), STEP_S)
             if np.isfinite(_at(ends, found)).mean() >= _ENOUGH:
                 return window_s
         return STEPS_S[-1]
+
+
+def _ends(begin_s: float, count: int) -> FloatArray:
+    """When the minutes from `begin_s` on end."""
+    return np.asarray(begin_s + STEP_S * np.arange(1, count + 1), dtype=np.float64)
 
 
 def _last(answer: PromAnswer) -> float | None:

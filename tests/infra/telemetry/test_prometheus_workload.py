@@ -108,6 +108,16 @@ def test_prometheus_that_does_not_answer_is_asked_again(prometheus: EmulatedProm
     assert workload.now().replicas == 3
 
 
+@pytest.mark.parametrize("fault", ["nan", "503", "cut"])
+def test_server_that_does_not_tell_its_time_is_asked_again(prometheus: EmulatedPrometheus, fault: str) -> None:
+    fill(prometheus)
+    workload = asking(prometheus)
+    workload.found()
+    prometheus.fault, prometheus.faulty_words = fault, ("time()",)
+    with pytest.raises(Unanswered):
+        workload.now()
+
+
 def test_unknown_workload_is_refused(prometheus: EmulatedPrometheus) -> None:
     with pytest.raises(BadInput, match="no metric counts requests"):
         asking(prometheus).now()
