@@ -86,6 +86,12 @@ class ObservedHistory:
 def error_quantiles(errors: FloatArray, levels: FloatArray = LEVELS) -> FloatArray:
     """Quantiles of each row of `errors` (..., N), NaN left out: (..., levels); 0 where a row holds none."""
     ordered = np.sort(errors, axis=-1)  # NaN goes last
+    count = ordered.shape[-1]
+    if count and not np.isnan(ordered[..., -1]).any():
+        place = levels * (count - 1)
+        low = place.astype(np.int64)
+        below, above = np.take(ordered, low, axis=-1), np.take(ordered, np.minimum(low + 1, count - 1), axis=-1)
+        return np.asarray(below + (above - below) * (place - low))
     known = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
     place = levels * np.maximum(known - 1, 0)
     low = place.astype(np.int64)
