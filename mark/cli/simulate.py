@@ -22,8 +22,6 @@ from mark.planning.graphs.pipeline_policies import PIPELINE_POLICIES
 from mark.planning.policies.names import split_policy
 from mark.simulation.run import simulate
 from mark.studies.executor import executor_for
-from mark.studies.pipeline_run import simulate_pipeline
-from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
 from mark.studies.report.terminal_tables import simulate_table
 
 
@@ -54,6 +52,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
+    # here: a service needs none of it
+    from mark.studies.pipeline_run import simulate_pipeline
+    from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
+
     refuse_service_options(args)
     # What a driver and its models print is none of the result.
     with progress("simulating") as bar, redirect_stdout(sys.stderr):
