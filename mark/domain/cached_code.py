@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core.runtime import rtsys as _rtsys
+from numba.core import runtime as _numba_runtime
 
-_runtime: Any = _rtsys
+_runtime: Any = _numba_runtime
 
 
 def load_alone(dispatcher: Any) -> None:
@@ -20,7 +20,7 @@ def load_alone(dispatcher: Any) -> None:
         return
 
     def load(signature: Any, context: Any) -> Any:
-        _runtime.initialize(context)  # cached code may count references
+        _runtime.rtsys.initialize(context)  # cached code may count references
         return cache._load_overload(signature, context)
 
     cache.load_overload = load
