@@ -29,10 +29,8 @@ from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 from mark.studies.compare import without_instances
 from mark.studies.next_day import next_days
-from mark.studies.pipeline_run import simulate_pipeline, usual_policies
 from mark.studies.promise_outlook import outlook_of_run
 from mark.studies.report.next_day_report import with_next_day
-from mark.studies.report.pipeline_run import pipeline_compare_json, pipeline_compare_table
 from mark.studies.report.takeaway import listed, savings_json
 from mark.studies.report.terminal_tables import compare_table
 from mark.studies.with_spot import with_spot
@@ -97,6 +95,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
+    # here: a service needs none of it
+    from mark.studies.pipeline_run import simulate_pipeline, usual_policies
+    from mark.studies.report.pipeline_run import pipeline_compare_json, pipeline_compare_table
+
     refuse_service_options(args)
     names = _with_policy(args, args.policies or usual_policies(request_from(args)))
     executor = executor_from(args)

@@ -29,10 +29,8 @@ from mark.simulation.request import RunRequest
 from mark.studies.compare import open_named, run_one
 from mark.studies.executor import executor_for
 from mark.studies.next_day import next_day_of_run
-from mark.studies.pipeline_run import simulate_pipeline
 from mark.studies.report.layout import page, small_print
 from mark.studies.report.next_day_report import with_next_day
-from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
 from mark.studies.report.terminal_tables import simulate_table
 from mark.studies.report.words import percent
 
@@ -75,6 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pipeline(args: argparse.Namespace) -> int:
+    # here: a service needs none of it
+    from mark.studies.pipeline_run import simulate_pipeline
+    from mark.studies.report.pipeline_run import pipeline_run_json, pipeline_run_table
+
     refuse_service_options(args)
     # What a driver and its models print is none of the result.
     with progress("simulating") as bar, redirect_stdout(sys.stderr):

@@ -23,6 +23,7 @@ import numba
 from numba.core import caching as _caching
 from numba.core import config as _numba_config
 
+from mark.domain.cached_code import load_alone
 from mark.kernel.inlining import called_from
 
 config: Any = _numba_config  # its settings are made at run time, and no stub knows them
@@ -79,6 +80,7 @@ def _compiled(function: F, **options: Any) -> F:
         cached = CACHE_DIR is not None
         result: Any = _njit(function, cache=cached, no_cfunc_wrapper=True, **options)
         called_from(result, **options)
+        load_alone(result)
         if CACHE_DIR is not None:
             result._cache._cache_file = _LockedFile(_file_of(result._cache, CACHE_DIR), os.path.join(CACHE_DIR, "lock"))
         made: F = result

@@ -125,6 +125,8 @@ def forecast(
 
 def filled(errors: FloatArray) -> FloatArray:
     """Along the last axis NaN take the value before them, the first ones the first known; 0 where nothing is known."""
+    if not np.isnan(errors).any():
+        return errors
     size = errors.shape[-1]
     known = np.where(np.isnan(errors), -1, np.arange(size))
     last = np.maximum.accumulate(known, axis=-1)

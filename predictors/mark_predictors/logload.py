@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.time import HOUR_S
-from mark_predictors.history import ObservedHistory
+from mark_predictors.history import ObservedHistory, within
 
 WEEK = 7  # days
 _LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are noise
@@ -74,7 +74,7 @@ class LogLoad:
 
     def means(self, begin: IntArray, end: IntArray) -> FloatArray:
         """Mean over [begin, end) each, cut to what is known."""
-        begin, end = np.clip(begin, 0, self._length - 1), np.clip(end, 1, self._length)
+        begin, end = within(begin, 0, self._length - 1), within(end, 1, self._length)
         return np.asarray((self._sums[end] - self._sums[begin]) / (end - begin))
 
     def known(self, origins: IntArray, steps: int) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.arrays import FloatArray
-from mark_predictors.history import ObservedHistory
+from mark_predictors.history import ObservedHistory, within
 
 # These were set by hand on synthetic bursts and on real traces of seconds; no command refits them.
 _DAYS = 3
@@ -38,7 +38,7 @@ def likely_peaks(history: ObservedHistory, mean_rps: FloatArray) -> FloatArray:
     known, wanted_rps = np.log(means[first + middle]), mean_rps + one_rps
     wanted = np.log(wanted_rps)
     above = np.searchsorted(known, wanted)
-    two = np.clip([above - 1, above], 0, len(known) - 1)
+    two = within(np.array([above - 1, above]), 0, len(known) - 1)
     distance = np.abs(known[two] - wanted)
     apart = distance.sum(axis=0)
     share = distance[0] / np.maximum(apart, 1e-300)

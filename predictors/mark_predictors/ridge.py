@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mark.domain.arrays import FloatArray, IntArray
+from mark_predictors.history import within
 from mark_predictors.logload import WEEK, LogLoad
 
 _MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # ahead, with regressions of their own; linear between
@@ -70,8 +71,8 @@ class Ridge:
         features, base = self._features(np.array([len(self._load)]))
         point = base[0] + (self._weights * features[:, 0]).sum(axis=1)
         logs = point + self._errors
-        ahead = np.clip(np.arange(1, steps + 1), 1, self._ahead[-1])
-        right = np.clip(np.searchsorted(self._ahead, ahead), min(1, len(self._ahead) - 1), len(self._ahead) - 1)
+        ahead = within(np.arange(1, steps + 1), 1, int(self._ahead[-1]))
+        right = within(np.searchsorted(self._ahead, ahead), min(1, len(self._ahead) - 1), len(self._ahead) - 1)
         left = np.maximum(right - 1, 0)
         width = np.maximum(self._ahead[right] - self._ahead[left], 1)
         share = np.clip((ahead - self._ahead[left]) / width, 0.0, 1.0)

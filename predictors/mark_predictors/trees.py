@@ -3,7 +3,7 @@
 scikit-learn 1.9 grows the same trees from the same seed, to the last bit on x86-64; a test compares them. With it and
 SciPy, which it needs, the installation would be 230 MB larger, and the start two seconds slower.
 
-Nothing here imports other modules of mark: numba's on-disk cache watches this one file.
+No compiled function here calls one of another file: numba's on-disk cache watches this one file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from mark.domain.cached_code import load_alone
+
 _CONSTANT = np.float32(1e-7)  # a feature that varies less within a node splits nothing
 _PURE = float(np.finfo(np.float64).eps)  # a node whose variance is at most this is a leaf
 _LARGEST = 2**31 - 1  # of a random number
@@ -25,7 +27,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _compiled(function: _F) -> _F:
-    return cast(_F, njit(cache=True, nogil=True, error_model="numpy")(function))
+    made = njit(cache=True, nogil=True, error_model="numpy")(function)
+    load_alone(made)
+    return cast(_F, made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Compiled drawing of arrivals, every draw a function of (seed, bin index) alone.
 
-Nothing here imports other modules of mark: numba's on-disk cache watches this one file. Importing it imports numba,
-so callers import it where they draw.
+No compiled function here calls one of another file: numba's on-disk cache watches this one file. Importing it imports
+numba, so callers import it where they draw.
 
 A bin of expected count L is cut into m = ceil(L / 2048) equal slices and slice j draws Poisson(L / m) arrivals,
 uniform within the slice. The superposition over the slices is exactly a Poisson(L) number of arrivals uniform within
@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from mark.domain.arrays import FloatArray
+from mark.domain.cached_code import load_alone
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -32,7 +33,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _compiled(function: _F) -> _F:
-    return cast(_F, njit(cache=True, error_model="numpy")(function))
+    made = njit(cache=True, error_model="numpy")(function)
+    load_alone(made)
+    return cast(_F, made)
 
 
 @_compiled
