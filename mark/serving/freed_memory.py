@@ -24,9 +24,9 @@ STATM = Path("/proc/self/statm")
 class FreedMemory:
     """The decision when to return free memory, from readings of the resident memory. It does no I/O.
 
-    Returning 100 MiB blocks the process for 5 ms; if nothing is free, 0.3 ms. Memory that remains afterwards may be in
-    use, temporarily or for good, and readings cannot tell the two apart. So the next attempts become rarer, down to one
-    every `MOST_LOOKS` readings.
+    Returning 100 MiB blocks the process for 5 ms, a call without free memory for 0.3 ms. Memory that remains afterwards
+    may be in use, temporarily or for good, and readings cannot tell the two apart. So the next attempts become rarer,
+    down to one every `MOST_LOOKS` readings.
     """
 
     def __init__(self, held_bytes: int) -> None:
@@ -55,7 +55,7 @@ def keep() -> None:
 
 
 def _trim() -> Callable[[], object] | None:
-    """Return the function that returns all free memory; None if this C library has none."""
+    """Return the C library's function that returns all free memory; None if it lacks one."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "malloc_trim") or not STATM.exists():
         return None

@@ -56,7 +56,7 @@ class MetadataService:
         return cls(url, poll_s)
 
     def gone_at_unix_s(self) -> float | None:
-        """Return when this instance ends, from the pending interruption; None if none is announced.
+        """Return when this instance ends, from the pending interruption; None without one.
 
         Raises OSError if the metadata service does not exist, does not answer, or gives an answer of another form.
         """

@@ -160,8 +160,7 @@ class SelectionServing:
     own_policy: SelectionPolicy | None = None
 
     def prices(self, told: Mapping[str, PriceList]) -> CallPrices:
-        """Return the prices of calls. `told` has the controller's prices by stage, and under "" those of the whole
-        service.
+        """Return the prices of calls. `told` has the controller's prices by stage, and the whole service's under "".
 
         The current price is the larger one of the planned and the marginal price, because idle capacity would otherwise
         attract calls that then keep it busy and paid. If an instance serves the whole file, the price of a call rises
@@ -263,7 +262,7 @@ class ModelServer:
         learner = None if serving.learner is None else serving.learner()
         if serving.pipeline is not None and serving.pipeline.selection is not None:
             self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
-            learner = None if serving.feedback is None else of_selection  # nothing is learned without feedback
+            learner = None if serving.feedback is None else of_selection  # feedback is needed to learn
         self._personal = _personal_of(serving, self._loop)
         if self._personal is not None:
             learner = None if serving.feedback is None else self._personal.heads
@@ -776,10 +775,10 @@ def _personal_of(serving: Serving, loop: asyncio.AbstractEventLoop) -> Personal 
 def _feedback_of(
     serving: Serving, learner: Learner | None, writer: str, loop: asyncio.AbstractEventLoop
 ) -> tuple[Learning | None, FeedbackCollector | None, FeedbackForwarding | None]:
-    """Return the learner's store and exchange, the collector that joins feedback with answers, and the forwarding to
-    peers.
+    """Return the parts of learning: the exchange of facts, the collector of feedback, and the forwarding to peers.
 
-    Raises BadInput if the service file has settings of a learner but nothing learns, or a learner but no feedback.
+    Parts that are not configured are None. Raises BadInput if the service file has settings of a learner but nothing
+    learns, or a learner but no feedback.
     """
     name, settings = serving.name, serving.feedback
     if learner is None and (serving.peers.addresses or (settings is not None and settings.store)):
@@ -808,7 +807,7 @@ def _hear_peers(learning: Learning, headers: Mapping[bytes, bytes]) -> None:
 
 
 def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: FeedbackCollector | None) -> Answered | None:
-    """Return the function to call with every answer, for logs, traces and feedback; None if none of them is on."""
+    """Return the function to call with every answer, for logs, traces and feedback; None if all are off."""
     observers: list[Answered] = []
     if listener.log_requests:
         observers.append(logs.answered(time.monotonic))

@@ -437,10 +437,10 @@ class Bouncer:
     # Decisions
 
     def _decide(self, request: Request, size: int, now_s: float, deadline_s: float, hard: bool, reserves: bool) -> int:
-        """Return where the request goes, and queue it if it stays here. A request that misses a hard deadline is
-        refused.
+        """Return where the request goes, and queue it if it stays here.
 
-        `reserves`: a request that opens a batch is admitted only if it would be in time with a full batch.
+        A request that would miss a hard deadline is refused. `reserves`: a request that opens a batch is admitted only
+        if it would be in time with a full batch.
         """
         service_s, full, items, overhead_s = self._service_s, self._n_batch, request.items, self._overhead_s
         # `free` is when a worker is free for the batch behind the closed ones.

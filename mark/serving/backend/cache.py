@@ -87,7 +87,7 @@ class Cache:
         # By key, the calls that the backend has; None: no request waits for the answer.
         self._under_way: dict[bytes, _Waiting | None] = {}
         self._waiting = 0
-        # Requests since the last repeated one; requests since then, counted once few are looked up.
+        # Look-ups since the last repeated call; requests that came while only every eighth is looked up.
         self._fruitless = self._passed = 0
         self._draining = False
 

@@ -16,7 +16,7 @@ NOBODY_READY, FULL = "nobody_ready", "full"
 # After these statuses the client may send the request again later, or elsewhere immediately.
 RETRIED = frozenset((429, 503))
 
-# By reason why a request has no answer of the model: the status and the text.
+# The status and the text for each reason why a model does not answer a request.
 _REASONS: dict[str, tuple[int, str]] = {
     bouncer.OVERLOADED: (429, "overloaded: it would not be answered in time"),
     bouncer.QUEUE_FULL: (429, "overloaded: the queue is full"),

@@ -247,11 +247,10 @@ class Replica:
     # Stopping
 
     async def drain(self, until_s: float) -> None:
-        """Finish all requests or send them to functions; return when all are answered, soon after `until_s` at the
-        latest.
+        """Finish all requests or send them to functions; return when all are answered.
 
-        Requests unanswered then go to functions or are refused, so that none stays without an answer. Batches that
-        workers have at that time are given up: end the workers afterwards.
+        That is soon after `until_s` at the latest. Requests unanswered then go to functions or are refused, so that
+        none stays without an answer. Batches that workers have at that time are given up: end the workers afterwards.
         """
         self._strand(self.bouncer.drain(self._now(), until_s), "drain")
         self._pump()

@@ -46,12 +46,11 @@ class Request:
         version: str = "",
         decoded: bool = False,
     ) -> Attempt:
-        """Return an attempt at answering this request, with the request's call or another one; its answer goes to
-        `answer`.
+        """Return an attempt at answering this request, whose answer goes to `answer`.
 
-        It is for the request's version unless `version` names one. `decoded`: the model's reply holds its results
-        unencoded, for `mark.models.results.results_of`. The caller keeps its attempts, because a request that held them
-        would form a cycle with them.
+        It has the request's call or another one, and is for the request's version unless `version` names one.
+        `decoded`: the model's reply holds its results unencoded, for `mark.models.results.results_of`. The caller keeps
+        its attempts, because a request that held them would form a cycle with them.
         """
         items = self.items if call is None else items_in(call)
         call = self.call if call is None else call

@@ -15,7 +15,7 @@ from mark.serving.backend.bouncer import ServiceTimes
 # After this number of batches an observation counts half: a slow-down shows within seconds, one odd batch does not.
 _HALF_LIFE_BATCHES = 100
 _KEPT = 0.5 ** (1.0 / _HALF_LIFE_BATCHES)
-# A batch counts as at most this multiple of its prediction, because a stall is no property of the model.
+# A batch counts as at most this multiple of its prediction, because a stall is not typical of the model.
 _MOST_RATIO = 3.0
 # Smaller changes are not passed on, so that the bouncer's table changes rarely.
 _NOTICEABLE = 0.02

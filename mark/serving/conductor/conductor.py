@@ -105,7 +105,7 @@ class Run:
         return Provenance(note=b"[%b]" % b",".join(self.stage_notes)) if self.stage_notes else None
 
     def forget(self) -> None:
-        """Release what an answered request holds: unfinished calls refer to it, and a stage's error in a cycle."""
+        """Release the request's data: unfinished calls refer to the run, and a stage's error does in a cycle."""
         for item in self.coded:
             item.over()
         for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks, self.selected, self.coded):
@@ -479,7 +479,7 @@ class Conductor:
             future.exception()  # avoids a warning, because a driver may leave it unread
 
     def stage_named(self, name: str) -> int:
-        """Return a stage's position. Raises BadInput if there is no such stage."""
+        """Return a stage's position. Raises BadInput if no stage has this name."""
         try:
             return self._names.index(name)
         except ValueError:

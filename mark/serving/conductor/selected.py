@@ -31,7 +31,7 @@ from mark.serving.conductor.query import FAILED
 _LOG = logging.getLogger("mark.serving")
 # Memory reserved in a note for each reply that may come after the answer.
 _LATE_REPLY_BYTES = 64
-_MOST_NOTE_BYTES = 1 << 20  # a longer note is dropped, and nothing is learned from the request
+_MOST_NOTE_BYTES = 1 << 20  # a longer note is dropped, and the request teaches nothing
 # A note that takes longer to make is remade for several late replies together, in this part of the loop's time at most.
 _LONG_NOTE_S, _LATE_NOTE_PART = 0.0005, 0.02
 _MOST_NAMED = 8  # the number of items whose candidates `mark-selected` names individually

@@ -70,7 +70,7 @@ class SelectionLearner:
         return lambda: state
 
     def restore(self, state: bytes) -> None:
-        """Replace the state. Raises ValueError if `state` is no snapshot."""
+        """Replace the state. Raises ValueError unless `state` is a snapshot."""
         self.state.load(state)
 
 

@@ -26,7 +26,7 @@ RESULTS = (APPLIED, DUPLICATE, UNKNOWN, EXPIRED, UNLEARNED)
 class RecordedBody:
     """The body of a request or an answer: its `data`, or the SHA-256 in hex of a body that is too long to store.
 
-    `json_bytes` is the length of its JSON before binary tensors; None: it has no such part.
+    `json_bytes` is the length of its JSON before binary tensors; None: it is not split in this way.
     """
 
     content_type: str
@@ -84,9 +84,9 @@ class FeedbackSink(Protocol):
     def received(self, observed: Sequence[Observation], unknown: Sequence[Feedback], received_at_s: float) -> None:
         """Take observations, and feedback on answers not remembered here; both are stored durably when this returns.
 
-        Only then a client is told, and an answer takes no more feedback. It raises if it fails; then none of them
-        counts, and all come again when their clients repeat them. TypeError or ValueError: nothing was stored, because
-        one piece cannot be; the others may be tried without it.
+        Only then a client is told, and an answer takes no further feedback. If it raises, none of them counts, and all
+        come again when their clients repeat them. TypeError or ValueError: nothing was stored, because one piece cannot
+        be; the others may be tried without it.
         """
         ...
 

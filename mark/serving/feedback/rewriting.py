@@ -1,4 +1,4 @@
-"""Changes of lines in written files, so that nothing of the old lines stays in them."""
+"""Changes of lines in written files, without a trace of the old lines."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def admit_own_machine(method: bytes, path: bytes, headers: Mapping[bytes, bytes]
 def from_elsewhere(host: bytes | None, origin: bytes | None) -> bytes:
     """Return why a listener without keys refuses a request with these headers; empty if it does not.
 
-    None means that the header is missing. A client without `host` is no browser.
+    None stands for a missing header. A client without `host` cannot be a browser.
     """
     if host is not None and not _is_own_name(host):
         return b"without keys only this machine is answered: ask by 127.0.0.1 or localhost"

@@ -503,7 +503,7 @@ class Connection:
             self.last = exchange
 
     def _turn_away(self, exchange: Exchange, refusal: Refusal) -> None:
-        """Refuse a request that is not admitted. The connection continues only if there is no body to be read."""
+        """Refuse a request that is not admitted. The connection continues only if the request has an empty body."""
         headers = exchange.headers
         if _has_body(headers):
             self._refuse(refusal)
@@ -665,10 +665,10 @@ class Connection:
             self._resume_reading()
 
     def _leave_turn(self) -> None:
-        """Continue in another turn of the loop, so that a client with a thousand pipelined requests does not block
-        others.
+        """Continue in another turn of the loop.
 
-        They are parsed and parked together, as many as one read brings.
+        Otherwise a client with a thousand pipelined requests would block others. They are parsed and parked together,
+        all requests of one read.
         """
         if not self._left:
             self._left = True

@@ -3,8 +3,8 @@
 gRPC costs a task for each request, and its C core has its own threads. Use HTTP if microseconds count. This module is
 imported only if the listener is configured.
 
-The caller's key is checked before a message is read, and reading has limits: a message must arrive within a second, and
-slower ones are read only as many at a time as fit into the HTTP listener's limit (`HttpLimits.gathered_bytes`).
+The caller's key is checked before a message is read. The number of slow messages, which take more than a second, is
+limited: together they fit into the HTTP listener's limit (`HttpLimits.gathered_bytes`).
 """
 
 from __future__ import annotations

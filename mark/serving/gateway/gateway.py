@@ -176,12 +176,12 @@ class Gateway(Generic[P]):
         return bool(self._open)
 
     def put(self, weights: Mapping[str, float], now_s: float, groups: Mapping[str, str] | None = None) -> None:
-        """Replace the replicas by these, by URL. Weight 0: no new requests are sent there; requests in progress
-        continue.
+        """Replace the replicas by these, with their weights by URL.
 
-        `groups` names the group of a replica, "" by default. The routing ALB takes a replica's weight as that of its
-        group, so all replicas of a group have the same. A new replica's readiness is polled before it gets a request.
-        Raises BadInput, and changes nothing, if a weight is not a number of zero or more, or a group has two.
+        A replica with weight 0 gets no new requests; requests in progress continue. `groups` names the group of a
+        replica, "" by default. The routing ALB takes a replica's weight as that of its group, so all replicas of a
+        group have the same. A new replica's readiness is polled before it gets a request. Raises BadInput, and changes
+        nothing, if a weight is not a number of zero or more, or a group has two.
         """
         of_group = {url: (groups or {}).get(url, "") for url in weights}
         shares = {group: weights[url] for url, group in of_group.items()}
@@ -353,7 +353,7 @@ class Gateway(Generic[P]):
         return best
 
     def _drawn(self) -> list[ReplicaState]:
-        """Return the ready replicas of a group drawn by weight; if it has none, no other group is drawn."""
+        """Return the ready replicas of a group drawn by weight; they may be none, and no other group is drawn."""
         groups = list(self._groups.values())
         if len(groups) == 1:
             return groups[0][1]

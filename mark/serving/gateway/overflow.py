@@ -70,10 +70,10 @@ class LastResort:
         self._bytes = 0
 
     def begin(self, exchange: Exchange, deadline_s: float, done: Done, *, hurried: bool) -> bool:
-        """Send the request to a function; return False, without a call of `done`, if that is impossible. Raises
-        Refused.
+        """Send the request to a function; return False if that is impossible. Raises Refused.
 
-        `hurried`: the deadline is the client's own, so that missing it is not the functions' fault.
+        `done` is called once at the call's end, and not after False. `hurried`: the deadline is the client's own, so
+        that missing it is not the functions' fault.
         """
         now_s = self._now()
         if exchange.gone or deadline_s <= now_s or len(self._calls) >= MOST_CALLS or not self._breaker.admits(now_s):

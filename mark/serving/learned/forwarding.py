@@ -142,7 +142,7 @@ class FeedbackForwarding:
         return found
 
     async def _by(self, peer: Peer, feedback: Sequence[Feedback], known_only: bool) -> Results:
-        """Return the results of a peer, or None if it fails or may have stored only some. Raises NotThere."""
+        """Return the results of a peer, or None if it fails; it may have stored the feedback. Raises NotThere."""
         found: list[str] = []
         for part in _parts(feedback):
             body = b'{"known_only":%b,"feedback":[%b]}' % (b"true" if known_only else b"false", b",".join(part))

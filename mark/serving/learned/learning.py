@@ -197,10 +197,9 @@ class Learning:
             await self._write_snapshot()
 
     async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
-        """Change the content of facts in all places of this process, for example when a user is deleted. Raises
-        OSError.
+        """Change the content of facts in all places of this process. Raises OSError.
 
-        Facts in the object store stay unchanged until they expire there.
+        It is used when a user is deleted. Facts in the object store stay unchanged until they expire there.
         """
 
         def changed(line: bytes) -> bytes:
@@ -417,8 +416,9 @@ class Learning:
             self._join.applied(fact.about, now_s)
 
     async def _ask_until_caught_up(self) -> bool:
-        """Take the state of the first peer that answers. Return False if none does for a while; the wait is longer if
-        one is there.
+        """Take the state of the first peer that answers. Return False if none does for a while.
+
+        The wait is longer if a server listens at a peer's address.
         """
         began_s = self._loop.time()
         while others := self.peers.others:

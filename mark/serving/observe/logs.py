@@ -41,7 +41,7 @@ class JsonLines(logging.Formatter):
 
 
 class Aside(logging.Handler):
-    """Writes to a stream in a thread of its own. `flush` waits for it, a second at most."""
+    """Writes to a stream in another thread. `flush` waits for it, a second at most."""
 
     FLUSH_S = 1.0
 

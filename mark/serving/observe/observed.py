@@ -14,7 +14,7 @@ class RequestTrace:
     """A request's data for its span. `parent` has the headers of the client's own trace."""
 
     parent: dict[str, str]
-    served: dict[str, float] = field(default_factory=dict)  # times of its worker
+    served: dict[str, float] = field(default_factory=dict)  # its worker's times, and its batch
 
 
 class ObservedRequest(Protocol):

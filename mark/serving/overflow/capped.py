@@ -27,10 +27,10 @@ class Purse:
         self._spent_usd, self._at_s = 0.0, now_s
 
     def wait_s(self, usd: float, spent_usd: float, held_usd: float, now_s: float) -> float:
-        """Return the seconds until `usd` may be spent; 0: now. `spent_usd` is the total so far, `held_usd` the calls'
-        in progress.
+        """Return the seconds until `usd` may be spent; 0: now.
 
-        A cost above a whole burst waits for a full one.
+        `spent_usd` is the total so far, `held_usd` the cost of calls in progress. A cost above a whole burst waits for
+        a full one.
         """
         came = (now_s - self._at_s) * self._usd_per_s
         # The amount since the last call may have been spent at any time since, making room for the dollars that

@@ -27,7 +27,7 @@ _MOST_BYTES = 16 << 20  # of feedback whose input is in the features stage
 
 
 class RemembersAnswers(Protocol):
-    """Remembers answers, and counts the results of feedback (`mark.serving.feedback.collector`)."""
+    """The memory of answers that feedback is joined with (`mark.serving.feedback.collector`)."""
 
     model: str
     join: FeedbackJoin

@@ -214,7 +214,7 @@ class PersonalHeads:
         return snapshot
 
     def restore(self, state: bytes) -> None:
-        """Replace the state. Raises ValueError if the bytes are no snapshot for this table or features stage."""
+        """Replace the state. Raises ValueError unless the bytes are a snapshot for this table or features stage."""
         line, _, heads = state.partition(b"\n")
         try:
             said = orjson.loads(line)
@@ -307,7 +307,7 @@ class PersonalHeads:
     # Within
 
     def _of(self, vector: Vector | None) -> PersonalLearner:
-        """Return the learner, first making it for vectors of this length if there is none yet. Raises ValueError."""
+        """Return the learner, first making it for vectors of this length if necessary. Raises ValueError."""
         if self._learner is not None:
             return self._learner
         if vector is None and self.table is None:

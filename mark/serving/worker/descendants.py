@@ -16,10 +16,10 @@ MARK = "MARK_WORKER"
 
 
 def end_marked(token: str) -> None:
-    """Kill all processes with this mark except this one. Repeat until there is no new one, as one may start when
-    another ends.
+    """Kill all processes with this mark except this one.
 
-    Without a free descriptor for the search none is found, and the worker itself is replaced all the same.
+    The search is repeated until it finds no new one, because one may start when another ends. Without a free descriptor
+    it finds none, and the worker itself is replaced all the same.
     """
     wanted, ended = f"{MARK}={token}".encode(), set[int]()
     while True:

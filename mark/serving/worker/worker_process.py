@@ -52,7 +52,7 @@ class WorkerProcess:
         self.bounded = True  # whether its memory is limited; not if the model alone exceeds the limit
         self.since_s = now_s  # when its current work began
         self.reason = ""
-        self.lied = False  # its message about its first batch was no answer
+        self.lied = False  # it sent something else than an answer to its first batch
         self.at_next = False  # at its end it had the results of its batch, and was at the next one
         with ExitStack() as held:
             self.slots = [

@@ -136,10 +136,10 @@ class Workers:
         return {worker: process.child.pid for worker, process in self._processes.items()}
 
     async def stop(self, timeout_s: float) -> None:
-        """End all workers and wait; no process is left. Workers are killed after `timeout_s`, which takes `KILLING_S`
-        at most.
+        """End all workers and wait; no process is left.
 
-        Batches in progress are finished. Workers without a batch end without an on_lost.
+        Workers are killed after `timeout_s`, which takes `KILLING_S` more at most. Batches in progress are finished.
+        Workers without a batch end without an on_lost.
         """
         self._stopping = True
         if self._looking is not None:
