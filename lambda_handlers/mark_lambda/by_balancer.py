@@ -73,7 +73,7 @@ class KeyDigests:
             self._again_s = now_s + KEPT_S
             try:
                 self._known = dict(_lines(self._read()))
-            except Exception:  # AWS's library failed, or the text is no key file
+            except Exception:  # AWS's library failed, or the text is malformed
                 _log.exception("the keys cannot be read")
                 self._again_s = now_s + _AGAIN_S
         if self._known is None:

@@ -262,7 +262,7 @@ class ModelServer:
         learner = None if serving.learner is None else serving.learner()
         if serving.pipeline is not None and serving.pipeline.selection is not None:
             self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
-            learner = None if serving.feedback is None else of_selection  # feedback is needed to learn
+            learner = None if serving.feedback is None else of_selection  # learning needs feedback
         self._personal = _personal_of(serving, self._loop)
         if self._personal is not None:
             learner = None if serving.feedback is None else self._personal.heads

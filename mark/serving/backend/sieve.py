@@ -55,7 +55,7 @@ class Sieve(Generic[V]):
         return len(self._entries)
 
     def get(self, key: bytes, now_s: float) -> V | None:
-        """Return the value and mark it; None if there is no value, or it is too old."""
+        """Return the value and mark it; None for a missing or old one."""
         entry = self._entries.get(key)
         if entry is None or now_s >= entry.until_s:
             return None

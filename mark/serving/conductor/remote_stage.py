@@ -81,7 +81,7 @@ class StageLine(Protocol):
 
 
 class _Sent:
-    """A call that is sent or queued, or a readiness poll, which has no request.
+    """A call that is sent or queued, or a readiness poll, whose `request` is None.
 
     `other` is another attempt at the same call that is also in progress.
     """

@@ -35,7 +35,7 @@ class FeedbackJoin:
         self._horizon_s, self._memory_bytes = horizon_s, memory_bytes
         # Not dict: to find its first key, a dictionary examines every place whose key was removed.
         self._answers: OrderedDict[str, ServedAnswer] = OrderedDict()  # oldest first
-        self._ids: OrderedDict[str, tuple[str, float]] = OrderedDict()  # why there is no answer, and since when
+        self._ids: OrderedDict[str, tuple[str, float]] = OrderedDict()  # the result of feedback on it, and since when
         self._answer_bytes = 0
 
     @property

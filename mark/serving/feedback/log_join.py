@@ -25,7 +25,7 @@ class LogJoin:
     observed: int = 0  # joined by the bouncer that answered
     joined: int = 0  # joined here
     repeated: int = 0  # feedback on an id that has some already
-    unanswered: int = 0  # feedback on an id whose answer is too old or in none of the logs
+    unanswered: int = 0  # feedback on an id whose answer is too old or missing in all logs
     unreadable: int = 0  # lines truncated by a crash or a full disk
 
 

@@ -50,7 +50,7 @@ _FOR_CLIENTS = frozenset((b"/", b"/docs", b"/openapi.json", b"/v2", b"/v2/reposi
 _MOST_BYTES = 16 << 20  # of a file with keys or secrets
 _SHORTEST_KEY = 16  # characters; keys are random and need not be remembered
 _DIGEST = re.compile(r"sha256-([0-9a-f]{64})")
-_LAST_S = 60.0  # a key that ends sooner is no longer shown, because clocks differ
+_LAST_S = 60.0  # a key is not shown in its last seconds, because clocks differ
 _SHORTEST_SECRET_BYTES = 32  # RFC 7518, section 3.2
 _REMEMBERED = 10_000  # number of verified tokens that are kept
 
@@ -146,7 +146,7 @@ class Auth:
         return self.check(scope_of(path), headers)
 
     def check(self, scope: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Decide as `admit` for a listener whose requests have no path; `headers` has lower-case names."""
+        """Decide as `admit` for a listener of requests without a path; `headers` has lower-case names."""
         grant = self.grant(headers)
         if grant is None:
             return _UNKNOWN
@@ -285,7 +285,7 @@ def digest_of(key: str) -> str:
 def key_with(scope: str, keys: Mapping[str, Grant], now_unix_s: float) -> str | None:
     """Return the key to show if `scope` is needed: the first with that scope, otherwise the first with `admin`.
 
-    None if there is no such key, only its digest is known, or it is about to end.
+    None if the file has only digests, keys with other scopes, or keys that are about to end.
     """
     good = {key: one for key, one in keys.items() if not _DIGEST.fullmatch(key) and one.until_s > now_unix_s + _LAST_S}
     return next((key for wanted in (scope, ADMIN) for key, one in good.items() if wanted in one.scopes), None)

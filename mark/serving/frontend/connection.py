@@ -69,7 +69,7 @@ class Exchange:
 
     @property
     def peer(self) -> str:
-        """Return the client's address, or "" if it has none (a Unix socket)."""
+        """Return the client's address, or "" for a Unix socket."""
         return self._connection.peer
 
     @property
@@ -164,7 +164,7 @@ class Connections:
         free = [
             one for one in theirs if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
         ]
-        if free:  # one in a head or a body only if there is no other
+        if free:  # one in a head or a body only as the last choice
             self.counts.cut += 1
             min(free, key=lambda one: one.phase in (_HEAD, _BODY)).cut()
 

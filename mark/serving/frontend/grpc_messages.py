@@ -50,7 +50,7 @@ _MESSAGES = {
 }
 _ONE_OF = "Value"
 
-# By datatype: the field of Contents, and the array type of its elements. FP16 has no field and is only sent raw.
+# By datatype: the field of Contents, and the array type of its elements. FP16 lacks a field and is only sent raw.
 _CONTENTS = {
     "BOOL": ("bool_contents", "B"),
     "INT8": ("int_contents", "b"),

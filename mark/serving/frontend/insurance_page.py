@@ -24,7 +24,7 @@ def insurance_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute
 
 
 def insurance_page(name: str, said: dict[str, Any]) -> str:
-    """Return the HTML page. It loads nothing and has no script; the browser reloads it every two seconds."""
+    """Return the HTML page. It is complete in itself, without scripts, and the browser reloads it every two seconds."""
     fill = "no limit" if said["fill_ms"] is None else f"{said['fill_ms']:.0f} ms"
     premium = said["premium_usd_per_hour"]
     rows = [

@@ -23,7 +23,7 @@ def selection_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute
 
 
 def selection_page(name: str, said: dict[str, Any]) -> str:
-    """Return the HTML page. It loads nothing and has no script; the browser reloads it every two seconds."""
+    """Return the HTML page. It is complete in itself, without scripts, and the browser reloads it every two seconds."""
     head = ("candidate", "weight now", "recent error", "answers given", "asked", "missed", "$ per call", "feedback")
     rows = [f"<tr>{''.join(f'<th>{one}' for one in head)}"]
     for candidate, one in said["candidates"].items():

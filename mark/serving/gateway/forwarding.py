@@ -395,7 +395,7 @@ class Forwarder:
             )
 
     def _look(self) -> None:
-        """Probe the replicas that are due, and end requests and connections that are no longer needed."""
+        """Probe the replicas that are due, and end unneeded requests and connections."""
         gateway = self.gateway
         now_s = self._now()
         for forward in [one for one in self._under_way if one.until_s <= now_s or one.exchange.gone]:

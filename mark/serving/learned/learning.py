@@ -35,7 +35,7 @@ _TAIL_BYTES, _MOST_TAIL_BYTES = 16 << 20, 64 << 20  # of facts kept for peers th
 _SNAPSHOT_EVERY_BYTES = 8 << 20  # of journal
 _MOST_UNDER_WAY = 100_000
 _TICK_S, _STORE_EVERY_S = 1.0, 5.0
-# Interval of reads; longer while nothing is found, because each list is billed.
+# Interval of reads; longer after reads without a result, because each list is billed.
 _STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0
 _PUSHED_TO = 3  # peers that get new facts immediately; others ask for them
 # At the start: waits for a peer to be there, for a busy one to give its state, and for the store to be read.
@@ -241,7 +241,7 @@ class Learning:
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
 
     async def snapshot_page(self, number: int, begin: int) -> bytes | None:
-        """Return a page of a snapshot; number 0: of a recent one. None: the snapshot is no longer held."""
+        """Return a page of a snapshot; number 0: of a recent one. None: the snapshot was dropped."""
         now_s = self._loop.time()
         self._held = [one for one in self._held if now_s - one.at_s < _HELD_S]
         if number == 0:

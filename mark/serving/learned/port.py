@@ -36,7 +36,7 @@ class Learner(Protocol):
         ...
 
     def restore(self, state: bytes) -> None:
-        """Replace the state with a snapshot. Raises ValueError, and keeps the state, if the bytes are no snapshot.
+        """Replace the state with a snapshot. Raises ValueError, and keeps the state, unless the bytes are a snapshot.
 
         A snapshot of another format version is refused too. The kept facts are then read from the first one.
         """

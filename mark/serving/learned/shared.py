@@ -1,7 +1,7 @@
 """The state that processes share: a learner, the vector of its facts, and the latest facts themselves.
 
 It has no I/O and no clock. Processes converge because each sends the others its vector (`lacking`), takes the facts of
-the answer (`take`), and takes a whole snapshot (`adopt`) if these facts are no longer kept.
+the answer (`take`), and takes a whole snapshot (`adopt`) if these facts were dropped.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Shared:
     def lacking(self, theirs: Vector) -> Lacking:
         """Return the facts that a process with that vector lacks."""
         found: list[Fact] = []
-        whole = self.vector.since_s > theirs.since_s == -math.inf  # it knows nothing of the writers forgotten here
+        whole = self.vector.since_s > theirs.since_s == -math.inf  # it does not know the writers forgotten here
         for writer, count in self.vector.ahead_of(theirs):
             applied = theirs.writers.get(writer, Applied())
             numbers = self._numbers.get(writer, [])

@@ -47,7 +47,7 @@ class Storing:
         self._waiting: dict[int, Fact] = {}  # by number, ascending
         self._bytes = 0
         self._newest = 0
-        self._dropped_s = 0.0  # time of the oldest dropped fact; 0: none was dropped
+        self._dropped_s = 0.0  # time of the oldest dropped fact, or 0
         self._puts = 0
         self._own_snapshot = ""  # key of the last one
         self._snapshot_s, self._again_s = now(), 0.0  # when it was made, and when the next may be tried

@@ -59,7 +59,7 @@ class FunctionClient(Protocol):
 
         If a model refuses a call, its reply says so (status 400 or 500). Raises Throttled if no environment is free,
         Unsuitable if the call is at fault, and FunctionsFailed for every other failure, such as missing replies after
-        `timeout_s` or a closed client. Inference has no effects, so an invocation may be repeated.
+        `timeout_s` or a closed client. Inference is free of side effects, so an invocation may be repeated.
         """
         ...
 

@@ -52,7 +52,7 @@ class HttpFunctions:
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._upstream: Upstream[Waiting] | None = None
         self._sweep: asyncio.TimerHandle | None = None
-        self.spent = Spent()  # it has no bill
+        self.spent = Spent()  # stays zero, as the server sends no bill
 
     async def open(self) -> None:
         """Do nothing; the connection is made by the first call."""

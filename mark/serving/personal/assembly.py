@@ -61,7 +61,7 @@ class Personal:
         graph = self._serving.features
         if graph is None:
             return
-        whole = ModelMetrics(self._name, "", STAGE)  # shown nowhere, because these are no queries of clients
+        whole = ModelMetrics(self._name, "", STAGE)  # not shown, because clients did not send these queries
         conductor = Conductor(
             [stages[name] for name in graph.names], whole, self._loop, name=self._name, graph=StageGraph(graph)
         )

@@ -191,7 +191,7 @@ class PersonalDoors:
             exchange.answer(200, orjson.dumps(found | {"key": key}), JSON)
 
     def delete(self, key: str, exchange: Exchange) -> None:
-        """Delete a key, and answer once the deletion is durable and the files here have no data of the key."""
+        """Delete a key, and answer once the deletion is durable and the key's data is gone from the files here."""
         if self._feedback is None:
             _refuse(exchange, error_reply(400, "nothing is learned here: there is no section [feedback]"))
             return
@@ -238,7 +238,7 @@ class PersonalDoors:
 
 
 def _key_in(headers: Mapping[bytes, bytes]) -> str:
-    """Return the name of a request's key, "" if it has none. Raises Refused."""
+    """Return the name of a request's key, "" without one. Raises Refused."""
     key = headers.get(b"mark-key", b"")
     if len(key) > MOST_KEY_BYTES:
         raise Refused(400, f"mark-key must have {MOST_KEY_BYTES} bytes at most")

@@ -23,7 +23,7 @@ _LOG = logging.getLogger("mark.serving")
 class Erasing:
     """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write.
 
-    Nothing is erased before `begin`: while a process reads its files, its state lacks facts, and so would a snapshot.
+    Erasing waits for `begin`: while a process reads its files, its state lacks facts, and so would a snapshot.
     """
 
     def __init__(self, learning: Learning, collector: FeedbackCollector) -> None:
@@ -106,7 +106,7 @@ def keys_of_line(said: Any) -> set[str]:
         found.add(key_name(feedback["key"]))
     if isinstance(how, dict) and "note" in how:
         with suppress(ValueError):
-            # A deletion is in the log too; its note has no scored item and is about no key.
+            # A deletion is in the log too; its note is without a scored item and about no key.
             found |= {note.key for note in notes_in(orjson.dumps(how["note"])) if note.scored}
     return found
 

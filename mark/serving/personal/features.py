@@ -52,7 +52,7 @@ class Features:
         self._backend, self._rt_max_s, self._loop, self._now = backend, rt_max_s, loop, now
 
     async def vectors(self, items: Sequence[Any], identity: str) -> list[Vector | NoVector]:
-        """Return the vector of each item, or why there is none."""
+        """Return the vector of each item, or the error of the stage."""
         found = await asyncio.gather(*(self._vector(item, identity) for item in items), return_exceptions=True)
         vectors: list[Vector | NoVector] = []
         for one in found:

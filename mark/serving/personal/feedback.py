@@ -49,9 +49,9 @@ def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
 
 
 class PersonalFeedback:
-    """Takes feedback as `behind` does, and makes answers for pieces that have none. Runs on the event loop.
+    """Takes feedback as `behind` does, and makes answers for pieces without one. Runs on the event loop.
 
-    `now` is Unix time. `features` is None if items have their vectors from a table.
+    `now` is Unix time. `features` is None if the vectors come from a table.
     """
 
     def __init__(

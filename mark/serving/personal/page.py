@@ -10,7 +10,7 @@ from mark.serving.frontend import pages
 
 
 def personal_page(name: str, said: dict[str, Any]) -> str:
-    """Return the HTML page. It loads nothing and has no script; the browser reloads it every two seconds."""
+    """Return the HTML page. It is complete in itself, without scripts, and the browser reloads it every two seconds."""
     loss = "squared error" if said["loss"] == SQUARED else "log loss"
     head = ("version of the vectors", "keys with observations before", "observations", f"mean {loss}", "interval")
     rows = [f"<tr>{''.join(f'<th>{one}' for one in head)}"]

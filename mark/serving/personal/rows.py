@@ -41,7 +41,7 @@ class SqliteRows:
             raise BadInput(f"cannot be written ({error})", "[feedback] log", str(path)) from error
 
     def get(self, key: str) -> bytes | None:
-        """Return the rows of a key; None if there are none."""
+        """Return the rows of a key; None for an unknown key."""
         found = self._rows.execute("SELECT rows FROM rows WHERE key = ?", (key,)).fetchone()
         return None if found is None else bytes(found[0])
 

@@ -194,6 +194,6 @@ class KeptChild:
                 return
             if kind == ENDED:
                 self._code = number
-        if not message:  # the keeper was killed with its processes, or is no longer waited for
+        if not message:  # the keeper was killed with its processes, or is given up
             self._code = -signal.SIGKILL
         self._over = True

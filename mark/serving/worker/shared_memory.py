@@ -184,5 +184,5 @@ def _text(kinds: tuple[Kind, ...]) -> bytes:
 
 @lru_cache(256)
 def _kinds(text: bytes, types: tuple[type, ...]) -> Sequence[Kind]:
-    """Return the kinds. Raises ValueError or TypeError if the text is no list of kinds made of `types`."""
+    """Return the kinds. Raises ValueError or TypeError unless the text is a list of kinds made of `types`."""
     return [tuple(type_(part) for type_, part in zip(types, kind, strict=True)) for kind in json.loads(text)]

@@ -44,7 +44,7 @@ class WorkerProcess:
         self, arguments: list[str], environment: dict[str, str], now_s: float, spawn: Spawn = OwnChild
     ) -> None:
         self.ready = False
-        self.silent = False  # its messages are no longer read
+        self.silent = False  # its messages are ignored
         self.batches: deque[tuple[int, Slot]] = deque()  # its batches in order: number of calls, and slot
         self.sent = 0  # batches so far; slots are used in turns
         self.load_s = 0.0

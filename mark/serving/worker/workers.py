@@ -347,7 +347,7 @@ class Workers:
                 return
 
     def _succeed(self) -> None:
-        """Let the successor take over if it is ready and the worker has no batch."""
+        """Let the successor take over if it is ready and the worker is idle."""
         worker, heir, process = self._heir_of, self._heir, self._processes.get(self._heir_of)
         if heir is None or not heir.ready or heir.silent or process is None or process.batches:
             return
