@@ -57,7 +57,7 @@ OVERLOADED = "overloaded"  # it would not finish within RT_max
 DEADLINE = "deadline"  # its client's own deadline is shorter than the time of an idle instance
 TOO_LARGE = "too_large"  # more items than service times are known for, or more bytes than a batch may have
 QUEUE_FULL = "queue_full"
-NO_WORKER = "no_worker"  # nor is one expected in time
+NO_WORKER = "no_worker"  # no worker is up, or expected back in time
 DRAINING = "draining"
 
 # A lost or failed request is tried once more, apart from others. A third try could cost a third worker, because the

@@ -116,9 +116,9 @@ class Conductor:
     """The backend of a pipeline: it calls the stages and answers every query exactly once.
 
     One of `graph`, `driver`, `selection` and `coded` decides the next stage. With `coded` the first stage is a model
-    and the others are its parity models. With `keeps_parts` each stage keeps to its planned part of RT_max and leaves
-    later stages theirs (with a driver, all stages after it in the list). Otherwise a stage leaves later stages only
-    their least times.
+    and the others are its parity models. With `keeps_parts` each stage leaves later stages their planned parts of
+    RT_max (with a driver, all stages after it in the list), but always has its own part. Otherwise a stage leaves later
+    stages only their least times.
 
     A query is answered at its deadline, and no further call begins for it. The stages' times are learned and can be
     wrong, so after queries were dropped because of them, one query every `probe_every_s` is served regardless. At most

@@ -159,7 +159,7 @@ class Connections:
         greedy, theirs = max(self.of_peer.items(), key=lambda item: len(item[1]))
         if greedy == newcomer:
             return
-        # Connections that were refused for lack of room come on top.
+        # Beyond the limit are connections that were already refused a place.
         full = len(self.connections) == self.limits.connections
         free = [
             one for one in theirs if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
@@ -303,7 +303,7 @@ class Connection:
                 del server.of_peer[self.peer]
 
     def eof_received(self) -> None:
-        """Ignore a half-close: like most servers, this one takes it as the end of the connection."""
+        """Let the transport close: like most servers, this one treats a half-close as the end of the connection."""
 
     @property
     def peer(self) -> str:

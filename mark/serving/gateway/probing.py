@@ -50,7 +50,7 @@ class Probing:
         self._upstreams: dict[str, Upstream[_Probe]] = {}
         self._under_way = 0
         self._said_ready: dict[str, bool] = {}
-        self.probed = asyncio.Event()  # no poll is without an answer
+        self.probed = asyncio.Event()  # set while every poll has its answer
 
     def look(self, now_s: float) -> None:
         """Poll the replicas that are due, and log readiness changes."""
