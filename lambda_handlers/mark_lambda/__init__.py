@@ -1,1 +1,1 @@
-"""What runs inside a function: overflow inference and warm-up."""
+"""The code that runs inside a function: overflow inference and warm-up."""

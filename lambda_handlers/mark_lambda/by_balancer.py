@@ -1,10 +1,10 @@
-"""Requests that a load balancer sends to the function itself, while no instance of the service is ready.
+"""Requests that a load balancer sends to the function itself while no instance of the service is ready.
 
-An Application Load Balancer invokes a function with the HTTP request as an event, and makes the answer's body and
-headers of what comes back; neither may be larger than 1 MB. Before the stages of a pipeline it does so with calls of
-conductors. What is answered, and how, is what a bouncer would answer. No bouncer has looked at the caller's key, so
-that is done here: by the parameter that bouncers read, which holds digests of keys. Without it no client may ask.
-Signed tokens are not known here.
+An Application Load Balancer invokes a function with the HTTP request as an event and makes the HTTP response from the
+returned value; neither may be larger than 1 MB. In front of a pipeline's stages it passes on the calls of conductors in
+the same way. The function answers as a bouncer would. No bouncer has checked the caller's key, so the function checks
+it, with the same parameter of key digests that bouncers read. Without that parameter no client may ask. Signed tokens
+are not supported here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mark.models.model import Model
 
 _log = logging.getLogger("mark.function")
 
-KEPT_S = 60.0  # how old may be what is known of keys
-_MOST_BYTES = 16 << 20  # of a body, inflated
+KEPT_S = 60.0  # keys are read again after this time
+_MOST_BYTES = 16 << 20  # of a decompressed body
 _MOST_ANSWER_BYTES = 1_000_000
-_AGAIN_S = 5.0  # after the keys could not be read
+_AGAIN_S = 5.0  # time until the next attempt after the keys could not be read
 _JSON = "application/json"
-_OPEN = frozenset(("/ping", "/v2/health/live", "/v2/health/ready"))  # without a key, as at a bouncer
+_OPEN = frozenset(("/ping", "/v2/health/live", "/v2/health/ready"))  # served without a key, as by a bouncer
 _MAY_INFER = frozenset(("infer", "admin"))
 _LONGEST_ID = 128
 _REFUSALS = {
@@ -45,7 +45,7 @@ _REFUSALS = {
 
 
 def is_of_balancer(event: Mapping[str, Any]) -> bool:
-    """Does an event hold a request of a load balancer?"""
+    """Return whether the event holds a load balancer's request."""
     context = event.get("requestContext")
     return isinstance(context, Mapping) and "elb" in context
 
@@ -56,24 +56,24 @@ class _Known(NamedTuple):
 
 
 class KeyDigests:
-    """The keys that may infer, by the text of a key file as `read` returns it; it is read again after a minute.
+    """The keys that may infer, from the text of a key file that `read` returns. The text is read again after a minute.
 
-    Where it cannot be read, what was read last holds.
+    If it cannot be read, the keys that were read last remain valid.
     """
 
     def __init__(self, read: Callable[[], str], clock: Callable[[], float] = time.time) -> None:
         self._read, self._clock = read, clock
-        self._known: dict[str, _Known] | None = None  # by digest; None: never read
+        self._known: dict[str, _Known] | None = None  # by digest; None: not read yet
         self._again_s = 0.0
 
     def refuses(self, headers: Mapping[str, str]) -> int | None:
-        """Status of the refusal, if the caller may not infer: 401, 403, or 503 while no keys are known."""
+        """Return the status of the refusal if the caller may not infer: 401, 403, or 503 while no keys are known."""
         now_s = self._clock()
         if now_s >= self._again_s:
             self._again_s = now_s + KEPT_S
             try:
                 self._known = dict(_lines(self._read()))
-            except Exception:  # of AWS's library, or a text that is none of ours
+            except Exception:  # AWS's library failed, or the text is malformed
                 _log.exception("the keys cannot be read")
                 self._again_s = now_s + _AGAIN_S
         if self._known is None:
@@ -90,13 +90,13 @@ class KeyDigests:
 
 
 class BalancerRequests:
-    """Answers events of a load balancer with `model`. Without `keys` every caller is refused."""
+    """Answers a load balancer's events with `model`. Without `keys` every caller is refused."""
 
     def __init__(self, model: Model, keys: KeyDigests | None) -> None:
         self._model, self._keys = model, keys
 
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises ValueError for an event that is no request."""
+        """Answer the request in an event. Raises ValueError if the event holds none."""
         try:
             headers = {name.lower(): str(value) for name, value in (event.get("headers") or {}).items()}
             method, path = str(event["httpMethod"]), unquote(str(event["path"])).rstrip("/")
@@ -153,7 +153,7 @@ class BalancerRequests:
 
 
 def read_parameter(name: str) -> str:
-    """A parameter of Systems Manager, with the rights of the function. Raises what AWS's library raises."""
+    """Return a parameter of Systems Manager, read with the function's rights. Raises the errors of AWS's library."""
     import boto3  # type: ignore[import-untyped]  # here: half a second, only where a balancer calls
     from botocore.config import Config  # type: ignore[import-untyped]
 
@@ -163,7 +163,7 @@ def read_parameter(name: str) -> str:
 
 
 def _call(path: str, headers: Mapping[str, str], body: bytes) -> Call:
-    """Raises Refused."""
+    """Return the call in a request. Raises Refused if it is malformed."""
     coding = headers.get("content-encoding")
     if coding is not None:
         body = inflated(body, coding.encode("latin-1", "replace"), _MOST_BYTES)
@@ -178,13 +178,13 @@ def _call(path: str, headers: Mapping[str, str], body: bytes) -> Call:
         return Call("oip", kind, body)
     if not (length.isascii() and length.isdigit()) or len(length) > 18 or int(length) > len(body):
         raise Refused(400, "inference-header-content-length is not within the body")
-    if kind == RESULTS:  # of a stage, by its conductor
+    if kind == RESULTS:  # a conductor calls the function of a stage
         return Call(BY_VALUE, RESULTS, body, int(length), RESULTS)
     return Call("oip", kind, body, int(length))
 
 
 def _response(reply: Reply, headers: Mapping[str, str], *, bodiless: bool = False) -> dict[str, Any]:
-    # In refusals, too: a check whether an instance answers must not take them for one's.
+    # Refusals have the header too: a check whether an instance answers must not mistake them for an instance's.
     said = {"content-type": reply.content_type, "mark-answered-by": "function", **headers}
     body, text = bytes(reply.body) if not bodiless else b"", reply.json_bytes is None
     if not text:
@@ -202,7 +202,7 @@ def _response(reply: Reply, headers: Mapping[str, str], *, bodiless: bool = Fals
 
 
 def _lines(text: str) -> Iterator[tuple[str, _Known]]:
-    """What is known of each key, by its digest. Raises ValueError for a line that says no name, key and scopes."""
+    """Yield the digest and the rights of each key. Raises ValueError for a line without a name, key and scopes."""
     for line in (line.strip() for line in text.splitlines()):
         if line and not line.startswith("#"):
             _, key, scopes, *until = line.split(":")

@@ -1,16 +1,16 @@
 """The handler of the overflow function: `mark_lambda.overflow.handler`.
 
-The model of `MARK_MODEL` (a reference as in a service file) is loaded and warmed up once for each environment, before
-its first invocation, and answers what bouncers could not finish in time. `MARK_MODEL_PATH` is where it is looked for;
-`MARK_NAME` and `MARK_VERSION` are what its answers call it, the service's name (a stage's in its pipeline) and version.
+Each environment loads and warms up the model of `MARK_MODEL` (a reference as in a service file, looked for in
+`MARK_MODEL_PATH`) before its first invocation, and answers the requests that bouncers could not finish in time.
+`MARK_NAME` and `MARK_VERSION` are the names in its answers: the service (in a pipeline the stage) and the version.
 
     {"calls": [...]}               -> {"replies": [...], "cold": false, "load_s": 1, "billed_ms": 301, "service_s": 0.3}
     {"warm": true, "hold_ms": 200} -> {"cold": true, "load_s": 1, "billed_ms": 1404}
     a request of a load balancer   -> its answer, see mark_lambda.by_balancer; `MARK_KEYS_PARAMETER` names the keys
 
-A warm-up holds its environment for a moment, so that several at once reach as many environments. `billed_ms` is what
-AWS will bill as measured from inside: the handler's time, and before the first invocation the environment's start
-(billed since 2025-08-01), in whole milliseconds. The runtime's own share, about a millisecond, is not in it.
+A warm-up holds its environment for a moment, so that several concurrent ones reach as many environments. `billed_ms` is
+the time AWS will bill, measured from inside: the handler's time and, before the first invocation, the environment's
+start (billed since 2025-08-01), in whole milliseconds. The runtime's own share, about a millisecond, is not included.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class OverflowHandler:
         now: Callable[[], float] = time.perf_counter,
         keys: Callable[[], str] | None = None,
     ) -> None:
-        """`init_s` is the environment's whole start, of which `load_s` were the model's (None: all of it).
+        """Keep the model and the times of the environment's start.
 
-        `keys` reads the key file of the clients that may ask through a load balancer; None: none may.
+        `init_s` is the environment's whole start, of which the model took `load_s` (None: all of it). `keys` reads the
+        key file of the clients that may ask through a load balancer; with None no client may.
         """
         self._model, self._load_s, self._pause, self._now = model, load_s, pause, now
         self._init_s = load_s if init_s is None else init_s
@@ -54,7 +55,7 @@ class OverflowHandler:
         self._of_balancer: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def __call__(self, event: Mapping[str, Any], context: object = None) -> dict[str, Any]:
-        """Answer one invocation. Raises ValueError for an event that is none of ours: an error of the invocation."""
+        """Answer one invocation. Raises ValueError, an error of the invocation, for an event of another form."""
         began_s = self._now()
         if not isinstance(event, Mapping):
             raise ValueError("not an event of calls: no object")
@@ -63,7 +64,7 @@ class OverflowHandler:
             return self._answered(event)
         result = self._result(event)
         billed_s = self._now() - began_s + (self._init_s if cold else 0.0)
-        # 1e-9: a whole millisecond must not become the next one through binary rounding.
+        # 1e-9: binary rounding must not turn a whole millisecond into the next one.
         return {"cold": cold, "load_s": self._load_s, "billed_ms": math.ceil(1e3 * billed_s - 1e-9), **result}
 
     def _answered(self, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,9 +94,9 @@ def _located(environment: Mapping[str, str]) -> tuple[str, Path]:
 
 
 def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> OverflowHandler:
-    """The handler of an environment with these variables, whose start has taken `before_s` so far.
+    """Return the handler of an environment with these variables, whose start has taken `before_s` so far.
 
-    Raises BadInput where there is no such model.
+    Raises BadInput if the model does not exist.
     """
     began_s = time.perf_counter()
     model = load(*_located(environment))
@@ -115,13 +116,16 @@ def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> OverflowHan
 
 
 def process_age_s() -> float:
-    """Seconds since this process began, to 10 ms: proc(5), field 22 of /proc/self/stat, in ticks since the boot."""
+    """Return the seconds since this process began, to 10 ms.
+
+    Field 22 of /proc/self/stat is its start in ticks since the boot, see proc(5).
+    """
     # The second field is the command's name in parentheses, and may hold spaces.
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-# AWS imports this module while it starts an environment, and times that apart from invocations.
+# AWS imports this module while it starts an environment, and times the import separately from invocations.
 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
     os.chdir(home(*_located(os.environ)))
     handler = loaded(os.environ, process_age_s())

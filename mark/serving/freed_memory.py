@@ -1,8 +1,9 @@
-"""Freed memory: kept for the next bodies while they come, and given back to the system when they do not.
+"""Keep freed memory for the next bodies while they arrive, and return it to the system afterwards.
 
-Bodies of 100 kB would fault their pages in again each time, so malloc is told to keep what is freed. It would keep it
-for ever, as one small object that lives on top of a crowd's bodies holds all below it. So the process looks at what it
-holds every few seconds, and has malloc give back what is free where that stays far above what it needed at rest.
+Bodies of 100 kB would fault their pages in again each time, so malloc is told to keep freed memory. It would never
+return the memory of a burst of bodies, because one small object on top of the heap holds everything below. So the
+process reads its resident memory every few seconds, and has malloc return free memory if it stays far above the lowest
+value.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOOK_S = 5.0
-SLACK_BYTES = 16 << 20  # so much above the lowest that was ever held is not worth giving back
-LEAST_LOOKS, MOST_LOOKS = 2, 6  # in a row that find more, before it is given back
+SLACK_BYTES = 16 << 20  # this much above the lowest value is not worth returning
+LEAST_LOOKS, MOST_LOOKS = 2, 6  # successive readings above it before memory is returned
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 STATM = Path("/proc/self/statm")
 
 
 class FreedMemory:
-    """Pure: what the process holds in, whether to give back what is free out.
+    """The decision when to return free memory, from readings of the resident memory. It does no I/O.
 
-    To give back 100 MiB takes 5 ms, in which nothing else is done; where nothing is free, 0.3 ms. What is left may be
-    in use, now or from now on: nothing tells the two apart. So it is tried again, at most every `MOST_LOOKS`.
+    Returning 100 MiB blocks the process for 5 ms, a call without free memory for 0.3 ms. Memory that remains afterwards
+    may be in use, temporarily or for good, and readings cannot tell the two apart. So the next attempts become rarer,
+    down to one every `MOST_LOOKS` readings.
     """
 
     def __init__(self, held_bytes: int) -> None:
@@ -32,7 +34,7 @@ class FreedMemory:
         self._looks, self._patience = 0, LEAST_LOOKS
 
     def is_due(self, held_bytes: int) -> bool:
-        """At each look, with what is held then."""
+        """Return whether to return free memory now; call it with each reading."""
         self._lowest_bytes = min(self._lowest_bytes, held_bytes)
         if held_bytes <= self._lowest_bytes + SLACK_BYTES:
             self._looks, self._patience = 0, LEAST_LOOKS
@@ -45,7 +47,7 @@ class FreedMemory:
 
 
 def keep() -> None:
-    """Tell glibc not to give freed memory back at once."""
+    """Tell glibc to keep freed memory."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
@@ -53,7 +55,7 @@ def keep() -> None:
 
 
 def _trim() -> Callable[[], object] | None:
-    """What gives back all that is free; None: this C library has no such thing."""
+    """Return the C library's function that returns all free memory; None if it lacks one."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "malloc_trim") or not STATM.exists():
         return None
@@ -61,12 +63,12 @@ def _trim() -> Callable[[], object] | None:
 
 
 async def give_back(look_s: float = LOOK_S) -> None:
-    """Go on looking, until cancelled."""
+    """Return free memory when it is due, until cancelled."""
     trim = _trim()
     if trim is None:
         return
     page_bytes = resource.getpagesize()
-    with STATM.open("rb", buffering=0) as statm:  # kept open: where no descriptors are left there is much to give back
+    with STATM.open("rb", buffering=0) as statm:  # kept open: it is most needed when no file descriptors are left
 
         def held_bytes() -> int:
             statm.seek(0)

@@ -1,6 +1,6 @@
-"""The instance's own word that it will be taken away: EC2's metadata service, asked every few seconds.
+"""The instance's own notice of its interruption, read from EC2's metadata service every few seconds.
 
-The controller learns of interruptions from the cloud; this is the second source, for when the first is late or gone.
+The controller learns of interruptions from the cloud; this second source helps if the first is late or gone.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from mark.domain.errors import BadInput
 
 _TOKEN_TTL_S = 21_600
 _TIMEOUT_S = 1.0
-POLL_S = 5.0  # what AWS asks for
+POLL_S = 5.0  # the interval that AWS recommends
 _POLL = "MARK_NOTICE_POLL_S"
 
 log = logging.getLogger("mark.serving")
 
 
 class MetadataService:
-    """IMDSv2 at `base_url`, to be asked every `poll_s`. Its calls block."""
+    """A client of IMDSv2 at `base_url`, to be asked every `poll_s`. Its calls block."""
 
     def __init__(self, base_url: str = "http://169.254.169.254", poll_s: float = POLL_S) -> None:
         self.poll_s = poll_s
         self._base_url = base_url.rstrip("/")
         self._token = ""
-        # No proxy of the environment may see, or answer, what is asked of the machine itself.
+        # The proxies of the environment must neither see nor answer requests to the machine itself.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> MetadataService | None:
-        """As the SDK's variables have it, and ours for `poll_s`; None where they turn it off. Raises BadInput."""
+        """Return the service that the SDK's variables name, with our variable for `poll_s`; None if they turn it off.
+
+        Raises BadInput for an address or an interval that cannot be used.
+        """
         if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
             return None
         url = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or "http://169.254.169.254"
@@ -53,9 +56,9 @@ class MetadataService:
         return cls(url, poll_s)
 
     def gone_at_unix_s(self) -> float | None:
-        """When this instance ends, as the pending interruption says; None: none is announced.
+        """Return when this instance ends, from the pending interruption; None without one.
 
-        Raises OSError where there is no such service, or it does not answer, or not what it should.
+        Raises OSError if the metadata service does not exist, does not answer, or gives an answer of another form.
         """
         try:
             found = self._get("/latest/meta-data/spot/instance-action")
@@ -98,9 +101,10 @@ class MetadataService:
 
 
 async def watch(service: MetadataService, announced: Callable[[float], None]) -> None:
-    """Call `announced` with the end in Unix seconds, once, as soon as an interruption is announced; then return.
+    """Call `announced` with the end in Unix seconds once an interruption is announced, then return.
 
-    Where nothing answers it goes on asking: the service may come back, and it costs nothing. Each new reason is logged.
+    If the service does not answer, polling goes on, because the service may come back and polling costs nothing. Each
+    new error is logged once.
     """
     said = ""
     while True:
@@ -118,5 +122,5 @@ async def watch(service: MetadataService, announced: Callable[[float], None]) ->
 
 
 def here() -> MetadataService | None:
-    """The metadata service of this machine."""
+    """Return the metadata service of this machine."""
     return MetadataService.of(os.environ)

@@ -1,9 +1,9 @@
-"""A bouncer with its workers on this machine: put together, run, drained.
+"""One server process: a bouncer with its workers on this machine. It is built, run and drained here.
 
-    readiness true after warm-up ─► serving ─► SIGTERM, SIGINT or an interruption's notice ─► draining ─► exit
+    readiness true after warm-up ─► serving ─► SIGTERM, SIGINT or an interruption notice ─► draining ─► exit
 
-Draining: readiness off; for `linger_s` requests are still taken, so that a load balancer can notice; then no new work,
-the queue is finished or goes to functions, at `drain_s` at the latest; then workers end.
+Draining turns readiness off and still takes requests for `linger_s`, so that a load balancer can notice. Then new
+requests are refused, queued ones are answered here or by functions within `drain_s`, and the workers are ended.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mark.serving")
 
-# The last seconds before an interruption: no request is sent to the instance any more, and those there end.
+# No request is sent to an instance in the last seconds before its interruption, and its open requests end.
 NOTICE_MARGIN_S = 10.0
 _DESCRIPTORS = 8192
-# Without `ttl_s` an answer of a stage elsewhere is kept for so long: nobody tells a conductor of another release there.
+# Without `ttl_s` an answer of a remote stage is cached for this time, because a conductor is not told of its releases.
 _STAGE_TTL_S = 60.0
 
 
@@ -107,14 +107,14 @@ _UNKNOWN = PriceList()
 
 @dataclass(frozen=True, slots=True)
 class PipelineServing:
-    """The stages of a pipeline, in order, and what takes queries through them: a `graph`, a `driver`, a `selection`, or
-    an `insurance`, with which the first stage is a model, and the others are its parity models.
+    """The stages of a pipeline, in order, and the component that takes queries through them.
 
-    Without any of them each stage is a model of its own. A `graph` names the head of `personal`, which is no stage
-    of `stages`, because it runs in the process that takes queries through them.
+    That is a `graph`, a `driver`, a `selection` or an `insurance`. With an insurance the first stage is the model and
+    the others are its parity models. Without any of them each stage is a separate model. A `graph` also names the head
+    of `personal`. The head is not in `stages`, because it runs in the process that takes queries through the graph.
 
-    `stages` has each by its name as if it were served by itself, with `rt_max_s` its part of the pipeline's. For what
-    takes queries through them it may be where a stage is served.
+    `stages` has, by name, each stage as if it were served alone, with its part of the pipeline's RT_max as `rt_max_s`.
+    Unless each stage is a separate model, a stage may instead be the address where it is served.
     """
 
     stages: Mapping[str, Serving | StageAddress]
@@ -123,20 +123,20 @@ class PipelineServing:
     selection: SelectionServing | None = None
     insurance: InsuredServing | None = None
     personal: PersonalServing | None = None
-    keeps_parts: bool = False  # does each stage leave those behind it their parts (`mark.domain.rules.stage_horizon`)?
+    keeps_parts: bool = False  # stages leave later ones their parts of RT_max (`mark.domain.rules.stage_horizon`)
 
     @property
     def apart(self) -> bool:
-        """Is each stage a model of its own?"""
+        """Return whether each stage is a separate model."""
         return all(one is None for one in (self.graph, self.driver, self.selection, self.insurance))
 
 
 @dataclass(frozen=True, slots=True)
 class InsuredServing:
-    """How parity models insure a service.
+    """The parity models of an insured service.
 
-    `capacity_rps` is that of a parity model that is served in this process; None: it is not known. This process has the
-    part `share` of all queries. `off` says why the parity models cannot be used, "": they can.
+    `capacity_rps` is the capacity of a parity model served in this process, None if unknown. This process serves the
+    part `share` of all queries. `off` is the reason why the parity models cannot be used, or "".
     """
 
     settings: InsuranceSettings
@@ -150,7 +150,7 @@ class SelectionServing:
     """How candidates are selected. Tuples are by candidate, in the order of the stages.
 
     `keys` change with the candidates' models. `planned_usd` is a call's share of the machine's price, `usd_per_call`
-    what it costs besides. `own_policy` is a policy that is not mark's own.
+    its additional cost. `own_policy` is a policy that does not come with mark.
     """
 
     settings: SelectionSettings
@@ -160,10 +160,11 @@ class SelectionServing:
     own_policy: SelectionPolicy | None = None
 
     def prices(self, told: Mapping[str, PriceList]) -> CallPrices:
-        """The prices of calls, where the controller has `told` prices by stage, of the whole by "".
+        """Return the prices of calls. `told` has the controller's prices by stage, and the whole service's under "".
 
-        Now it is the larger one of the planned and the marginal price, because idle capacity would else draw calls that
-        keep it. Where an instance serves the whole file, a call is dearer by the same factor as a query.
+        The current price is the larger one of the planned and the marginal price, because idle capacity would otherwise
+        attract calls that then keep it busy and paid. If an instance serves the whole file, the price of a call rises
+        by the same factor as the price of a query.
         """
         whole, factor = told.get("", _UNKNOWN), 1.0
         if whole.usd_per_request and whole.usd_per_planned_request:
@@ -180,14 +181,15 @@ class SelectionServing:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served, and how. Times in seconds.
+    """The settings of one served model or pipeline. Times are in seconds.
 
-    `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
-    (self-tuning). `candidates` has those of versions, by name, that differ from it. `function_s` is what a warm
-    function takes; it counts only with `functions`, and `late` is where a request goes that would be late wherever it
-    went (`mark.domain.rules.admission`); a function that is in time gets what is in time here with a lower probability
-    than `least_in_time`. A batch that takes longer than `hang_s` costs its worker process its life; one that has more
-    than `worker_memory_bytes` is replaced. Of a `pipeline` its stages say all of that, and `versions` only names one.
+    `candidate` has the profile of this machine; without it service times are learned and the batch size adapts to
+    RT_max (self-tuning). `candidates` has the profiles of versions that differ from it, by name. `function_s` is the
+    service time of a warm function and counts only with `functions`. `late` is the destination of a request that would
+    be late everywhere (`mark.domain.rules.admission`). A request that would be in time here with a lower probability
+    than `least_in_time` goes to a function that would be in time. A worker process is killed if a batch takes longer
+    than `hang_s`, and replaced if it uses more than `worker_memory_bytes`. With a `pipeline` its stages have all these
+    settings, and `versions` only names one version.
     """
 
     name: str
@@ -210,19 +212,19 @@ class Serving:
     drain_s: float = 30.0
     linger_s: float = 0.0
     loader: str = "mark.serving.worker.loaders:load"
-    worker_socket: Path | None = None  # what listens there starts workers; None: they are children of this process
+    worker_socket: Path | None = None  # of the keeper that starts workers; None: they are children of this process
     pipeline: PipelineServing | None = None
     layers: Sequence[Layer] = ()  # before the model, the first one outermost
-    feedback: FeedbackSettings | None = None  # None: none is taken
-    cache: CacheSettings | None = None  # None: no answer is kept
-    answers_later_s: AnswersLater | None = None  # None: no slow network is played
-    learner: Callable[[], Learner] | None = None  # makes what learns from feedback
+    feedback: FeedbackSettings | None = None  # None: no feedback is accepted
+    cache: CacheSettings | None = None  # None: no answer is cached
+    answers_later_s: AnswersLater | None = None  # None: no slow network is simulated
+    learner: Callable[[], Learner] | None = None  # makes the learner of feedback
     peers: PeerAccess = field(default_factory=PeerAccess)  # other processes with the same learner
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """Where requests come in, which may, and what is logged of them.
+    """The addresses of the listeners, who may send requests, and which requests are logged.
 
     `keys` renews the keys of `auth`; `watch` reports interruptions.
     """
@@ -240,7 +242,7 @@ class ListenerConfig:
 
 
 class ModelServer:
-    """All of one process: replicas with their workers, and the listener. `start`, then `drain` when `stop` is set."""
+    """The whole process: replicas with workers, and the listener. Call `start`, then `drain` once `stop` is set."""
 
     def __init__(self, serving: Serving, listener: ListenerConfig) -> None:
         self._serving, self._listener = serving, listener
@@ -260,7 +262,7 @@ class ModelServer:
         learner = None if serving.learner is None else serving.learner()
         if serving.pipeline is not None and serving.pipeline.selection is not None:
             self.selection, of_selection = self._select(tuple(serving.pipeline.stages), serving.pipeline.selection)
-            learner = None if serving.feedback is None else of_selection  # without feedback nothing is learned
+            learner = None if serving.feedback is None else of_selection  # learning needs feedback
         self._personal = _personal_of(serving, self._loop)
         if self._personal is not None:
             learner = None if serving.feedback is None else self._personal.heads
@@ -349,7 +351,7 @@ class ModelServer:
         )
 
     def _apart(self, name: str, stage: Serving, beside: Sequence[Server] = ()) -> Server:
-        """A stage as a model of its own, under its name."""
+        """Return the server of a stage that is a separate model, under the stage's name."""
         ((version, reference),) = stage.versions.references.items()
         served = self._serve(stage, version, reference, ModelMetrics(self._serving.name, version, name))
         return self._server(name, stage, [served], stage=True, beside=beside)
@@ -363,7 +365,7 @@ class ModelServer:
         return served
 
     def _conduct(self, pipeline: PipelineServing, version: str) -> ServedVersion:
-        """All stages behind one backend, which says of its input and output what the only first and last stage say."""
+        """Return all stages behind one backend, whose inputs and outputs are those of the only first and last stage."""
         serving, known = self._serving, {"platform": "pipeline", "inputs": [], "outputs": []}
         graph = None if pipeline.graph is None else StageGraph(pipeline.graph)
         whole = ModelMetrics(serving.name, version, "")
@@ -374,7 +376,7 @@ class ModelServer:
         def said(stage: int, of_stage: dict[str, Any]) -> None:
             if insurance is not None and (misfit := _misfit(insurance.settings.parity, of_stage)):
                 self._fail(f"{'the model' if stage == 0 else 'a parity model'} does not fit, {misfit}")
-            # Candidates are alike to their clients, who do not see parity models.
+            # All candidates have the same inputs and outputs, and clients do not see parity models.
             if stage == 0 and (selection is not None or insurance is not None):
                 known.update({key: of_stage[key] for key in ("inputs", "outputs")})
             if stage == 0 and insurance is not None:
@@ -385,7 +387,7 @@ class ModelServer:
             served.metadata = orjson.dumps(known)
 
         def described(body: bytes) -> None:
-            """The model of an insured service that is served elsewhere says what it takes and gives."""
+            """Note the inputs and outputs of an insured model that is served elsewhere."""
             try:
                 of_model = orjson.loads(body)
                 conductor.name_outputs(of_model["outputs"])
@@ -442,7 +444,7 @@ class ModelServer:
         return served
 
     def _insure(self, asked: InsuredServing, parities: Sequence[ConductedStage]) -> CodedService:
-        """The insurance by these parity models."""
+        """Return the insurance by these parity models."""
 
         def told(now_s: float) -> PriceList:
             of_stages = self.server.told_prices.of_stages(now_s)
@@ -465,7 +467,7 @@ class ModelServer:
         return found
 
     def _select(self, names: tuple[str, ...], asked: SelectionServing) -> tuple[ServedSelection, SelectionLearner]:
-        """The selection among the stages of these names, and what learns for it."""
+        """Return the selection among the stages of these names, and its learner."""
         settings, generator = asked.settings, np.random.default_rng()
         state = SelectionState(asked.keys, settings)
         policy = asked.own_policy or policy_of(settings, len(names), generator)
@@ -478,7 +480,7 @@ class ModelServer:
         return served, SelectionLearner(state, served.counts, champion)
 
     def _cached(self, backend: StageBackend, of: Serving | StageAddress, reference: str) -> StageBackend:
-        """With the cache before it, where the service file has `[cache]`."""
+        """Return the backend behind a cache if the service file has `[cache]`, otherwise the backend itself."""
         settings = self._serving.cache
         if settings is None or self._kept is None:
             return backend
@@ -503,16 +505,16 @@ class ModelServer:
         *,
         needed: bool = True,
     ) -> Replica:
-        """A replica with its workers. `said` is called with what a worker says of the model.
+        """Return a replica with its workers, which calls `said` with a worker's description of the model.
 
-        Once the server has begun it goes on without workers that are not `needed`.
+        A running server continues without the workers if they are not `needed`.
         """
         candidate = serving.candidates.get(version, serving.candidate)
         times: ServiceTimes
         profiled_s = () if candidate is None else tuple(candidate.service_s.tolist())
         if candidate is None:
-            # A request that just missed a batch waits for its end: two of them fit into RT_max. It is unknown what the
-            # first takes; a tenth of RT_max admits little until it is known.
+            # A request that just missed a batch waits until it ends, so two batches must fit into RT_max. The first
+            # batch's time is unknown, and a tenth of RT_max admits few requests until it is known.
             times = SelfTuned(serving.rt_max_s / 2.0, most=serving.most_batch, first_s=serving.rt_max_s / 10.0)
             overhead_s, window_s, variation = 0.0, 0.0, 0.0
         else:
@@ -586,7 +588,7 @@ class ModelServer:
         return replica
 
     def _fail(self, reason: str) -> None:
-        """End the server: it cannot serve."""
+        """Stop the server, because it cannot serve."""
         self._failure = reason
         self._first_ready.set()
         self.stop.set()
@@ -601,9 +603,10 @@ class ModelServer:
             self._first_ready.set()
 
     async def start(self) -> int:
-        """Listen, load what was learned, start the workers, wait until all is warm and ready. The port bound.
+        """Listen, load the learned state, start the workers, wait until all are warm, and return the bound port.
 
-        Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
+        Liveness is true from the start, readiness once all workers are warm. Raises BadInput if the model cannot be
+        loaded.
         """
         listener = self._listener
         if listener.keys is not None:
@@ -625,20 +628,21 @@ class ModelServer:
             workers.start()
         for remote in self._remote:
             remote.start()
-        self._see_ready()  # a service that has a head alone waits for nothing
+        self._see_ready()  # a service with only a head waits for no worker
         await self._until_stopped(self._first_ready.wait())
         if self._failure is not None:
             reason = self._failure
             await self.close()
             raise BadInput(reason, "model")
-        # What is here now stays: no collection need look at it, and a pause of tens of milliseconds is a miss.
+        # Objects that exist now live as long as the process. Without freezing them a collection would examine them all,
+        # and its pause of tens of milliseconds makes requests late.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(20_000, 20, 50)  # requests make no cycles
+        gc.set_threshold(20_000, 20, 50)  # requests create no reference cycles
         return bound
 
     async def _until_stopped(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Wait for the work, or until the process is to stop."""
+        """Wait until the work is done or the process is told to stop."""
         working, stop = (asyncio.ensure_future(each) for each in (work, self.stop.wait()))
         await asyncio.wait((working, stop), return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
@@ -647,7 +651,7 @@ class ModelServer:
         working.cancel()
 
     def reload(self) -> None:
-        """Look at certificates and keys anew; where they cannot be used, go on with what there is."""
+        """Read certificates and keys again; if they cannot be used, keep the current ones."""
         if self._listener.keys is not None:
             self._listener.keys.wake()
         if self._listener.tls is None or self._tls_context is None:
@@ -659,7 +663,7 @@ class ModelServer:
             log.error("certificates stay as they were: %s", error)
 
     def watch_notices(self, service: notice.MetadataService) -> None:
-        """Drain in time when this instance is announced to be taken away."""
+        """Drain in time when an interruption of this instance is announced."""
         task = self._loop.create_task(notice.watch(service, self._announced))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -671,7 +675,7 @@ class ModelServer:
         self._loop.call_later(max(0.0, left_s), self.stop.set)
 
     async def drain(self) -> str | None:
-        """Stop as the module says. Returns why it had to, if that was a failure."""
+        """Drain as the module's docstring says. Return the failure that made the server stop, if any."""
         serving = self._serving
         servers = (self.server, *self.server.beside)
         for server in servers:
@@ -682,7 +686,7 @@ class ModelServer:
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
         await asyncio.gather(*(server.backend.drain(until_s) for server in servers))
-        # A client that sends just now on a connection that it kept must get a refusal, and not a reset.
+        # A client that is just sending on a kept-alive connection must get a refusal instead of a reset.
         limits = self._listener.limits
         quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
         while self.http.connections and time.monotonic() < quiet_s:
@@ -691,7 +695,7 @@ class ModelServer:
         return self._failure
 
     async def close(self) -> None:
-        """End workers, listener and background work. Answers already given still leave."""
+        """End the workers, the listener and background work after sending the answers that exist."""
         if self._listener.keys is not None:
             self._listener.keys.close()
         for task in self._background:
@@ -718,7 +722,7 @@ class ModelServer:
 
 
 def _misfit(parity: ParitySettings | None, of_model: dict[str, Any]) -> str:
-    """Why a model with this metadata has no place in the coding groups of these parity models; "": it has."""
+    """Return why a model with this metadata cannot be in the parity models' coding groups, or "" if it can."""
     assert parity is not None, "only parity models insure a service"
     for key, shape in (("inputs", parity.input_shape), ("outputs", parity.output_shape)):
         said = of_model.get(key, ())
@@ -734,7 +738,7 @@ def _misfit(parity: ParitySettings | None, of_model: dict[str, Any]) -> str:
 
 
 def _functions_of(serving: Serving) -> list[tuple[tuple[str, ...], FunctionClient]]:
-    """The functions of what is served here, with the labels of their numbers."""
+    """Return the function clients of the served models, with the labels of their metrics."""
     if serving.pipeline is None:
         return [] if serving.functions is None else [((serving.name,), serving.functions)]
     return [
@@ -747,13 +751,13 @@ def _functions_of(serving: Serving) -> list[tuple[tuple[str, ...], FunctionClien
 def _grpc_listener(server: Server, listener: ListenerConfig) -> GrpcListener | None:
     if listener.grpc_port is None:
         return None
-    from mark.serving.frontend.grpc import GrpcListener  # here: 0.15 s, only where gRPC is spoken
+    from mark.serving.frontend.grpc import GrpcListener  # imported here: it takes 0.15 s, for gRPC only
 
     return GrpcListener(server, listener.limits, listener.auth)
 
 
 def _tracer(name: str) -> Tracer:
-    from mark.serving.observe.tracing import from_environment  # here: 0.15 s, only where requests are traced
+    from mark.serving.observe.tracing import from_environment  # imported here: it takes 0.15 s, for tracing only
 
     return from_environment(name)
 
@@ -762,7 +766,7 @@ def _personal_of(serving: Serving, loop: asyncio.AbstractEventLoop) -> Personal 
     settings = None if serving.pipeline is None else serving.pipeline.personal
     if settings is None:
         return None
-    from mark.serving.personal.assembly import Personal  # here: it imports scipy, only where there are heads
+    from mark.serving.personal.assembly import Personal  # imported here: it imports scipy and is needed for heads only
 
     horizon_s = FeedbackSettings("").horizon_s if serving.feedback is None else serving.feedback.horizon_s
     return Personal(settings, serving.name, horizon_s, loop)
@@ -771,7 +775,11 @@ def _personal_of(serving: Serving, loop: asyncio.AbstractEventLoop) -> Personal 
 def _feedback_of(
     serving: Serving, learner: Learner | None, writer: str, loop: asyncio.AbstractEventLoop
 ) -> tuple[Learning | None, FeedbackCollector | None, FeedbackForwarding | None]:
-    """What learns from feedback, what joins it with answers, and what passes it on to peers. Raises BadInput."""
+    """Return the parts of learning: the exchange of facts, the collector of feedback, and the forwarding to peers.
+
+    Parts that are not configured are None. Raises BadInput if the service file has settings of a learner but nothing
+    learns, or a learner but no feedback.
+    """
     name, settings = serving.name, serving.feedback
     if learner is None and (serving.peers.addresses or (settings is not None and settings.store)):
         raise BadInput("nothing here learns from feedback", "peers" if serving.peers.addresses else "[feedback] store")
@@ -799,7 +807,7 @@ def _hear_peers(learning: Learning, headers: Mapping[bytes, bytes]) -> None:
 
 
 def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: FeedbackCollector | None) -> Answered | None:
-    """What is called with every answer: logs, traces, what joins feedback, or nothing."""
+    """Return the function to call with every answer, for logs, traces and feedback; None if all are off."""
     observers: list[Answered] = []
     if listener.log_requests:
         observers.append(logs.answered(time.monotonic))
@@ -820,8 +828,8 @@ def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: Feedbac
 async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[int], None] = lambda port: None) -> None:
     """Serve until SIGTERM or SIGINT, then drain. `started` is called with the port once everything is ready.
 
-    Raises BadInput where the model cannot be loaded or the port is taken, MarkError where all workers were lost for
-    good.
+    Raises BadInput if the model cannot be loaded or the port is taken, and MarkError if all workers are lost and none
+    could be restarted.
     """
     loop = asyncio.get_running_loop()
     model_server = ModelServer(serving, listener)
@@ -855,10 +863,10 @@ async def _beside_memory(main: Callable[[], Coroutine[None, None, None]]) -> Non
 
 
 def _allow_descriptors() -> None:
-    """As many as a full house needs: clients, their handshakes, functions, replicas. The usual 1024 do not.
+    """Raise the limit of file descriptors to the number that clients, TLS handshakes, functions and replicas need.
 
-    Raised to no more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection
-    yet, has some 50 kB.
+    The usual 1024 are too few. The limit is not raised further even if that is allowed, because an unfinished TLS
+    handshake, which does not count as a connection yet, takes some 50 kB.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(_DESCRIPTORS, hard)), hard))

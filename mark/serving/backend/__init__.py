@@ -1,1 +1,1 @@
-"""What answers requests on one instance: bouncer, batches, replica."""
+"""The parts that answer requests on one instance: bouncer, batches, replica."""

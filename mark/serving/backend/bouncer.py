@@ -1,9 +1,9 @@
 """The bouncer: admission and batching for the workers of one instance (MArk, sections 4.1 and 4.3).
 
-One state machine without I/O and without a clock: requests, what workers did and the time go in, decisions come out.
-It decides by the functions of `mark.domain.rules`, as the kernel does, so the simulator and the live bouncer share
-their semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it does,
-in order:
+It is one state machine without I/O and without a clock: requests, workers' events and the time go in, decisions come
+out. It decides with the functions of `mark.domain.rules`, as the kernel does, so the simulator and the live bouncer
+share their semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it
+does, in this order:
 
     on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
     after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
@@ -12,14 +12,16 @@ in order:
     on a worker's end       worker_down(now, back_s, batch), later worker_up(now)
     on a stop               drain(now, until)
 
-Many requests that arrive together may be offered before next_batch is asked once: they share a batch.
+Requests that arrive together may be offered before next_batch is called once, so that they share a batch.
 
-Queue: batches that are closed (no request joins any more) in order, and behind them at most one that is open. A request
-never overtakes another. A closed batch may be handed to the worker that will be free first before it is (`next_ahead`):
-nothing would change for it any more, and the worker need not idle for the way there and back. If that worker then takes
-so long that a promise is in danger, an idle one gets the batch instead, and the first one's answer is dropped.
-Predictions begin with what is known now: a batch runs until its predicted end, and one that overruns it is taken to end
-now. Times are seconds of one monotonic clock.
+The queue has closed batches, which no request joins any more, in order, and at most one open batch behind them. A
+request never overtakes another. A closed batch may be handed to the worker that will be free first before that worker
+is free (`next_ahead`): the batch could not change any more, and the worker need not idle for a round trip. If that
+worker then takes so long that a promise is in danger, an idle worker gets the batch instead, and the first one's answer
+is dropped.
+
+Predictions start from the current state: a batch runs until its predicted end, and a batch that overran it is assumed
+to end now. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -50,49 +52,49 @@ __all__ = [
     "Bouncer", "FixedTimes", "IllegalTransition", "ServiceTimes", "Stranded",
 ]  # fmt: skip
 
-# Why a request was not queued here (`Bouncer.reason`).
+# The reason why a request was not queued here (`Bouncer.reason`).
 OVERLOADED = "overloaded"  # it would not finish within RT_max
 DEADLINE = "deadline"  # its client's own deadline is shorter than the time of an idle instance
-TOO_LARGE = "too_large"  # more items than the model's times are known for, or more bytes than a batch may have
+TOO_LARGE = "too_large"  # more items than service times are known for, or more bytes than a batch may have
 QUEUE_FULL = "queue_full"
-NO_WORKER = "no_worker"  # and none is expected back in time
+NO_WORKER = "no_worker"  # no worker is up, or expected back in time
 DRAINING = "draining"
 
-# A lost or failed request is tried once more, apart from others: with a third worker it might be the request that ends
-# workers.
+# A lost or failed request is tried once more, apart from others. A third try could cost a third worker, because the
+# request may be the reason why workers end.
 _MOST_TRIES = 2
-# "Whenever": later than any deadline, and earlier than never.
+# Later than any deadline, but before "never".
 _WHENEVER_S = 1e9
-# Up to this number, closed batches are played through worker by worker; more are shared out evenly, which is late by
-# less than one batch's time.
+# Up to this number, closed batches are assigned to workers one by one. More are divided evenly among them, which is
+# wrong by less than one batch's time.
 _DEEP = 64
 _LONGEST_RETRY_AFTER_S = 60.0
 
 
 class IllegalTransition(Exception):
-    """The shell reported what cannot have happened; the bouncer's state is as before."""
+    """The shell reported an impossible event; the bouncer's state is unchanged."""
 
 
 class ServiceTimes(Protocol):
-    """How long a batch takes on a worker, by its number of items."""
+    """The service time of a batch on a worker, by its number of items."""
 
     @property
     def n_batch(self) -> int:
-        """The most items that are batched together, at least 1."""
+        """Return the most items that are batched together, at least 1."""
 
     @property
     def service_s(self) -> Sequence[float]:
-        """`service_s[items]`: predicted seconds, for at least 0 (unused) to `n_batch` items.
+        """Return `service_s[items]`, predicted seconds for at least 0 (unused) to `n_batch` items.
 
-        Where it is longer, one request of more than `n_batch` items is served too, alone in its batch.
+        If the sequence is longer, a single request of more than `n_batch` items is served too, alone in its batch.
         """
 
     def observe(self, items: int, seconds: float) -> bool:
-        """A batch took so long. Returns whether `n_batch` or `service_s` changed."""
+        """Note the time that a batch took; return whether `n_batch` or `service_s` changed."""
 
 
 class FixedTimes:
-    """The times of a profile, as `Candidate.service_s.tolist()` and `BatchPolicy.n_batch` have them."""
+    """The times of a profile: `Candidate.service_s.tolist()` and `BatchPolicy.n_batch`."""
 
     __slots__ = ("n_batch", "service_s")
 
@@ -106,30 +108,33 @@ class FixedTimes:
 
 
 class Stranded(NamedTuple):
-    """Requests that the workers left cannot answer in time."""
+    """Requests that the remaining workers cannot answer in time."""
 
-    overflow: list[Request]  # a function can
-    failed: list[Request]  # neither worker nor function can
+    overflow: list[Request]  # a function can answer them in time
+    failed: list[Request]  # neither a worker nor a function can
 
 
 class Bouncer:
-    """Admission and batching for `workers` identical workers that serve one batch at a time each.
+    """Admission and batching for `workers` identical workers, each of which serves one batch at a time.
 
-    `times` says how long a batch takes on average, and `variation` is the squared coefficient of variation of that,
-    0 where it is certain or unknown. `overhead_s` is added once per request, `window_s` is how long a batch that
-    isn't full waits for company though a worker is idle (0: work-conserving). `function_s` is what a warm function
-    takes, infinite without functions; the attribute may be set to infinity while functions refuse and back. What is
-    late wherever goes where `late` says: FUNCTION or REJECT. Where times vary, a function that is in time gets a
-    request that workers would answer in time with a lower probability than `least_in_time`
-    (`mark.domain.rules.admission.least_probability`). At most `max_queued` requests wait, at most `max_batch_bytes`
-    bytes of bodies are in a batch. `workers` is how many are up; none is fine.
+    `times` has the mean service times, and `variation` is their squared coefficient of variation, 0 if they are certain
+    or unknown. `overhead_s` is added once per request. A batch that is not full waits up to `window_s` for more
+    requests though a worker is idle (0: work-conserving). `function_s` is the service time of a warm function, infinite
+    without functions; the shell may set the attribute to infinity while functions refuse.
 
-    A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
-    is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline
-    it is served however late.
-    Times that are learned can be wrong, and a bouncer that refuses everything learns nothing: with `probe_every_s`, a
-    request that all workers, though idle, are thought too slow for is served once in that time.
-    Raises BadInput for numbers that no bouncer can have.
+    A request that would be late everywhere goes to the destination `late`, FUNCTION or REJECT. If times vary, a request
+    that workers would answer in time with a lower probability than `least_in_time` goes to a function that would be in
+    time (`mark.domain.rules.admission.least_probability`). At most `max_queued` requests wait, and a batch has at most
+    `max_batch_bytes` of bodies. `workers` is the number of workers that are up, and may be 0.
+
+    A request whose deadline differs from arrival + RT_max has its client's own deadline, which replaces RT_max. It is
+    not admitted if it would miss that deadline, and dropped (`take_expired`) once it cannot be met. A request without
+    one is served however late.
+
+    Learned times can be wrong, and a bouncer that refuses everything learns nothing. So every `probe_every_s` it serves
+    one request although even idle workers are predicted to be too slow for it.
+
+    Raises BadInput for numbers out of range.
     """
 
     def __init__(
@@ -164,29 +169,29 @@ class Bouncer:
                 raise BadInput("no bouncer can have this", name, value)
         _check_times(times)
         self.function_s = function_s
-        self.reason = ""  # why the last request that was not queued here was not
-        self.queued = 0  # requests that wait
-        self.in_flight = 0  # requests that workers have
-        self.workers = workers  # those up
+        self.reason = ""  # why the last request that was not queued here was refused or passed on
+        self.queued = 0  # waiting requests
+        self.in_flight = 0  # requests at workers
+        self.workers = workers  # workers that are up
         self._times, self._variation, self._late = times, variation, late
         self._least = least_in_time
         self._rt_max_s, self._overhead_s = rt_max_s, overhead_s
-        # A deadline outside of these, counted from the arrival, is the client's own (`own_deadline`).
+        # A deadline outside this range, counted from the arrival, is the client's own (`own_deadline`).
         self._own_below_s, self._own_above_s = rt_max_s - TOLERANCE_S, rt_max_s + TOLERANCE_S
         self._asked_window_s = window_s
         self._max_batch_bytes = max_batch_bytes
         self._room = max_queued
         self._probe_every_s, self._probe_s = probe_every_s, -NEVER_S if probe_every_s < NEVER_S else NEVER_S
-        self._until_s = NEVER_S  # when a drain must be over
+        self._until_s = NEVER_S  # end of a drain
         self._open: Batch | None = None
         self._closed: deque[Batch] = deque()
-        self._backlog_s = 0.0  # what the closed batches take together
-        self._together = 1  # requests that are tried again, in a batch; no other request joins them
+        self._backlog_s = 0.0  # total service time of the closed batches
+        self._together = 1  # the most retried requests in a batch; no other request joins them
         self._running: list[Batch] = []
         self._idle = workers
         self._back_s: list[float] = []  # when each worker that is down should be up again
         self._expired: list[Request] = []
-        # When each worker is free if the closed batches are played through, a heap; true until `_settled_s`.
+        # A heap of the times when each worker is free after the closed batches; valid until `_settled_s`.
         self._free_s = [NEVER_S]
         self._settled_s = -NEVER_S
         self._read_times()
@@ -194,11 +199,11 @@ class Bouncer:
     # Requests
 
     def offer(self, request: Request, now_s: float) -> int:
-        """Admission: INSTANCE (it is queued here), FUNCTION or REJECT (the caller's business; see `reason`).
+        """Decide where the request goes: INSTANCE (queued here), or the caller sends it to FUNCTION or must REJECT it.
 
-        `reason` is set for both. Raises ValueError for a request without items.
+        `reason` is set for FUNCTION and REJECT. Raises ValueError for a request without items.
         """
-        arrived_s, deadline_s = request.arrived_s, request.deadline_s  # `_deadline_s`, written out: a tenth faster
+        arrived_s, deadline_s = request.arrived_s, request.deadline_s  # `_deadline_s` inlined: a tenth faster
         allowed_s = deadline_s - arrived_s
         own = allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S
         if not own:
@@ -219,16 +224,17 @@ class Bouncer:
         return where
 
     def retry_after_s(self, now_s: float) -> float:
-        """When a request might be admitted that isn't now: as soon as the queue is short enough, at most a minute."""
+        """Return the seconds until a request may be admitted, when the queue will be short enough; at most a minute."""
         latency_s = self._behind_all_s(now_s) + self._service_s[1] + self._overhead_s - now_s
         return min(max(latency_s - self._rt_max_s, 0.0), _LONGEST_RETRY_AFTER_S)
 
     def next_batch(self, now_s: float) -> Batch | None:
-        """The batch that an idle worker starts now, if any: full ones first in order, then one whose window is over.
+        """Return the batch that an idle worker starts now, if any, and mark it as running.
 
-        It is running from here on. Before those comes a batch that waits behind one that takes too long: an empty one
-        stays in its place there, with no requests whose answer is dropped. Requests whose own deadline can't
-        be met any more, not even alone, or whose client has gone are taken out (`take_expired`).
+        Full batches come first, in order, then one whose window is over. Before both comes a batch that waits for a
+        worker that takes too long: its requests move to the idle worker, and an empty batch keeps its place at the
+        first one, whose answer is dropped. Requests are taken out (`take_expired`) if their client has gone, or if
+        their own deadline cannot be met even alone.
         """
         while self._idle > 0:
             if (first := self._first_stuck()) is not None and now_s >= self._patience_s(first):
@@ -252,10 +258,10 @@ class Bouncer:
         return None
 
     def next_ahead(self, now_s: float) -> tuple[Batch, Batch] | None:
-        """(a running batch, the closed one that its worker may have already and does next), if any.
+        """Return (a running batch, the closed batch that its worker may get now and serves next), if any.
 
-        The worker is the one that is free first; it has one batch ahead at most. A batch with a client's own deadline
-        stays here, where it can still be dropped.
+        The worker is the one that is free first; it has at most one batch ahead. A batch with a client's own deadline
+        stays here, so that its requests can still be dropped.
         """
         while self._closed and all(map(is_left, self._closed[0].requests)):
             self._expired += (batch := self._first_closed()).requests
@@ -275,16 +281,20 @@ class Bouncer:
         return first, batch
 
     def take_expired(self) -> list[Request]:
-        """The requests dropped since the last call, because their client's deadline can't be met, or because it has
-        gone: to be answered."""
+        """Return the requests dropped since the last call; the caller must answer them.
+
+        They were dropped because their client's deadline cannot be met or the client has gone.
+        """
         if not self._expired:
             return []
         expired, self._expired = self._expired, []
         return expired
 
     def due_s(self) -> float:
-        """When next_batch should be asked again though nothing happens: the end of a window, or of the patience with a
-        worker; infinite if never."""
+        """Return when to call next_batch again without an event: when a window ends or a worker has taken too long.
+
+        Infinite if that is not needed.
+        """
         if self._idle == 0:
             return NEVER_S
         first = self._first_stuck()
@@ -294,12 +304,12 @@ class Bouncer:
     # Workers
 
     def finished(self, batch: Batch, now_s: float, took_s: float = 0.0, *, failed: bool = False) -> None:
-        """A worker answered its batch, and is idle or begins the one it has already.
+        """Note that a worker answered its batch, and is idle or begins its next one.
 
-        `took_s` is what the worker says that it took: longer than from the answer before to this one where a part of
-        the work is hidden behind the model's. A batch that finds its worker idle will take that long. That a batch
-        `failed` sooner than predicted says nothing of those that don't.
-        Raises IllegalTransition where the batch isn't running.
+        `took_s` is the worker's own measurement. It exceeds the time between two answers if a part of the work overlaps
+        the model's run, and a batch that starts on an idle worker will take that long. A batch that `failed` sooner
+        than predicted tells nothing about successful ones, and is not learned from. Raises IllegalTransition if the
+        batch is not running.
         """
         self._leave(batch)
         if batch.behind is None:
@@ -314,11 +324,11 @@ class Bouncer:
             self._read_times()
 
     def try_apart(self, failed: Sequence[Request], now_s: float) -> list[int]:
-        """Where each of the requests goes that failed together in a batch that is finished.
+        """Return the new destination of each of the requests that failed together in a finished batch.
 
-        One of them may be why the others failed, so each is tried once more alone, and an error is then its own:
-        INSTANCE, behind all that waits here, so that no promise is broken for it, and only where it is in time by its
-        deadline; FUNCTION where only one is in time; REJECT where neither is, or it was tried again before: it failed.
+        One of them may have caused the others' failure, so each is tried once more alone, and its next error is its
+        own. INSTANCE: it is queued behind all waiting requests, so that it breaks no promise, if it meets its deadline
+        there. FUNCTION: only a function meets it. REJECT: neither does, or this was its second try, and it failed.
         """
         self._close_open()
         self._together = 1
@@ -335,16 +345,18 @@ class Bouncer:
     def worker_down(
         self, now_s: float, back_s: float = NEVER_S, batch: Batch | None = None, *, at_next: bool = False
     ) -> Stranded:
-        """A worker is gone, with the batch it had or (None) idle; `back_s` is when it should be up again.
+        """Note that a worker is down, with its batch or (None) idle. `back_s` is when it should be up again.
 
-        Until then it counts as busy, later than that as gone: with no worker left, what is admitted is what a restart
-        can meet. The batch's requests are tried once more, at the head of the queue: one of them may be what ends
-        workers, so each goes alone where there is time for that, else few share a batch. What can no longer be answered
-        in time, of them and of the queue, is handed back by the rule of admission: to functions where there are any;
-        else a lost request fails, and one that has not been tried yet stays, however late, if any worker is expected.
-        `at_next`: the worker was done with that batch but for saying so, and at the one behind it: that one's requests
-        are under suspicion, then.
-        Raises IllegalTransition where the batch isn't running, or no worker is idle.
+        Until then the worker counts as busy, later as gone. With no worker left, a request is admitted if a restarted
+        worker can be in time. The batch's requests are tried once more, at the head of the queue. One of them may be
+        what ends workers, so each goes alone if time allows, and otherwise few share a batch.
+
+        Lost and queued requests that can no longer be answered in time are returned by the rule of admission: to
+        functions if there are any. Without functions a lost request fails, and a request that has not been tried yet
+        stays, however late, if a worker is expected back. `at_next`: the worker had finished that batch but not
+        reported it, and was at the batch behind it, so that batch's requests are the suspects.
+
+        Raises IllegalTransition if the batch is not running, or no worker is idle.
         """
         if batch is not None:
             self._leave(batch)
@@ -374,7 +386,7 @@ class Bouncer:
         return stranded
 
     def worker_up(self, now_s: float) -> None:
-        """One more worker is up and idle. What is known of service times by now is read anew."""
+        """Note that a worker is up and idle. The service times are read again."""
         self._read_times()
         if self._back_s:
             self._back_s.remove(min(self._back_s))
@@ -383,10 +395,10 @@ class Bouncer:
         self._settled_s = -NEVER_S
 
     def drain(self, now_s: float, until_s: float) -> list[Request]:
-        """From now on no new work. Returns the queued requests that can't be finished by `until_s`.
+        """Accept no new requests; return the queued ones that cannot be finished by `until_s`.
 
-        No window is waited for any more. May be called again, with a new `until_s`; at its end `drain(now, now)`
-        returns whatever still waits. Batches that run are left alone: end a worker and tell by `worker_down`.
+        Windows end. It may be called again with a new `until_s`; finally `drain(now, now)` returns all requests that
+        still wait. Running batches continue: end a worker and report it with `worker_down`.
         """
         self._room = 0
         self._until_s = until_s
@@ -405,12 +417,12 @@ class Bouncer:
 
     @property
     def n_batch(self) -> int:
-        """The most items that are batched together now."""
+        """Return the most items that are currently batched together."""
         return self._n_batch
 
     @property
     def least_s(self) -> float:
-        """What one item takes on an idle worker."""
+        """Return the time of one item on an idle worker."""
         return self._service_s[1] + self._overhead_s
 
     @property
@@ -419,15 +431,16 @@ class Bouncer:
 
     @property
     def running(self) -> Sequence[Batch]:
-        """The batches that workers work on."""
+        """Return the batches that workers are serving."""
         return self._running
 
     # Decisions
 
     def _decide(self, request: Request, size: int, now_s: float, deadline_s: float, hard: bool, reserves: bool) -> int:
-        """Where the request goes; queued where that is here. What misses a hard deadline is refused.
+        """Return where the request goes, and queue it if it stays here.
 
-        `reserves`: a request that opens a batch is admitted as if the batch were full.
+        A request that would miss a hard deadline is refused. `reserves`: a request that opens a batch is admitted only
+        if it would be in time with a full batch.
         """
         service_s, full, items, overhead_s = self._service_s, self._n_batch, request.items, self._overhead_s
         # `free` is when a worker is free for the batch behind the closed ones.
@@ -441,7 +454,7 @@ class Bouncer:
         if batch is not None:
             start = start_s(free, batch.oldest_s, self._window_s)
             total = batch.items + items
-            # For one more item this was settled when the batch last grew, unless a worker overran since.
+            # For one more item this was checked when the batch last grew, unless a worker overran since.
             asks_again = items > 1 or start > batch.start_s
             if (
                 total > full
@@ -487,7 +500,7 @@ class Bouncer:
         batch.start_s = start
         self.queued += 1
         if total < full and not (request.tries and len(batch.requests) >= self._together):
-            # May one more item join? Settled now, so that the next one's completion is known before it comes.
+            # Check now whether one more item may join, so that the batch's completion is known before that item comes.
             tightest_s = batch.tightest_s
             if answer_s > tightest_s + TOLERANCE_S:
                 tightest_s = self._tightest_s(batch, answer_s, now_s)
@@ -497,8 +510,10 @@ class Bouncer:
         return INSTANCE
 
     def _squares_s2(self, items: int, opens: bool) -> tuple[float, bool]:
-        """Squared mean times of the batches up to the request's, which is the open one or (`opens`) behind it; and does
-        a closed one wait?"""
+        """Return the squared mean times of the batches up to the request's, and whether a closed batch waits.
+
+        The request's batch is the open one, or with `opens` a new one behind it.
+        """
         service_s, before = self._service_s, [*self._running, *self._closed]
         ahead = [batch.behind for batch in self._running if batch.behind is not None]
         waits = len(self._closed) > self._idle or len(ahead) > 0
@@ -508,7 +523,7 @@ class Bouncer:
         return squares_s2 / max(1, self.workers) + service_s[items] ** 2, waits
 
     def _passed_on(self, items: int, expected_s: float, squares_s2: float, left_s: float) -> bool:
-        """Does a function get a request that a worker should answer in time, because it may well not be?"""
+        """Return whether a function gets a request that is expected in time here, because that is too uncertain."""
         if self._least == 0.0 or self.function_s > left_s + TOLERANCE_S:
             return False
         room_s, one_s = left_s - self._overhead_s, self._service_s[items]
@@ -519,7 +534,7 @@ class Bouncer:
         )
 
     def _elsewhere(self, reason: str, left_s: float, hard: bool) -> int:
-        """FUNCTION or REJECT for a request that no worker will have."""
+        """Return FUNCTION or REJECT for a request that gets no worker."""
         where = destination(NEVER_S, self.function_s, left_s, REJECT if hard else self._late)
         if hard and where == REJECT and self._service_s[1] + self._overhead_s > left_s + TOLERANCE_S:
             reason = DEADLINE
@@ -536,20 +551,21 @@ class Bouncer:
         )
 
     def _tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
-        """The earliest promise of a batch that is kept if it is answered then; a newcomer's where none is."""
+        """Return the earliest promise in a batch that an answer at `answer_s` keeps, or a new request's promise."""
         promises = (self._deadline_s(request)[0] for request in batch.requests)
         return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._rt_max_s)
 
     def _deadline_s(self, request: Request) -> tuple[float, bool]:
-        """What was promised to the request, and whether it brought that deadline along."""
+        """Return the request's deadline, and whether it is the client's own."""
         allowed_s = request.deadline_s - request.arrived_s
         if allowed_s < self._own_below_s or self._own_above_s < allowed_s < NEVER_S:
             return request.deadline_s, True
         return request.arrived_s + self._rt_max_s, False
 
     def _drop_expired(self, batch: Batch, now_s: float) -> None:
-        """Take out of a batch that is to start whose client has gone, or set a deadline that can't be met, not even
-        alone."""
+        """Drop requests from a batch that is to start if their client has gone or their own deadline cannot be met even
+        alone.
+        """
         keep: list[Request] = []
         for request in batch.requests:
             _, own = self._deadline_s(request)
@@ -571,13 +587,15 @@ class Bouncer:
         self._settled_s = -NEVER_S
 
     def _first_stuck(self) -> Batch | None:
-        """Of the running batches that have requests behind them the one whose worker must be waited for least long."""
+        """Return the running batch with requests behind it whose worker has the least time left."""
         stuck = [batch for batch in self._running if batch.behind is not None and batch.behind.requests]
         return min(stuck, key=self._patience_s, default=None)
 
     def _patience_s(self, batch: Batch) -> float:
-        """Until when the batch behind it waits for its worker: the end, and half of what is then left until another
-        worker would have to begin."""
+        """Return until when the batch behind this one waits for its worker.
+
+        That is the predicted end, plus half of the time that then remains until another worker would have to begin.
+        """
         assert batch.behind is not None, "only batches with one behind them are stuck"
         promise_s = min(batch.behind.tightest_s, batch.behind.oldest_s + self._rt_max_s)
         spare_s = promise_s - batch.end_s - batch.behind.service_s - self._overhead_s
@@ -605,7 +623,7 @@ class Bouncer:
             heapreplace(self._free_s, self._free_s[0] + batch.service_s)
 
     def _play_through(self, now_s: float) -> float:
-        """When a worker is free for the batch behind all closed ones; keeps the answer for as long as it holds."""
+        """Return when a worker is free for the batch behind all closed ones, and keep the answer while it is valid."""
         free = [batch.free_s(now_s) for batch in self._running]
         free += [now_s] * self._idle
         back = [back_s for back_s in self._back_s if back_s >= now_s]
@@ -613,8 +631,8 @@ class Bouncer:
         if not free:
             free.append(NEVER_S)
         heapify(free)
-        # The times hold until a worker overruns its batch, also where it has the next one ahead; with an idle worker
-        # they hold for now only.
+        # The times are valid until a worker overruns its batch, including one that has a batch ahead; with an idle
+        # worker they are valid only now.
         self._settled_s = -NEVER_S if self._idle else min([b.end_s for b in self._running] + back, default=NEVER_S)
         if len(free) == 1:
             free[0] += self._backlog_s
@@ -627,7 +645,7 @@ class Bouncer:
         return free[0]
 
     def _behind_all_s(self, now_s: float) -> float:
-        """When a worker is free for a batch behind the open one."""
+        """Return when a worker is free for a batch behind the open one."""
         free = self._play_through(now_s)
         if self._open is None:
             return free
@@ -644,7 +662,7 @@ class Bouncer:
         self.in_flight -= len(batch.requests)
 
     def _empty_queue(self) -> list[Request]:
-        """All waiting requests, in order; none waits any more."""
+        """Remove all waiting requests from the queue and return them in order."""
         queued = [request for batch in self._closed for request in batch.requests]
         if self._open is not None:
             queued += self._open.requests
@@ -656,7 +674,10 @@ class Bouncer:
         return queued
 
     def _most_together(self, lost: Sequence[Request], now_s: float) -> int:
-        """As few as there is time for until the earliest promise to one of them, if no other is served before."""
+        """Return the batch size for retrying lost requests: the smallest that meets the earliest promise among them.
+
+        Other requests are assumed to wait.
+        """
         most = len(lost)
         if most < 2:
             return 1
@@ -687,7 +708,7 @@ class Bouncer:
 
     def _read_times(self) -> None:
         self._n_batch, self._service_s = self._times.n_batch, self._times.service_s
-        # No window where no request can join.
+        # No window if no request can join a batch.
         self._window_s = self._asked_window_s if self._n_batch > 1 and not self.draining else 0.0
 
 

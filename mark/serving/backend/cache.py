@@ -5,7 +5,7 @@
     else ─────────────────────────────────► the backend, whose answer is kept
 
 Only answers of the model itself are kept and shared: status 200, from an instance or a function, not degraded. After
-any other answer of the backend, the first request that waits is offered to the backend, and the rest wait for that one.
+any other answer of the backend, the first waiting request is offered to the backend, and the others wait for that one.
 Everything runs on one event loop.
 """
 
@@ -30,12 +30,12 @@ from mark.serving.backend.sieve import ENTRY_BYTES, Sieve
 
 _LOG = logging.getLogger("mark.serving")
 KeptAnswers = Sieve[Reply]
-# An answer may take this part of the memory: a larger one would evict many others.
+# An answer may take this part of the memory, because a larger one would evict many others.
 _LARGEST_PART = 8
-# Hashes that are begun with the form of a call. Clients choose content types, so there is a limit.
+# The number of kept hashes that start with a call's form. It is limited because clients choose content types.
 _MOST_FORMS = 64
-# After so many requests of which none was equal to another one only every eighth is looked up, until one of them is:
-# where no call is repeated the cache should cost nothing.
+# After this many requests without a repeated one, only every eighth is looked up until one is repeated, so that the
+# cache costs nothing if calls do not repeat.
 _MOST_FRUITLESS, _EVERY = 10_000, 8
 _OF_THE_MODEL = frozenset((INSTANCE, FUNCTION))
 
@@ -49,17 +49,17 @@ class _Waiting:
         self.call = call
         self.led = True  # the backend has the call
         self.offering = False
-        # Each with the timer of its own deadline, if it has one.
+        # By request: the timer of its own deadline, if it has one.
         self.requests: dict[Request, asyncio.TimerHandle | None] = {}
 
 
 class Cache:
     """The backend that answers repeated calls from `store`, which all caches of a process share.
 
-    `model` is the model's reference. With the labels of the metrics (service, version, stage) it says whose answers
-    they are, and no other cache finds them. An answer is given for `ttl_s` from the arrival of the request that brought
-    it. A request whose deadline is not `rt_max_s` after its arrival has one of its own. Answers of functions are kept
-    with `keeps_functions`: where versions are served side by side, a function has only one of them. At most
+    `model` is the model's reference. Together with the labels of the metrics (service, version, stage) it is part of
+    the key, so that no other cache finds these answers. An answer is used for `ttl_s` from the arrival of its request.
+    A request whose deadline is not `rt_max_s` after its arrival has its client's own deadline. Answers of functions are
+    kept with `keeps_functions`; with several versions side by side the function serves only one of them. At most
     `most_waiting` requests wait for answers to equal calls, and others go to the backend.
     """
 
@@ -84,29 +84,30 @@ class Cache:
         self._keeps_functions, self._most_waiting = keeps_functions, most_waiting
         self._hash_key = blake2b(repr((model, self.metrics.labels)).encode()).digest()
         self._forms: dict[tuple[str, str, str, bool], blake2b] = {}
-        # Calls that the backend has, by their keys; None: no request waits for the answer.
+        # By key, the calls that the backend has; None: no request waits for the answer.
         self._under_way: dict[bytes, _Waiting | None] = {}
         self._waiting = 0
-        self._fruitless = self._passed = 0  # requests since one was equal to another, and all while that is long ago
+        # Look-ups since the last repeated call; requests that came while only every eighth is looked up.
+        self._fruitless = self._passed = 0
         self._draining = False
 
     # The port
 
     @property
     def ready(self) -> bool:
-        """Would a call be served whose answer is not in memory?"""
+        """Return whether a call would be served if its answer is not in memory."""
         return self._behind.ready
 
     @property
     def least_s(self) -> float:
-        """The least time of a call whose answer is not in memory."""
+        """Return the least time of a call whose answer is not in memory."""
         return self._behind.least_s
 
     def retry_after_s(self) -> float:
         return self._behind.retry_after_s()
 
     def offer(self, request: Request) -> None:
-        """Answer it from memory, let it wait for an equal call, or offer it to the backend."""
+        """Answer the request from memory, let it wait for an equal call, or offer it to the backend."""
         if self._draining:  # the backend refuses it
             self._behind.offer(request)
             return
@@ -135,7 +136,7 @@ class Cache:
         self._behind.offer(request)
 
     async def drain(self, until_s: float) -> None:
-        """Drain the backend. Requests that wait end with the call that they wait for, or are refused by the backend."""
+        """Drain the backend. Waiting requests end with the call they wait for, or the backend refuses them."""
         self._draining = True
         await self._behind.drain(until_s)
 
@@ -158,11 +159,11 @@ class Cache:
     # Equal calls
 
     def _wait(self, key: bytes, request: Request, now_s: float) -> None:
-        """Let it wait for the answer to an equal call, until its own deadline at the latest."""
+        """Let the request wait for the answer to an equal call, until its own deadline at the latest."""
         waiting = self._under_way[key]
         if waiting is None:
             waiting = self._under_way[key] = _Waiting(request.call)
-        request.call = waiting.call  # so that equal bodies are in memory once
+        request.call = waiting.call  # so that equal bodies are in memory only once
         waiting.requests[request] = None
         self._waiting += 1
         if own_deadline(request.deadline_s - request.arrived_s, self._rt_max_s):
@@ -174,7 +175,7 @@ class Cache:
 
     def _deadline(self, waiting: _Waiting, request: Request) -> None:
         now_s = self._now()
-        if now_s < request.deadline_s:  # timers tick in milliseconds
+        if now_s < request.deadline_s:  # timers have a resolution of milliseconds
             self._until_deadline(waiting, request, now_s)
             return
         del waiting.requests[request]
@@ -185,7 +186,7 @@ class Cache:
         self._answer(request, Answer(refusal("expired"), NOBODY, request.version), now_s)
 
     def _first(self, waiting: _Waiting) -> Request:
-        """The first request that waits. It waits no longer."""
+        """Take the first waiting request out and return it."""
         request = next(iter(waiting.requests))
         timer = waiting.requests.pop(request)
         if timer is not None:
@@ -194,9 +195,11 @@ class Cache:
         return request
 
     def _replied(self, key: bytes, to_client: Callable[[Request, Answer], None], had: Request, answer: Answer) -> None:
-        """Keep an answer of the model and share it with the requests that wait. After another answer, offer the backend
-        one of these requests. Then answer the request that the backend had."""
-        had.answer = to_client  # where answering it fails, it is answered once more, and the cache has no part in that
+        """Keep an answer of the model and share it with the waiting requests, then answer the backend's request.
+
+        After any other answer the backend is offered one of the waiting requests.
+        """
+        had.answer = to_client  # first, so that an answer repeated after a failure bypasses the cache
         waiting = self._under_way[key]
         reply, made_by, how = answer.reply, answer.made_by, answer.provenance
         if reply.status == 200 and made_by in _OF_THE_MODEL and (how is None or not how.degraded):
@@ -216,7 +219,7 @@ class Cache:
         to_client(had, answer)
 
     def _offer_next(self, key: bytes, waiting: _Waiting) -> None:
-        """Offer the backend the first request that waits, and the next one where it refuses that at once."""
+        """Offer the backend the first waiting request, and the next one if that is refused immediately."""
         waiting.offering = True
         while waiting.requests and not waiting.led:
             request = self._first(waiting)
@@ -232,7 +235,7 @@ class Cache:
         size = len(reply.body) + ENTRY_BYTES
         if size > self._largest:
             return
-        if not isinstance(reply.body, bytes):  # a view of memory that may be used again
+        if not isinstance(reply.body, bytes):  # a view of memory that may be reused
             reply = Reply(reply.status, reply.content_type, bytes(reply.body), reply.json_bytes)
         self._store.put(key, reply, self._counts.kept, size, asked_s, self._ttl_s)
 
@@ -243,9 +246,9 @@ class Cache:
         self.metrics.answered(answer.made_by, answer.reply.status, latency_s, allowed_s)
         try:
             request.answer(request, answer)
-        except Exception:  # its answer could not be said, or what observes answers failed
+        except Exception:  # the answer could not be written, or an observer of answers failed
             _LOG.exception("an answer failed", extra={"request_id": request.id})
-            with suppress(Exception):  # most likely it has its answer
+            with suppress(Exception):  # most likely the request has its answer
                 request.answer(request, Answer(error_reply(500, "internal error"), NOBODY, request.version))
 
 

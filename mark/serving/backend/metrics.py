@@ -1,6 +1,6 @@
-"""What a bouncer counts, in Prometheus' words.
+"""The counts of a bouncer, and their page in Prometheus' format.
 
-On the way of a request only integers change; the page is made when it is asked for. Times are seconds.
+Serving a request only changes integers; the page is made when it is requested. Times are seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus wants them."""
+        """Return cumulative counts, as Prometheus expects them."""
         found, so_far = [], 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             so_far += count
@@ -60,7 +60,7 @@ class Histogram:
 class CacheCounts:
     """Counts of the cache before one version of a model, or before one stage (`mark.serving.backend.cache`).
 
-    Each request that comes to it is one of `hits`, `misses` and `coalesced`. Only misses come to the backend behind it.
+    Each of its requests is counted in one of `hits`, `misses` and `coalesced`. Only misses reach the backend behind it.
     """
 
     __slots__ = ("coalesced", "hits", "kept", "misses")
@@ -71,17 +71,17 @@ class CacheCounts:
 
 
 class ModelMetrics:
-    """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads.
+    """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads them.
 
-    `stage` is one of a pipeline's, "" the whole of it; None: no pipeline.
+    `stage` is the name of a pipeline's stage, or "" for the whole pipeline; None: no pipeline.
     """
 
     def __init__(self, model: str, version: str, stage: str | None = None) -> None:
         self.labels: tuple[str, ...] = (model, version) if stage is None else (model, version, stage)
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)  # (answered by, status)
-        self.overflow: defaultdict[str, int] = defaultdict(int)  # why: overloaded, crash, failed, drain, ...
-        self.refused: defaultdict[str, int] = defaultdict(int)  # why: overload, throttled, draining, large, ...
-        self.deadline_misses = 0  # answered later than RT_max, or not at all
+        self.overflow: defaultdict[str, int] = defaultdict(int)  # by reason: overloaded, crash, failed, drain, ...
+        self.refused: defaultdict[str, int] = defaultdict(int)  # by reason: overload, throttled, draining, large, ...
+        self.deadline_misses = 0  # answered later than RT_max, or not answered
         self.expired = 0  # dropped unserved, because the client no longer waits
         self.retries = self.hedges = 0
         self.worker_losses = 0
@@ -90,16 +90,16 @@ class ModelMetrics:
         self.wait_s = Histogram(SECONDS)
         self.service_s = Histogram(SECONDS)
         self.service_ratio = Histogram(RATIOS)  # empty without a profile
-        self.pace = Pace()  # by the same ratios
+        self.pace = Pace()  # from the same ratios
         self.batch_items = Histogram(ITEMS)
-        # What is there now; `refresh` is called before it is read.
+        # The current values; `refresh` is called before they are read.
         self.queued = self.running = self.workers_ready = 0
         self.n_batch = 0
         self.refresh: Callable[[], None] = _as_it_is
-        self.cache: CacheCounts | None = None  # None: there is none
+        self.cache: CacheCounts | None = None  # None: no cache
 
     def answered(self, made_by: str, status: int, latency_s: float, allowed_s: float) -> None:
-        """Count an answer, by whom or by none, against the latency that its request allowed."""
+        """Count an answer or refusal, and whether its latency was within the allowed one."""
         self.requests[made_by, status] += 1
         if made_by != NOBODY:
             self.latency_s.observe(latency_s)
@@ -108,11 +108,11 @@ class ModelMetrics:
 
 
 def _as_it_is() -> None:
-    """Nothing has to be written: for metrics without a replica."""
+    """Update nothing: for metrics without a replica."""
 
 
 class ListenerCounts(Protocol):
-    """What a listener counts of its connections, since the start."""
+    """A listener's counts of its connections since the start."""
 
     @property
     def dropped_answers(self) -> int: ...
@@ -123,7 +123,7 @@ class ListenerCounts(Protocol):
 
 
 class ListenerStats(Protocol):
-    """What is read of a listener (`mark.serving.frontend.http.HttpServer`)."""
+    """The values read from a listener (`mark.serving.frontend.http.HttpServer`)."""
 
     @property
     def counts(self) -> ListenerCounts: ...
@@ -138,24 +138,24 @@ _PRICES = {
 
 
 class Metrics(Collector):
-    """The page of a whole process; `listener` is its HTTP listener."""
+    """The metrics of a whole process; `listener` is its HTTP listener."""
 
     def __init__(self) -> None:
         self.models: list[ModelMetrics] = []
         self.listener: ListenerStats | None = None
-        self.spent: list[tuple[tuple[str, ...], Spent]] = []  # on functions, by which model, or which stage of it
-        self.prices = PriceList()  # as the controller told them
+        self.spent: list[tuple[tuple[str, ...], Spent]] = []  # on functions, by model, or by model and stage
+        self.prices = PriceList()  # as the controller reported them
         self.feedback: FeedbackCollector | None = None
-        self.more: list[Callable[[], Iterator[Metric]]] = []  # of parts of the server that know their own metrics
+        self.more: list[Callable[[], Iterator[Metric]]] = []  # of parts of the server with their own metrics
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def page(self) -> bytes:
-        """Prometheus' text format."""
+        """Return the page in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        # All of a process have the same labels: a pipeline's server has nothing beside the pipeline.
+        # All models of a process have the same labels, because a server of a pipeline serves nothing else.
         of = ("model", "version", "stage")[: len(self.models[0].labels) if self.models else 2]
         by_answer = CounterMetricFamily(
             "mark_requests",

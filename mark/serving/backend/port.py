@@ -1,8 +1,9 @@
-"""The port `Backend`: what a server hands requests to.
+"""The port `Backend`, to which a server hands requests.
 
-A replica is one (`mark.serving.backend.replica`). A cache, a choice between models, hedging or an ensemble is another
-one, which has backends behind it: it answers a request by itself, passes it on, or makes attempts (`Request.attempt`)
-and answers the request from their replies. It is composed, not derived: the classes of the data plane are compiled.
+A replica is one (`mark.serving.backend.replica`). A cache, a choice between models, hedging or an ensemble is another,
+with backends behind it: it answers a request itself, passes it on, or makes attempts (`Request.attempt`) and answers
+the request from their replies. Backends are composed and not derived, because the classes of the data plane are
+compiled.
 """
 
 from __future__ import annotations
@@ -18,30 +19,33 @@ class Backend(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Would a request be served here?"""
+        """Return whether a request would be served here."""
         ...
 
     def offer(self, request: Request) -> None:
-        """Take the request: its `answer` is called exactly once, now or later, whatever happens to it."""
+        """Take the request. Its `answer` is called exactly once, now or later, in every case."""
         ...
 
     def retry_after_s(self) -> float:
-        """In how many seconds a request that is refused now should be sent again."""
+        """Return the seconds after which a refused request should be sent again."""
         ...
 
     async def drain(self, until_s: float) -> None:
-        """Take nothing new; returns when every request is answered, soon after `until_s` (monotonic) at the latest."""
+        """Refuse new requests; return when all are answered, soon after `until_s` (monotonic) at the latest."""
         ...
 
 
 class StageBackend(Backend, Protocol):
-    """What answers the calls of a stage: a replica here (`mark.serving.backend.replica`), or a server elsewhere
-    (`mark.serving.conductor.remote_stage`), or a cache before one of these (`mark.serving.backend.cache`)."""
+    """A backend for the calls of a stage.
+
+    It is a replica here (`mark.serving.backend.replica`), a server elsewhere (`mark.serving.conductor.remote_stage`),
+    or a cache before one of these (`mark.serving.backend.cache`).
+    """
 
     @property
     def metrics(self) -> ModelMetrics: ...
 
     @property
     def least_s(self) -> float:
-        """What a call takes at least, as far as is known, in seconds."""
+        """Return the least known time of a call, in seconds."""
         ...

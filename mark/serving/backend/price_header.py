@@ -1,11 +1,11 @@
-"""What the controller tells a bouncer of prices: a header of the request by which it reads the bouncer's metrics.
+"""Prices that the controller tells a bouncer, in a header of the request that reads the bouncer's metrics.
 
     mark-prices: usd_per_request=1.17e-06;usd_per_miss=1.978e-05
     mark-prices: large.usd_per_request=0;large.usd_per_planned_request=4.2e-06
 
-The second one tells a conductor the prices of its stages. A header replaces all that was told before; a price that is
-not in it is not known. A reader of metrics that sends none, or has not the controller's key, changes nothing. What was
-told is forgotten after `LASTS_S`: a controller that is gone prices nothing.
+The second example tells a conductor the prices of its stages. A header replaces all earlier prices; a price missing in
+it is unknown. A reader of metrics without the header, or without the controller's key, changes nothing. Prices expire
+after `LASTS_S`, so that none remain when the controller is gone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import asdict, fields
 from mark.domain.price_list import PriceList
 
 HEADER = "mark-prices"
-LASTS_S = 60.0  # twelve times as long as it takes until the controller asks again
+LASTS_S = 60.0  # twelve intervals of the controller's requests
 
 _NAMES = tuple(field.name for field in fields(PriceList))
 _UNKNOWN = PriceList()
 
 
 def headers_of(prices: PriceList, of_stages: Mapping[str, PriceList] | None = None) -> dict[str, str]:
-    """What to send a bouncer, or with prices `of_stages` a conductor; nothing where no price is known."""
+    """Return the headers for a bouncer, or with prices `of_stages` for a conductor; empty if no price is known."""
     known = _said(prices, "")
     for stage, its_own in (of_stages or {}).items():
         known += _said(its_own, f"{stage}.")
@@ -36,24 +36,24 @@ def _said(prices: PriceList, prefix: str) -> list[str]:
 
 
 class ToldPrices:
-    """The last prices that were told. Times are of the process's monotonic clock."""
+    """The last prices that the controller told. Times are of the process's monotonic clock."""
 
     def __init__(self) -> None:
         self._prices: Mapping[str, PriceList] = {}
         self._told_s = -math.inf
 
     def hear(self, headers: Mapping[bytes, bytes], now_s: float) -> None:
-        """Take in the headers of a request for metrics, with lower-case names. What is malformed is left out."""
+        """Read the headers of a request for metrics, which have lower-case names. Malformed prices are ignored."""
         said = headers.get(HEADER.encode())
         if said is not None:
             self._prices, self._told_s = _read(said.decode("latin-1")), now_s
 
     def at(self, now_s: float) -> PriceList:
-        """What is known now."""
+        """Return the current prices."""
         return self.of_stages(now_s).get("", _UNKNOWN)
 
     def of_stages(self, now_s: float) -> Mapping[str, PriceList]:
-        """What is known now of each stage, and of the whole under ""."""
+        """Return the current prices of each stage, and of the whole service under ""."""
         return self._prices if now_s - self._told_s <= LASTS_S else {}
 
 

@@ -1,6 +1,6 @@
 """Refusals and failures as a client sees them: the one table from reason to status, of servers and gateways.
 
-A status of `RETRIED` carries `retry-after`; every body is `{"error": "..."}`.
+An answer with a status of `RETRIED` carries `retry-after`; every body is `{"error": "..."}`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from mark.models.call import Reply
 from mark.serving.backend import bouncer
 
 JSON = "application/json"
-# Of a gateway that makes no attempt: no replica is ready, or it has too many requests.
+# Reasons of a gateway that makes no attempt: no replica is ready, or it has too many requests.
 NOBODY_READY, FULL = "nobody_ready", "full"
-# With these the same request may be answered later, or elsewhere at once.
+# After these statuses the client may send the request again later, or elsewhere immediately.
 RETRIED = frozenset((429, 503))
 
-# Why a request has no answer of the model: status, and what is said.
+# The status and the text for each reason why a model does not answer a request.
 _REASONS: dict[str, tuple[int, str]] = {
     bouncer.OVERLOADED: (429, "overloaded: it would not be answered in time"),
     bouncer.QUEUE_FULL: (429, "overloaded: the queue is full"),
@@ -29,7 +29,7 @@ _REASONS: dict[str, tuple[int, str]] = {
     "expired": (504, "the deadline passed before it was answered"),
     "late": (504, "the function did not answer in time"),
     "lost": (503, "the worker or replica was lost"),
-    # Of a gateway
+    # Reasons of a gateway
     NOBODY_READY: (503, "no replica is ready"),
     FULL: (503, "too many requests are on their way"),
     "broken_off": (502, "a replica broke off its answer"),
@@ -40,22 +40,22 @@ REASONS = frozenset(_REASONS)
 
 
 def refusal(reason: str) -> Reply:
-    """The reply to a request that ends for this reason; a KeyError for an unknown one."""
+    """Return the reply to a request that ends for this reason. Raises KeyError for an unknown one."""
     status, what = _REASONS[reason]
     return error_reply(status, what)
 
 
 def error_reply(status: int, what: str) -> Reply:
-    """An error of this status, in JSON."""
+    """Return an error of this status, in JSON."""
     text = what.replace("\\", "/").replace('"', "'")
     return Reply(status, JSON, b'{"error": "%b"}' % text.encode())
 
 
 def retry_after(seconds: float) -> bytes:
-    """The header line `retry-after`."""
+    """Return the header line `retry-after`."""
     return b"retry-after: %d\r\n" % retry_after_s(seconds)
 
 
 def retry_after_s(seconds: float) -> int:
-    """Whole seconds, at least one."""
+    """Return whole seconds, at least one."""
     return max(1, math.ceil(seconds))

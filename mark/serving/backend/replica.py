@@ -1,7 +1,7 @@
-"""One version of a model on this machine: its bouncer, its workers, and the way to functions.
+"""One version of a model on this machine: its bouncer, its workers, and the calls of functions.
 
-The bouncer decides; here is what it takes to do so: workers, a timer, tasks that wait for functions, and the numbers.
-Everything runs on one event loop, and only what goes to a function costs a task.
+The bouncer decides. This module has the I/O: workers, a timer, tasks that wait for functions, and the counts.
+Everything runs on one event loop, and only a call of a function needs a task.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Thr
 
 _LOG = logging.getLogger("mark.serving")
 
-# Called with a batch that a worker answered, and the seconds it took, before its requests are answered.
+# Called with an answered batch and its seconds before its requests are answered.
 Served = Callable[[Batch, float], None]
-# Returns how much later the answers of a batch leave that began then, in Unix seconds.
+# Return how many seconds later the answers of a batch leave, from its start in Unix seconds.
 AnswersLater = Callable[[float], float]
 
 
 class WorkerPool(Protocol):
-    """What a replica asks of its workers (`mark.serving.worker.workers.Workers`)."""
+    """A replica's workers (`mark.serving.worker.workers.Workers`)."""
 
     def send(self, worker_id: int, calls: Sequence[Call]) -> None: ...
 
 
 class Replica:
-    """The backend that has the model: takes requests and answers each exactly once.
+    """The backend that has the model: it takes requests and answers each exactly once.
 
-    `served` is called with each batch that a worker answered. `profiled_s[items]` is what one takes by the profile, in
-    seconds; empty without. `function_timeout_s` bounds a call to a function, `most_calls` how many of them are under
-    way at once, and `most_held_bytes` the bodies of all requests that are not answered yet. `answers_later_s` stands in
-    for a slow network.
+    `served` is called with each batch that a worker answered. `profiled_s[items]` is the batch's time in the profile,
+    in seconds; empty without a profile. `function_timeout_s` limits the time of a function call, `most_calls` the
+    number of concurrent calls, and `most_held_bytes` the bodies of all unanswered requests. `answers_later_s` simulates
+    a slow network.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Replica:
         served: Served | None = None,
         profiled_s: Sequence[float] = (),
         answers_later_s: AnswersLater | None = None,
-        now: Callable[[], float] = time.monotonic,  # uvloop's own clock ticks in milliseconds
+        now: Callable[[], float] = time.monotonic,  # uvloop's own clock has a resolution of milliseconds
     ) -> None:
         self.bouncer, self.metrics = bouncer, metrics
         metrics.refresh = self._refresh
@@ -76,7 +76,7 @@ class Replica:
         self._on_their_way = 0  # batches whose answers leave later
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._workers: WorkerPool | None = None
-        self._batches: dict[int, deque[Batch]] = {}  # by worker: what it does, and what it does next
+        self._batches: dict[int, deque[Batch]] = {}  # by worker: its current batch, and its next one
         self._idle: list[int] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._pumping = False
@@ -85,27 +85,27 @@ class Replica:
         self._settled: asyncio.Future[None] | None = None
 
     def attach(self, workers: WorkerPool) -> None:
-        """The workers that tell of themselves by `ready`, `done` and `lost`."""
+        """Set the workers, which report their events through `worker_ready`, `worker_done` and `worker_lost`."""
         self._workers = workers
 
     # Requests
 
     def offer(self, request: Request) -> None:
-        """Queue it, send it to a function, or refuse it: at once."""
+        """Queue the request, send it to a function, or refuse it."""
         self._held_bytes += len(request.call.body)
         if self._held_bytes > self._most_held_bytes:
             self._refuse(request, QUEUE_FULL)
             return
         where = self.bouncer.offer(request, self._now())
         if where != HERE and not self._breaker.closed and self._breaker.admits(self._now()):
-            # Functions were left alone for long enough: this request finds out.
+            # The breaker's pause is over, and this request tests the functions.
             self.bouncer.function_s = self._function_s
             where = self.bouncer.offer(request, self._now())
-            if where != TO_FUNCTION:  # it will not find out
+            if where != TO_FUNCTION:  # no function gets the request, so the test fails to happen
                 self.bouncer.function_s = NEVER_S
         if where == HERE:
             if not self._pumping:
-                # What else arrives in this turn of the loop may share the batch.
+                # Requests that arrive in this turn of the loop may share the batch.
                 self._pumping = True
                 self._loop.call_soon(self._pump)
         elif where == TO_FUNCTION:
@@ -115,31 +115,31 @@ class Replica:
 
     @property
     def least_s(self) -> float:
-        """What a request of one item takes at least, here or on a function, in seconds."""
+        """Return the least time of a request with one item, here or on a function, in seconds."""
         return min(self.bouncer.least_s, self.bouncer.function_s)
 
     def retry_after_s(self) -> float:
-        """When a request that is refused now should be sent again."""
+        """Return the seconds after which a refused request should be sent again."""
         return self.bouncer.retry_after_s(self._now())
 
     # Workers
 
     @property
     def ready(self) -> bool:
-        """Would a request be served here?"""
+        """Return whether a request would be served here."""
         return self.bouncer.workers > 0 and not self.bouncer.draining
 
     def worker_ready(self, worker_id: int) -> None:
-        """A worker has the model loaded, and is idle."""
+        """Note that a worker has loaded the model and is idle."""
         self.metrics.workers_ready += 1
         self._idle.append(worker_id)
         self.bouncer.worker_up(self._now())
         self._pump()
 
     def worker_done(self, worker_id: int, replies: Sequence[Reply], service_s: float) -> None:
-        """A worker answered its batch."""
+        """Take a worker's answers to its batch."""
         batches = self._batches.get(worker_id)
-        if batches is None:  # a drain gave it up
+        if batches is None:  # a drain gave the batch up
             return
         now_s, batch = self._now(), batches.popleft()
         failed = 0
@@ -151,9 +151,9 @@ class Replica:
             del self._batches[worker_id]
             self._idle.append(worker_id)
         requests: Sequence[Request] = batch.requests
-        if failed > 1 and requests:  # what fails alone is at fault itself
+        if failed > 1 and requests:  # a request that fails alone is itself at fault
             requests, replies = self._try_apart(requests, replies, now_s)
-        # First the next batch, so that the worker is busy while answers are written.
+        # The next batch is sent first, so that the worker is busy while answers are written.
         self._pump()
         metrics = self.metrics
         metrics.service_s.observe(service_s)
@@ -161,7 +161,7 @@ class Replica:
             ratio = service_s / self._profiled_s[batch.items]
             metrics.service_ratio.observe(ratio)
             metrics.pace.observe(batch.started_s, ratio)
-        if not batch.requests:  # another worker had to have them
+        if not batch.requests:  # another worker got the requests
             return
         if self._served is not None:
             self._served(batch, service_s)
@@ -175,7 +175,7 @@ class Replica:
             self._answer_batch(batch, requests, replies, now_s)
 
     def _arrived(self, batch: Batch, requests: Sequence[Request], replies: Sequence[Reply]) -> None:
-        """Answers that were on their way have come."""
+        """Answer a batch whose answers were delayed."""
         self._on_their_way -= 1
         self._answer_batch(batch, requests, replies, self._now())
 
@@ -193,7 +193,7 @@ class Replica:
             self._held_bytes -= len(request.call.body)
             try:
                 request.answer(request, Answer(reply, INSTANCE, request.version))
-            except Exception:  # the others in the batch have answers, too
+            except Exception:  # the other requests of the batch must get their answers
                 self._unanswered(request)
         metrics.deadline_misses += late
         if self._settled is not None:
@@ -202,8 +202,10 @@ class Replica:
     def _try_apart(
         self, requests: Sequence[Request], replies: Sequence[Reply], now_s: float
     ) -> tuple[Sequence[Request], Sequence[Reply]]:
-        """The requests of a batch to be answered now, with their replies; those that failed together, and are in time
-        for it, are tried again."""
+        """Return the requests of a batch to answer now, with their replies.
+
+        Requests that failed together are tried again if time allows.
+        """
         failed = [request for request, reply in zip(requests, replies, strict=True) if reply.status == 500]
         places = iter(self.bouncer.try_apart(failed, now_s))
         answered: list[Request] = []
@@ -220,9 +222,9 @@ class Replica:
         return answered, with_reply
 
     def worker_lost(self, worker_id: int, reason: str, back_in_s: float, at_next: bool = False) -> None:
-        """A worker that was ready crashed or hung; it should be back in `back_in_s` seconds (infinite: never).
+        """Note that a ready worker crashed or hung; it should be back in `back_in_s` seconds (infinite: never).
 
-        `at_next`: by what it had ahead, with the results of its batch in hand.
+        `at_next`: it had the results of its batch and failed in the batch that it had ahead.
         """
         self.metrics.workers_ready -= 1
         self.metrics.worker_losses += 1
@@ -245,10 +247,10 @@ class Replica:
     # Stopping
 
     async def drain(self, until_s: float) -> None:
-        """Finish or overflow all there is; returns when every request is answered, at `until_s` at the latest.
+        """Finish all requests or send them to functions; return when all are answered.
 
-        What is still unanswered then goes to functions or is refused, but nothing is left without an answer. Batches
-        that workers have at that time are given up: end the workers afterwards.
+        That is soon after `until_s` at the latest. Requests unanswered then go to functions or are refused, so that
+        none stays without an answer. Batches that workers have at that time are given up: end the workers afterwards.
         """
         self._strand(self.bouncer.drain(self._now(), until_s), "drain")
         self._pump()
@@ -259,7 +261,7 @@ class Replica:
         self._batches.clear()
         if self._calls:
             await asyncio.wait(self._calls, timeout=self._rt_max_s)
-        self._functions = None  # what still comes is refused at once
+        self._functions = None  # later requests are refused
         for call in self._calls:
             call.cancel()
         if self._calls:
@@ -287,7 +289,7 @@ class Replica:
     # Inside
 
     def _pump(self) -> None:
-        """Start what can start, drop what expired, and set the timer to the next window's end."""
+        """Start batches, drop expired requests, and set the timer to the end of the next window."""
         self._pumping = False
         bouncer, idle = self.bouncer, self._idle
         now_s = self._now()
@@ -340,7 +342,7 @@ class Replica:
             return
         period = self._breaker.begin(now_s)
         if not self._breaker.closed:
-            self.bouncer.function_s = NEVER_S  # one is enough to find out
+            self.bouncer.function_s = NEVER_S  # one call is enough to test the functions
         self.metrics.overflow[reason] += 1
         task = self._loop.create_task(self._call(self._functions, request, period))
         self._calls.add(task)
@@ -348,7 +350,7 @@ class Replica:
 
     def _called(self, request: Request, period: int, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
-        if task.cancelled():  # by a drain, perhaps before it began
+        if task.cancelled():  # a drain cancelled it, perhaps before it began
             self._breaker.undecided(period)
             self._refuse(request, "late")
         if self._settled is not None:
@@ -357,7 +359,8 @@ class Replica:
     async def _call(self, functions: FunctionClient, request: Request, period: int) -> None:
         reason, asked, asked_s = "functions", False, 0.0
         try:
-            # The client gives up at its own deadline; RT_max is a promise, later than that is late and still an answer.
+            # The client gives up at its own deadline. RT_max is only a promise: a later answer is late, but still an
+            # answer.
             own_s = request.deadline_s - self._now()
             asked = own_deadline(request.deadline_s - request.arrived_s, self._rt_max_s)
             timeout_s = min(self._function_timeout_s, own_s) if asked else self._function_timeout_s
@@ -384,7 +387,7 @@ class Replica:
             self._answer(request, reply, FUNCTION)
             return
         if reason == OVERLOADED or (asked and reason == "late"):
-            self._breaker.undecided(period)  # the call was at fault, or its client in a hurry
+            self._breaker.undecided(period)  # the request was at fault, or its deadline too short
         elif left_alone_s := self._breaker.failed(period, self._now(), asked_s):
             self.bouncer.function_s = NEVER_S
             _LOG.warning("functions fail, and are left alone for %.1f s", left_alone_s)
@@ -400,7 +403,7 @@ class Replica:
         self._answer(request, refusal(reason), NOBODY)
 
     def _forget(self, request: Request, now_s: float) -> None:
-        """Its client has gone: a miss only where that was after the deadline."""
+        """Answer a request whose client has gone; it counts as a miss only after its deadline."""
         self.metrics.refused["gone"] += 1
         self.metrics.deadline_misses += now_s > request.deadline_s
         self._answer(request, refusal("gone"), NOBODY)
@@ -414,9 +417,11 @@ class Replica:
             self._unanswered(request)
 
     def _unanswered(self, request: Request) -> None:
-        """Its answer could not be said, or what observes answers failed: other requests must not suffer from that."""
+        """Answer with an error, because the answer could not be written or an observer failed; other requests must go
+        on.
+        """
         _LOG.exception("an answer failed", extra={"request_id": request.id})
-        with suppress(Exception):  # most likely it has its answer
+        with suppress(Exception):  # most likely the request has its answer
             request.answer(request, Answer(error_reply(500, "internal error"), NOBODY, request.version))
 
 

@@ -1,4 +1,4 @@
-"""A request on its way through a backend, an attempt at answering it, and the batch that a worker serves together."""
+"""A request on its way through a backend, an attempt at answering it, and a batch that a worker serves together."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 class Request:
     """An accepted request. Times are of the loop's monotonic clock, in seconds.
 
-    `answer` is called exactly once, with the request itself (so that neither holds the other: cycles wait for the
-    garbage collector) and its answer.
-    `items` is how many inputs of the model it holds: its share of a batch.
+    `answer` is called exactly once, with the request itself and its answer. The request is an argument so that neither
+    holds the other, because cycles wait for the garbage collector. `items` is the number of the model's inputs in it,
+    its share of a batch.
     """
 
     call: Call
     items: int
     arrived_s: float
-    deadline_s: float  # arrived_s + RT_max, or the client's own: after that the answer is of no use to it
+    deadline_s: float  # arrived_s + RT_max, or the client's own: a later answer is useless to the client
     answer: Callable[[Request, Answer], None]
     id: str = ""
     tries: int = 0  # workers that were lost with it
-    trace: RequestTrace | None = None  # where requests are traced
-    key: str = ""  # the client's word for what it belongs to, say a user
-    version: str = ""  # of the model, that it was given to
-    gone: Callable[[], bool] | None = None  # has its client gone, so that its answer would not be read?
-    accepts: str = ""  # answers that it takes (`mark.insurance.settings.ACCEPTS`); "": as the service says
+    trace: RequestTrace | None = None  # if requests are traced
+    key: str = ""  # chosen by the client to group requests, for example by user
+    version: str = ""  # of the model that serves it
+    gone: Callable[[], bool] | None = None  # whether its client has gone and would not read an answer
+    accepts: str = ""  # answers that it accepts (`mark.insurance.settings.ACCEPTS`); "": the service's setting
 
     def attempt(
         self,
@@ -46,11 +46,11 @@ class Request:
         version: str = "",
         decoded: bool = False,
     ) -> Attempt:
-        """An attempt at answering this request, with its own call or another one; its answer goes to `answer`.
+        """Return an attempt at answering this request, whose answer goes to `answer`.
 
-        It asks for the request's version unless `version` names one. `decoded`: the reply of a model has its results as
-        they are, for `mark.models.results.results_of`. The caller keeps its attempts: a request that held them would be
-        in a cycle with them.
+        It has the request's call or another one, and is for the request's version unless `version` names one.
+        `decoded`: the model's reply holds its results unencoded, for `mark.models.results.results_of`. The caller keeps
+        its attempts, because a request that held them would form a cycle with them.
         """
         items = self.items if call is None else items_in(call)
         call = self.call if call is None else call
@@ -65,9 +65,9 @@ class Request:
     def part(
         self, answer: Callable[[Request, Answer], None], call: Call, arrived_s: float, deadline_s: float
     ) -> Attempt:
-        """A call with one item on the way to this request's answer, as of a stage.
+        """Return a call with one item that helps to answer this request, such as a call of a stage.
 
-        It has times of its own and no trace, and goes on when the client leaves.
+        It has its own times and no trace, and continues when the client leaves.
         """
         part = Attempt(call, 1, arrived_s, deadline_s, answer, self.id)
         part.key, part.of = self.key, self
@@ -83,17 +83,20 @@ class Attempt(Request):
 
 
 def is_left(request: Request) -> bool:
-    """Has its client gone?"""
+    """Return whether the request's client has gone."""
     return request.gone is not None and request.gone()
 
 
 def own_deadline(allowed_s: float, rt_max_s: float) -> bool:
-    """Is a deadline `allowed_s` after the arrival the client's own, which takes RT_max's place? Infinity is none."""
+    """Return whether a deadline `allowed_s` after the arrival is the client's own, which replaces RT_max.
+
+    An infinite one is not.
+    """
     return allowed_s < rt_max_s - TOLERANCE_S or rt_max_s + TOLERANCE_S < allowed_s < NEVER_S
 
 
 class Batch:
-    """Requests that one worker serves together. `service_s` is predicted, `end_s` when it should end."""
+    """Requests that one worker serves together. `service_s` is the predicted time, `end_s` the predicted end."""
 
     __slots__ = (
         "behind", "bytes", "end_s", "expires_s", "items", "oldest_s", "requests", "service_s", "start_s", "started_s",
@@ -108,23 +111,23 @@ class Batch:
         self.bytes = size
         self.oldest_s = oldest_s  # when its first request arrived
         self.tightest_s = tightest_s  # the earliest promise to one of its requests
-        self.expires_s = expires_s  # the earliest deadline that a client set itself
-        self.start_s = oldest_s  # when it should start, as last predicted
+        self.expires_s = expires_s  # the earliest of the clients' own deadlines
+        self.start_s = oldest_s  # predicted start
         self.service_s = self.started_s = self.end_s = NEVER_S
-        self.behind: Batch | None = None  # what its worker does next, and has already
+        self.behind: Batch | None = None  # the batch that its worker already has and serves next
 
     def again(self) -> Batch:
-        """A batch of the same requests, for another worker."""
+        """Return a batch of the same requests for another worker."""
         batch = Batch(self.requests[0], self.items, self.bytes, self.oldest_s, self.tightest_s, self.expires_s)
         batch.requests, batch.start_s, batch.service_s = self.requests, self.start_s, self.service_s
         return batch
 
     def runs(self, now_s: float) -> None:
-        """A worker starts it."""
+        """Note that a worker starts the batch."""
         self.started_s = now_s
         self.end_s = now_s + self.service_s
 
     def free_s(self, now_s: float) -> float:
-        """When its worker is free: a batch that overruns its end is taken to end now."""
+        """Return when its worker is free; a batch that overran its predicted end is assumed to end now."""
         free_s = self.end_s if self.end_s > now_s else now_s
         return free_s if self.behind is None else free_s + self.behind.service_s

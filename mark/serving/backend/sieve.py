@@ -1,8 +1,8 @@
 """SIEVE decides which entries a cache keeps (Zhang et al., NSDI 2024), here by bytes and age. No I/O, no clock.
 
-Entries stand in a queue in the order of their insertion. A hit only marks its entry. To make room, a hand goes from the
-oldest entry to the newest and then to the oldest again. It takes the marks off, evicts the first entry that has none,
-and goes on from there the next time. An entry that is used once leaves early, and one that is used again stays.
+Entries are in a queue in the order of their insertion. A hit only marks its entry. To make room, a hand goes from the
+oldest entry to the newest and then starts again at the oldest. It removes marks, evicts the first entry without a mark,
+and continues from there the next time. An entry that is used once leaves early, and an entry used again stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class Owner:
-    """One of the users of a sieve: the bytes of its entries, and how many of them were evicted so far."""
+    """One of the users of a sieve: the bytes of its entries, and the number of evicted ones."""
 
     __slots__ = ("bytes", "evictions")
 
@@ -25,7 +25,7 @@ class Owner:
 
 
 class _Entry(Generic[V]):
-    """A value in the queue. From `until_s` on it is too old."""
+    """A value in the queue. It is valid before `until_s`."""
 
     __slots__ = ("key", "marked", "newer", "owner", "size", "until_s", "value")
 
@@ -40,7 +40,7 @@ class _Entry(Generic[V]):
 
 
 class Sieve(Generic[V]):
-    """Values by key. All sizes together stay within `budget`. Owners share it, each with keys of its own."""
+    """Values by key, with a total size of at most `budget`. Owners share the budget, each with its own keys."""
 
     __slots__ = ("_before", "_entries", "_newest", "_oldest", "budget", "size")
 
@@ -49,13 +49,13 @@ class Sieve(Generic[V]):
         self._entries: dict[bytes, _Entry[V]] = {}
         self._newest: _Entry[V] | None = None
         self._oldest: _Entry[V] | None = None
-        self._before: _Entry[V] | None = None  # the entry that the hand passed last; None: it begins with the oldest
+        self._before: _Entry[V] | None = None  # the entry that the hand passed last; None: it starts with the oldest
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: bytes, now_s: float) -> V | None:
-        """The value, which is marked; None where there is none, or only one that is too old."""
+        """Return the value and mark it; None for a missing or old one."""
         entry = self._entries.get(key)
         if entry is None or now_s >= entry.until_s:
             return None
@@ -63,10 +63,10 @@ class Sieve(Generic[V]):
         return entry.value
 
     def put(self, key: bytes, value: V, owner: Owner, size: int, now_s: float, ttl_s: float = math.inf) -> None:
-        """Insert a value, to be given for `ttl_s`, and evict others for it.
+        """Insert a value, valid for `ttl_s`, and evict others to make room.
 
-        A key that is there gets the new value in its place, and is marked: it is used again. Raises ValueError for a
-        size beyond the budget.
+        An existing key gets the new value in its place in the queue and is marked, because it is used again. Raises
+        ValueError for a size beyond the budget.
         """
         if not 0 <= size <= self.budget:
             raise ValueError(f"{size} bytes do not fit into {self.budget}")
@@ -90,7 +90,7 @@ class Sieve(Generic[V]):
         self._newest = entry
 
     def _make_room(self, now_s: float, kept: _Entry[V] | None) -> None:
-        """Evict until the sizes are within the budget, but never `kept`."""
+        """Evict entries until the sizes are within the budget, but never `kept`."""
         while self.size > self.budget:
             before = self._before
             entry = self._oldest if before is None else before.newer
@@ -105,7 +105,7 @@ class Sieve(Generic[V]):
                 self._oldest = entry.newer
             else:
                 before.newer = entry.newer
-            if entry is self._newest:  # the hand begins with the oldest again
+            if entry is self._newest:  # the hand starts with the oldest again
                 self._newest, self._before = before, None
             entry.newer = None
             del self._entries[entry.key]

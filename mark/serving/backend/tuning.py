@@ -1,7 +1,7 @@
-"""Service times learned while serving: for a model without a profile, or a machine that is not as its profile says.
+"""Service times learned while serving, for a model without a profile or a machine that differs from its profile.
 
-Both classes are `mark.serving.backend.bouncer.ServiceTimes`: the bouncer reports what each batch took and asks
-what the next will take. Nothing here reads a clock or draws at random.
+Both classes are `mark.serving.backend.bouncer.ServiceTimes`: the bouncer reports each batch's time and reads the
+predictions. Nothing here reads a clock or draws at random.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Sequence
 from mark.domain.errors import BadInput
 from mark.serving.backend.bouncer import ServiceTimes
 
-# After this number of batches an observation counts half: a slow-down is believed within seconds, one odd batch is not.
+# After this number of batches an observation counts half: a slow-down shows within seconds, one odd batch does not.
 _HALF_LIFE_BATCHES = 100
 _KEPT = 0.5 ** (1.0 / _HALF_LIFE_BATCHES)
-# One batch counts as at most this multiple of what was predicted: a stall is no property of the model.
+# A batch counts as at most this multiple of its prediction, because a stall is not typical of the model.
 _MOST_RATIO = 3.0
 # Smaller changes are not passed on, so that the bouncer's table changes rarely.
 _NOTICEABLE = 0.02
 
-# Clipper backs off by a tenth, since the best batch hardly moves (Crankshaw's thesis, 3.3: "Dynamic Batch Size").
+# Clipper backs off by a tenth, because the best batch size hardly moves (Crankshaw's thesis, 3.3: "Dynamic Batch
+# Size").
 _BACK_OFF = 0.9
-# A p99 target allows one batch in a hundred to be late: none is a reason to go up, the second one to go down.
+# A p99 target allows one late batch in a hundred: with none the size goes up, with two it goes down.
 _TRIAL_BATCHES = 100
 _LATE_ALLOWED = 1
-# Batches that all stay below this part of the target need no hundred to show that there is room.
+# If all batches stay below this part of the target, fewer than a hundred show that there is room.
 _CLEARLY = 0.8
 _CLEAR_BATCHES = 10
 
@@ -33,19 +34,19 @@ _CLEAR_BATCHES = 10
 class SelfTuned:
     """Learns the times of a model, and the largest batch whose p99 stays within a target.
 
-    `target_s` is for the service of one batch. A request that just missed a batch waits for it to end before its own
-    starts, so within an SLO it is (RT_max - overhead) / 2. `most` items are in a batch at most; `first_s` is a guess of
-    what a batch of one takes, until a warm-up or the first batch shows it.
+    `target_s` applies to the service of one batch. A request that just missed a batch waits for its end before its own
+    starts, so for an SLO the target is (RT_max - overhead) / 2. A batch has at most `most` items. `first_s` is a guess
+    of the time of a batch of one until a warm-up or the first batch is measured.
 
-    Times: latency(b) = a + c b by least squares, the weights fading with age, a and c at least 0. A line and not a
-    mean by batch size, because a slow-down must show in the sizes that are not seen now as well; the age makes it the
-    line near the sizes in use, which is all that a model with a knee needs. As long as all batches are of one size the
-    slope stays what it was, and before the first of another size it is that of a line through 0: the slowest guess.
+    Times: latency(b) = a + c b by least squares, with weights that fade with age, a and c at least 0. A line is used
+    and not a mean by batch size, so that a slow-down also shows in the sizes that do not occur now. The fading makes it
+    the line near the sizes in use, which suffices for a model with a knee. While all batches have one size the slope
+    stays unchanged; before the first batch of another size it is the slope of a line through 0, the slowest guess.
 
-    Largest batch: additive increase, multiplicative decrease, as in Clipper, from 1. Until the first batch is late,
-    every full batch raises it by one step. From then on a step takes a hundred full batches of which none is late, or
-    ten that are clearly within the target; the second late batch of a hundred cuts it by 10 %, one changes nothing.
-    (With a step up for every batch in time and a cut for every late one, every fifth batch would be late.)
+    Largest batch: additive increase, multiplicative decrease, as in Clipper, from 1. Until the first late batch, every
+    full batch raises it by one step. From then on a step takes a hundred full batches without a late one, or ten that
+    are clearly within the target. The second late batch of a hundred cuts it by 10 %, one changes nothing. (With a step
+    up for every batch in time and a cut for every late one, every fifth batch would be late.)
     """
 
     def __init__(self, target_s: float, *, most: int, first_s: float) -> None:
@@ -58,20 +59,20 @@ class SelfTuned:
                 raise BadInput("nothing can be tuned with this", name, value)
         self.n_batch = 1
         self._target_s, self._most = target_s, most
-        self._step = max(1, most // 64)  # a climb takes as many steps however large batches may be
+        self._step = max(1, most // 64)  # so that a climb takes the same number of steps for every largest batch
         self._opening = True
         self._trial, self._late, self._worst_s = 0, 0, 0.0
         self._line = _Line(first_s)
         self.service_s: Sequence[float] = self._table()
 
     def warmed_up(self, items: int, seconds: float) -> None:
-        """What a warm-up of this number of items took, better than a guess; ignored once something was served."""
+        """Use the time of a warm-up of this many items instead of the guess; ignored once a batch was served."""
         if not self._line.learned:
             self._line = _Line(seconds / items)
             self.service_s = self._table()
 
     def observe(self, items: int, seconds: float) -> bool:
-        """A batch took so long. Returns whether `n_batch` or `service_s` changed."""
+        """Note the time that a batch took; return whether `n_batch` or `service_s` changed."""
         learned = self._learn(items, seconds)
         return self._adapt(items, seconds) or learned
 
@@ -90,7 +91,7 @@ class SelfTuned:
     def _adapt(self, items: int, seconds: float) -> bool:
         late = seconds > self._target_s
         if not late and items < self.n_batch:
-            return False  # says nothing about larger ones
+            return False  # a smaller batch in time does not test the largest one
         before = self.n_batch
         self._trial += 1
         self._late += late
@@ -114,18 +115,18 @@ class SelfTuned:
 
 
 class Corrected:
-    """A profile's times as they turn out here: a + c x profile, learned like `SelfTuned`'s line.
+    """A profile's times corrected by observations: a + c x profile, learned like `SelfTuned`'s line.
 
-    What is promised then holds on a machine that is persistently slower than its profile, or where a batch costs more
-    around the model (the hop to the worker: a). `n_batch` stays: it is the plan's, and a controller that sees a machine
-    this slow (`slower_s`, what a full batch takes more than profiled) should replace it.
+    Promises then hold on a machine that is persistently slower than its profile, or if a batch costs more around the
+    model (the hop to the worker: a). `n_batch` stays as planned. `slower_s` is the time a full batch takes beyond its
+    profile, and a controller that sees a large value should replace the machine.
     """
 
     def __init__(self, profiled: ServiceTimes) -> None:
         self._profiled = profiled
         self.n_batch = profiled.n_batch
         self.service_s: Sequence[float] = profiled.service_s
-        # As if half a half-life of full batches had taken what the profile says.
+        # The prior: half a half-life of full batches with the profile's time.
         self._line = _Line(1.0)
         for _ in range(_HALF_LIFE_BATCHES // 2):
             full_s = profiled.service_s[self.n_batch]
@@ -133,11 +134,11 @@ class Corrected:
 
     @property
     def slower_s(self) -> float:
-        """Seconds that a full batch takes more than its profile says; below zero on a faster machine."""
+        """Return the seconds that a full batch takes beyond its profile; negative on a faster machine."""
         return self.service_s[self.n_batch] - self._profiled.service_s[self.n_batch]
 
     def observe(self, items: int, seconds: float) -> bool:
-        """A batch took so long. Returns whether `service_s` changed."""
+        """Note the time that a batch took; return whether `service_s` changed."""
         profiled_s, line = self._profiled.service_s, self._line
         line.learn(profiled_s[items], seconds)
         for size in (1, self.n_batch):
@@ -150,7 +151,7 @@ class Corrected:
 class _Line:
     """y = a + c x by least squares with weights that fade with age; neither a nor c is below zero.
 
-    Before anything is known, c is `slope` and a is 0; as long as all x are the same c stays what it was.
+    At first c is `slope` and a is 0; while all x are the same, c stays unchanged.
     """
 
     __slots__ = ("_a", "_c", "_w", "_wx", "_wxx", "_wxy", "_wy")
@@ -176,7 +177,7 @@ class _Line:
         self._wy = self._wy * _KEPT + y
         mean_x, mean_y = self._wx / self._w, self._wy / self._w
         spread = max(0.0, self._wxx - self._wx * mean_x)
-        # The last slope counts as much as points that spread by a tenth of their x would.
+        # The last slope counts as much as points that spread by a tenth of their x.
         prior = 0.01 * mean_x * mean_x
         slope = (self._wxy - self._wx * mean_y + prior * self._c) / (spread + prior)
         self._c = min(max(slope, 0.0), mean_y / mean_x)

@@ -13,7 +13,7 @@ from mark.serving.backend.request import Request
 class Variants:
     """Splits requests among versions by weight. `backends` has each version's backend by its name.
 
-    A request names a version by `Request.version`, and an attempt of a layer may name another one than its request.
+    A request names a version in `Request.version`, and a layer's attempt may name another one than its request.
     """
 
     def __init__(self, versions: Versions, backends: Mapping[str, Backend]) -> None:
@@ -21,7 +21,7 @@ class Variants:
 
     @property
     def ready(self) -> bool:
-        """Is every version ready? Which one a request would get is not known before."""
+        """Return whether every version is ready, because the version of a request is not known beforehand."""
         return all(backend.ready for backend in self._backends.values())
 
     def offer(self, request: Request) -> None:

@@ -1,1 +1,1 @@
-"""What takes queries through the stages of a pipeline: one backend, with another one for each stage behind it."""
+"""Conductors take queries through the stages of a pipeline. Each is a backend with further backends for the stages."""

@@ -1,8 +1,8 @@
-"""Items of a request to a service with parity models: reconstructed where the model's own answer is late.
+"""Items of a request to a service with parity models, reconstructed if the model's own answer is late.
 
-`mark.insurance.coding` decides which queries share parity calls, and when a reconstruction answers. This module makes
-the calls, runs the timer and publishes the claims. While no parity model is ready, or where the parity models belong to
-another version of the model, queries pass by and are answered as without insurance.
+`mark.insurance.coding` decides which queries share parity calls and when a reconstruction answers. This module makes
+the calls, runs the timer and publishes the claims. Queries are answered as without insurance while no parity model is
+ready, or if the parity models belong to another version of the model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mark.serving.backend.request import Request
 from mark.serving.conductor.port import CallsStages, RunOfItems
 
 _LOG = logging.getLogger("mark.serving")
-# Statuses of a call that the model itself has not answered: a reconstruction may still come.
+# With these statuses the model itself has not answered, and a reconstruction may still come.
 _REFUSALS = frozenset((429, 502, 503, 504))
 _UNKNOWN = PriceList()
 
@@ -57,7 +57,7 @@ Prices = Callable[[float], PriceList]
 
 
 class ParityStage(Protocol):
-    """A parity model, as a conductor has it (`mark.serving.conductor.conductor.ConductedStage`)."""
+    """A parity model, as a conductor holds it (`mark.serving.conductor.conductor.ConductedStage`)."""
 
     @property
     def name(self) -> str: ...
@@ -68,9 +68,9 @@ class ParityStage(Protocol):
 class CodedService:
     """The insurance of one service: its coding groups, the calls of its parity models, and the claims.
 
-    `told` gives what the controller said of the fleet of the parity models at a monotonic time. `capacity_rps` is that
-    of the parity workers of this process, for where nothing is told; None: it is not known. Of the queries of all
-    conductors this one has the part `share`. `off` says why the parity models cannot be used, "": they can.
+    `told` returns the controller's last report on the parity models' fleet at a monotonic time. Without a report,
+    `capacity_rps` is the capacity of this process's parity workers (None: unknown). This conductor gets the part
+    `share` of all conductors' queries. `off` is the reason why the parity models cannot be used, or "".
     """
 
     def __init__(
@@ -92,33 +92,33 @@ class CodedService:
         self.settings, self.parity = settings, parity
         self._parities, self._loop, self._now, self._unix_s = parities, loop, now, unix_s
         self._told, self._capacity_rps, self._share = told, capacity_rps, share
-        fill_s = math.inf if settings.fill_s is None else settings.fill_s  # until the first query comes
+        fill_s = math.inf if settings.fill_s is None else settings.fill_s  # until the first query arrives
         self.groups = CodingGroups(parity, rt_max_s=rt_max_s, after_s=settings.after_s, fill_s=fill_s)
-        self._items: dict[Member, CodedItem] = {}  # that have no answer
-        self._minute_s, self._members = now(), 0  # when the fill is chosen next, and the members before this minute
+        self._items: dict[Member, CodedItem] = {}  # items without an answer
+        self._minute_s, self._members = now(), 0  # when the fill is chosen next; members before this minute
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self.off, self._off_unix_s = "", 0.0
         self._called = 0
-        self._named: str | None = None  # the model's only output, where outputs have names
+        self._named: str | None = None  # name of the model's only output, if outputs have names
         self._told_shape = self._told_unusable = False
         if off:
             self.switch_off(off)
 
     def switch_off(self, why: str) -> None:
-        """Insure no query from now on."""
+        """Insure no further query."""
         if not self.off:
             _LOG.error("the service is not insured: %s", why)
             self.off, self._off_unix_s = why, self._unix_s()
 
     def accepts(self, request: Request) -> bool:
-        """May a reconstruction answer the request?"""
+        """Return whether a reconstruction may answer the request."""
         return (request.accepts or self.settings.accept) == DEGRADED
 
     # Queries
 
     def join(self, item: CodedItem, value: Any, request: Request, now_s: float) -> Member | None:
-        """The item's place in a coding group; None: it is not insured."""
+        """Add the item to a coding group and return its place; None if it is not insured."""
         ready = not self.off and any(parity.backend.ready for parity in self._parities)
         query = self.groups.query_of(value) if ready else None
         if query is None:
@@ -137,11 +137,11 @@ class CodedService:
         return member
 
     def _set_fill(self, now_s: float) -> None:
-        """Where the load chooses the fill, do so once a minute, by the queries of the minute before."""
+        """Choose the fill once a minute from the previous minute's queries, unless the settings give one."""
         if self.settings.fill_s is not None or now_s < self._minute_s:
             return
         members, idle_s = self.groups.claims.members, now_s - self._minute_s
-        # The queries counted came before `idle_s`. After a whole idle minute they say nothing of the rate to come.
+        # The counted queries came before `idle_s`. After a whole idle minute they do not predict the rate.
         rps = (members - self._members) / (MINUTE_S + idle_s) if idle_s < MINUTE_S else 0.0
         self._members, self._minute_s = members, now_s + MINUTE_S
         ready_rps = self._told(now_s).ready_rps
@@ -149,7 +149,7 @@ class CodedService:
         self.groups.fill_s = math.inf if capacity_rps is None else least_fill_s(self.parity.k, rps, capacity_rps)
 
     def answered(self, member: Member, result: Any, now_s: float) -> None:
-        """The model has answered the member."""
+        """Note the model's answer for the member."""
         self._items.pop(member, None)
         self._named = next(iter(result)) if isinstance(result, dict) and len(result) == 1 else None
         self.act(self.groups.answered(member, only_output(result), now_s), now_s)
@@ -159,7 +159,7 @@ class CodedService:
             _LOG.error("an answer of the model cannot reconstruct others: they need finite scores of shape %s", shape)
 
     def missed(self, member: Member, now_s: float, *, refused: bool) -> bool:
-        """The model has not; True: its refusal is held."""
+        """Note that the model did not answer the member; return whether its refusal is held."""
         if refused:
             held, actions = self.groups.refused(member, now_s)
         else:
@@ -170,17 +170,17 @@ class CodedService:
         return held
 
     def gone(self, member: Member) -> None:
-        """The member's request has its answer, or needs none."""
+        """Forget a member whose request has its answer or needs none."""
         self._items.pop(member, None)
         self.groups.gone(member)
 
     # Actions and the timer
 
     def act(self, actions: Sequence[CallParities | Reconstructed | PassOn], now_s: float) -> None:
-        """Carry out actions and those that are due, and set the timer."""
+        """Carry out these actions and those that are due, and set the timer."""
         for action in (*actions, *self.groups.woken(now_s)):
             if isinstance(action, CallParities):
-                # In the next turn of the loop, so that encoding delays no call of the model.
+                # in the loop's next turn, so that encoding delays no call of the model
                 self._loop.call_soon(self._call_parities, action.group)
                 continue
             item = self._items.pop(action.member, None)
@@ -198,7 +198,7 @@ class CodedService:
             self._timer = self._loop.call_later(max(0.0, due_s - now_s), self.woken)
 
     def woken(self) -> None:
-        """Answer and close what is due."""
+        """Answer items and close groups that are due."""
         now_s = self._now()
         if self._timer is not None:
             self._timer.cancel()
@@ -239,12 +239,12 @@ class CodedService:
     # Claims
 
     def degraded(self) -> Provenance:
-        """What an answer says of itself that holds a reconstruction."""
+        """Return the provenance of an answer that holds a reconstruction."""
         agreement = self.groups.claims.agreement(self.parity.degraded_accuracy)
         return Provenance(degraded="agreement=unknown" if agreement is None else f"agreement={agreement:.2f}")
 
     def said(self) -> dict[str, Any]:
-        """What `GET .../insurance` tells, as JSON values."""
+        """Return the body of `GET .../insurance`, as JSON values."""
         claims, groups, settings = self.groups.claims, self.groups, self.settings
         return {
             "code": self.parity.code,
@@ -264,7 +264,7 @@ class CodedService:
         }
 
     def metrics(self, model: str) -> Iterator[Metric]:
-        """The claims in Prometheus' words."""
+        """Yield the claims as Prometheus metrics."""
         claims = self.groups.claims
         for name, what in _COUNTED.items():
             counter = CounterMetricFamily(f"mark_insurance_{name}", what, labels=("model",))
@@ -289,7 +289,7 @@ class CodedRun(RunOfItems, Protocol):
 
 
 class CodedItem:
-    """An item of a request: it has a call of the model, and perhaps a place in a coding group."""
+    """An item of a request. It has a call of the model, and may have a place in a coding group."""
 
     __slots__ = ("_call", "_conductor", "_index", "_member", "_probes", "_refusal", "_run", "_service", "_value")
 
@@ -323,7 +323,7 @@ class CodedItem:
             self._told(0, None, conductor.too_late(0))
 
     def over(self) -> None:
-        """The request has its answer."""
+        """Leave the coding group, because the request has its answer."""
         if self._member is not None:
             self._service.gone(self._member)
 
@@ -339,19 +339,19 @@ class CodedItem:
             self._conductor.fail(self._run, error)
 
     def reconstructed(self, result: Any) -> None:
-        """A reconstruction answers the item."""
+        """Answer the item with a reconstruction."""
         if not self._run.progress.over:
             self._run.degraded = True
             self._conductor.done(self._run, self._index, result)
 
     def pass_on(self) -> None:
-        """No reconstruction comes instead of the refusal."""
+        """Answer with the held refusal, because no reconstruction will come."""
         assert self._refusal is not None, "only refusals that are held are passed on"
         self._conductor.fail(self._run, self._refusal)
 
 
 def only_output(result: Any) -> Any:
-    """The numbers of a result: that of the only name, where outputs have names."""
+    """Return the numbers of a result: those of its only output if outputs have names."""
     if isinstance(result, dict) and len(result) == 1:
         (result,) = result.values()
     return result

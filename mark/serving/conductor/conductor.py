@@ -1,9 +1,10 @@
 """Several models behind one endpoint: a backend that takes each query through the stages of a pipeline.
 
-What may begin, what is dropped and that there is one answer is decided by `mark.serving.conductor.query`; here is what
-it takes to do so: a backend for each stage, timers, and the driver, if there is one. Everything runs on one event loop.
-A call of a stage is a request of a replica, which batches, retries what a worker was lost with, and refuses what it
-cannot do in time, as for any model: in this process, or behind an address (`mark.serving.conductor.remote_stage`).
+`mark.serving.conductor.query` decides which calls may begin, which are dropped, and that each query gets one answer.
+This module has the I/O: a backend for each stage, timers, and the driver, if there is one. Everything runs on one event
+loop. A call of a stage is a request to a replica, in this process or behind an address
+(`mark.serving.conductor.remote_stage`). The replica batches it, retries it after the loss of a worker, and refuses it
+if it cannot be in time, as for any model.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ from mark.serving.conductor.selected import SelectedItem, SelectedNotes, ServedS
 _LOG = logging.getLogger("mark.serving")
 _BY = {FUNCTION: BY_FUNCTION, CACHE: BY_CACHE}
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
-# Statuses that are no model's.
+# These statuses do not come from a model.
 _REFUSED = frozenset((413, 429, 502, 503, 504))
-_WAITS_FOR_ALL_S = 60.0  # of a service that begins, and can do without some of its stages
+_WAITS_FOR_ALL_S = 60.0  # a starting service waits this long for stages it can do without
 _NOT_PLAIN = "an item is nested too deeply, or no plain value"
 
 
 @dataclass(frozen=True, slots=True)
 class ConductedStage:
-    """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max.
+    """A stage and the backend that answers its calls. `rt_max_s` is its part of the pipeline's RT_max.
 
     A stage with `has_workers` False runs in the conductor's own process.
     """
@@ -71,12 +72,12 @@ class ConductedStage:
     has_workers: bool = True
 
 
-# Called with what became of a call: the stage, and the result, or else the error that its query could end with.
+# Called when a call has ended, with the stage and either the result or the error that its query could end with.
 _Told = Callable[[int, Any, Reply | None], None]
 
 
 class Run:
-    """A request on its way. Its items are queries that go their ways at the same time."""
+    """A request in progress. Its items are queries that go through the stages concurrently."""
 
     __slots__ = (
         "coded", "degraded", "futures", "left", "notes", "opened", "progress", "request", "rest", "results", "selected",
@@ -86,25 +87,25 @@ class Run:
     def __init__(self, request: Request, opened: Opened, progress: QueryProgress) -> None:
         self.request, self.opened, self.progress = request, opened, progress
         self.left = len(opened.batch)
-        self.rest: list[tuple[int, Any]] = []  # items that begin once the first has its result
+        self.rest: list[tuple[int, Any]] = []  # items that begin after the first one has its result
         self.results: list[Any] = [None] * self.left
-        self.futures: list[asyncio.Future[Any]] = []  # what a driver was given
-        self.tasks: dict[int, asyncio.Task[None]] = {}  # of a driver, by item
+        self.futures: list[asyncio.Future[Any]] = []  # given to a driver
+        self.tasks: dict[int, asyncio.Task[None]] = {}  # of drivers, by item
         self.timer: asyncio.TimerHandle | None = None
         self.notes: SelectedNotes | None = None  # of a selection
         self.selected: list[SelectedItem] = []
         self.coded: list[CodedItem] = []
-        self.degraded = False  # an item has a reconstruction
-        self.stage_notes: list[bytes] = []  # of stages that learn from feedback
+        self.degraded = False  # whether an item has a reconstruction
+        self.stage_notes: list[bytes] = []  # notes of stages that learn from feedback
 
     def provenance(self) -> Provenance | None:
-        """How the answer came about; None: there is nothing to say."""
+        """Return how the answer came about; None if the answer needs no note."""
         if self.notes is not None:
             return self.notes.provenance()
         return Provenance(note=b"[%b]" % b",".join(self.stage_notes)) if self.stage_notes else None
 
     def forget(self) -> None:
-        """It is answered: calls that still run hold it, and what a stage failed with holds it in a cycle."""
+        """Release the request's data: unfinished calls refer to the run, and a stage's error does in a cycle."""
         for item in self.coded:
             item.over()
         for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks, self.selected, self.coded):
@@ -112,17 +113,17 @@ class Run:
 
 
 class Conductor:
-    """The backend that is a pipeline: offers each stage its calls, and answers every query exactly once.
+    """The backend of a pipeline: it calls the stages and answers every query exactly once.
 
-    One of `graph`, `driver`, `selection` and `coded` says what comes next; with `coded` the first stage is a model, and
-    the others are its parity models. Stages may keep to their parts of RT_max
-    (`keeps_parts`), as they were planned: each leaves those behind it theirs, with a driver all that stand after it,
-    and has its own in any case. Else a stage leaves those behind it the least that they take.
+    One of `graph`, `driver`, `selection` and `coded` decides the next stage. With `coded` the first stage is a model
+    and the others are its parity models. With `keeps_parts` each stage leaves later stages their planned parts of
+    RT_max (with a driver, all stages after it in the list), but always has its own part. Otherwise a stage leaves later
+    stages only their least times.
 
-    A query whose deadline passes is answered then, and nothing more is begun for it. Times of stages are learned, and
-    can be wrong: where queries were dropped because of them, one is served every `probe_every_s` whatever they say. At
-    most `most_queries` are under way, with bodies of `most_held_bytes` together; a request holds `most_items` of them
-    at most, for all of them begin in one turn of the loop.
+    A query is answered at its deadline, and no further call begins for it. The stages' times are learned and can be
+    wrong, so after queries were dropped because of them, one query every `probe_every_s` is served regardless. At most
+    `most_queries` are in progress, with bodies of `most_held_bytes` in total. A request has at most `most_items`,
+    because all of them begin in one turn of the loop.
     """
 
     def __init__(
@@ -152,16 +153,16 @@ class Conductor:
         self.backends = tuple(stage.backend for stage in stages)
         self._graph, self._driver, self._selection, self.loop, self.now = graph, driver, selection, loop, now
         self._coded = coded
-        # Of each stage the parts of those behind it; None: what these take at least counts alone.
+        # For each stage the parts of the stages after it; None: only their least times count.
         self._behind_s: list[float] | None = None
         if keeps_parts and selection is None and coded is None:
             parts_s = tuple(stage.rt_max_s for stage in stages)
-            # A driver's graph is not known here: as if its stages came one after the other.
+            # A driver's graph is unknown, so its stages are assumed to run one after the other.
             whole_s = tuple(itertools.accumulate(reversed(parts_s)))[::-1] if graph is None else graph.needed_s(parts_s)
             self._behind_s = [all_s - own_s for all_s, own_s in zip(whole_s, parts_s, strict=True)]
         self._model = Model()
         self._model.name, self._model.version = name, version
-        # A driver reads a query's parts by their names, whichever protocol brought them.
+        # A driver reads a query's parts by their names with every protocol.
         self._model.by_name = driver is not None
         self._runs: set[Run] = set()
         self._queries, self._most_queries, self._most_items = 0, most_queries, min(most_items, most_queries)
@@ -171,16 +172,17 @@ class Conductor:
         self._settled: asyncio.Future[None] | None = None
 
     def name_outputs(self, said: Sequence[dict[str, Any]]) -> None:
-        """Answer with outputs of these names and types from now on, as in the metadata of the model that has them."""
+        """Answer with outputs of these names and types, from the model's metadata."""
         self._model.outputs = [TensorSpec(one["name"], one["datatype"], tuple(one["shape"][1:])) for one in said]
 
     # The port
 
     @property
     def ready(self) -> bool:
-        """Would a query be served: is every stage ready, or one candidate at least, or the model with parity models?
+        """Return whether a query would be served.
 
-        Without its other stages such a service can go on, but it begins with all of them, if they come within a minute.
+        Every stage must be ready; with a selection one candidate, and with parity models the model. Such a service can
+        continue without its other stages, but at its start it waits up to a minute for all of them.
         """
         ready = [backend.ready for backend in self.backends]
         if self._selection is not None or self._coded is not None:
@@ -190,12 +192,12 @@ class Conductor:
         return not self._draining and all(ready)
 
     def retry_after_s(self) -> float:
-        """When a query that is refused now should be sent again."""
+        """Return the seconds after which a refused query should be sent again."""
         needed = self.backends if self._coded is None else self.backends[:1]
         return max(backend.retry_after_s() for backend in needed)
 
     def offer(self, request: Request) -> None:
-        """Begin with its stages, or refuse it: at once."""
+        """Begin the request's first stages, or refuse it."""
         size, items = len(request.call.body), request.items
         if items > self._most_items:
             self.metrics.refused[TOO_LARGE] += 1
@@ -209,10 +211,10 @@ class Conductor:
             self._answer(request, refusal(reason), NOBODY)
             return
         opened = decode(self._model, [request.call])
-        if opened.replies[0] is not None:  # what cannot be read
+        if opened.replies[0] is not None:  # the request cannot be read
             self._answer(request, opened.replies[0], INSTANCE)
             return
-        # A driver makes its own calls of an item, on a graph all first stages have the same.
+        # A driver makes the calls of an item itself; on a graph all first stages get the same call.
         batch = opened.batch
         try:
             queries = list(enumerate(batch if self._driver is not None else [call_with(item) for item in batch]))
@@ -230,12 +232,12 @@ class Conductor:
         self._queries += items
         self._runs.add(run)
         self._wait(run, now_s)
-        if probes:  # one item does, alone: others may be dropped, and the request with it
+        if probes:  # one item alone: others may be dropped and would end the request
             queries, run.rest = queries[:1], queries[1:]
         self._start(run, queries, now_s, probes)
 
     def _start(self, run: Run, items: Sequence[tuple[int, Any]], now_s: float, probes: bool) -> None:
-        """Begin with items: of a graph each as the call of its first stages."""
+        """Begin the items. On a graph, `items` holds the calls of their first stages."""
         for index, item in items:
             if self._graph is not None:
                 _GraphItem(self, self._graph, run, index, item, probes).start(now_s)
@@ -252,7 +254,7 @@ class Conductor:
                 return
 
     async def drain(self, until_s: float) -> None:
-        """Take nothing new; what is under way goes on, until `until_s` at the latest."""
+        """Refuse new requests and wait for those in progress, until `until_s` at the latest."""
         self._draining = True
         if self._runs:
             self._settled = self.loop.create_future()
@@ -261,14 +263,14 @@ class Conductor:
             self.end(run, refusal(DRAINING), NOBODY)
         if self._coded is not None:
             self._coded.close()
-        # What stages still have belongs to no query any more.
+        # Calls that stages still have belong to no query any more.
         now_s = self.now()
         await asyncio.gather(*(backend.drain(now_s) for backend in self.backends))
 
     # Calls of stages
 
     def needed_s(self) -> Sequence[float]:
-        """Of each stage the least time from its call to the query's answer. What a driver does then is unknown."""
+        """Return for each stage the least time from its call to the query's answer, without a driver's later calls."""
         least_s = tuple([backend.least_s for backend in self.backends])
         return least_s if self._graph is None else self._graph.needed_s(least_s)
 
@@ -283,10 +285,13 @@ class Conductor:
         probes: bool,
         due_s: float = math.inf,
     ) -> None:
-        """Offer a call that has begun to what answers the stage, which has until so long before the query's deadline
-        that what comes behind it takes at least, and until `due_s` at the latest."""
+        """Offer a call that has begun to the stage's backend.
+
+        The call's deadline leaves the later stages at least their least times before the query's deadline. It is never
+        after `due_s`.
+        """
         backend = self.backends[stage]
-        if probes:  # by the stage's own promise: it serves what it thinks too slow now and then
+        if probes:  # a probe gets the stage's own RT_max, so that the stage is measured even if its time seems too long
             deadline_s = now_s + self.stages[stage].rt_max_s
         else:
             least_behind_s, left_s = needed_s - backend.least_s, run.progress.deadline_s - now_s
@@ -300,7 +305,7 @@ class Conductor:
         backend.offer(run.request.part(answer, call, now_s, deadline_s))
 
     def too_late(self, stage: int) -> Reply:
-        """What a query is told whose call of the stage was dropped."""
+        """Return the error of a query whose call of the stage was dropped."""
         return error_reply(504, f"stage {self._names[stage]}: less time is left than it takes")
 
     def _replied(self, run: Run, stage: int, told: _Told, first: bool, attempt: Request, answer: Answer) -> None:
@@ -317,7 +322,7 @@ class Conductor:
                 if answer.provenance is not None and not run.progress.over:
                     run.stage_notes.append(answer.provenance.note)
                 settled = run.progress.settle(stage, now_s, _BY.get(answer.made_by, ANSWERED))
-                # A selection learns from late replies, and they serve the others of a coding group.
+                # A selection learns from late replies, and other members of a coding group use them.
                 if settled or run.notes is not None or self._coded is not None:
                     told(stage, result, None)
                 return
@@ -330,13 +335,14 @@ class Conductor:
             told(stage, None, self._of_stage(stage, reply, first))
 
     def _of_stage(self, stage: int, reply: Reply, first: bool) -> Reply:
-        """The error of a query without which a stage's error cannot be answered.
+        """Return the error of a query that ends because of a stage's error.
 
-        What is refused before any stage has answered was in the query; later it was made by a stage or the driver.
+        A request error (4xx) before any answer of a stage is the query's fault. Later it is the fault of a stage or of
+        the driver, and becomes 500.
         """
         try:
             what = str(orjson.loads(reply.body)["error"])
-        except (ValueError, KeyError, TypeError):  # what a function's model answers with may be no JSON
+        except (ValueError, KeyError, TypeError):  # the answer of a function's model may be no JSON
             what = f"status {reply.status}"
         status = reply.status
         if status < 500 and status != 429 and not first:
@@ -346,7 +352,7 @@ class Conductor:
     # Ends
 
     def done(self, run: Run, index: int, result: Any) -> None:
-        """An item has its result: to be told once."""
+        """Store an item's result; called once for each item."""
         if run.progress.over:
             return
         run.results[index] = result
@@ -362,11 +368,11 @@ class Conductor:
             self.end(run, reply, made_by)
 
     def fail(self, run: Run, reply: Reply) -> None:
-        """An item has none, and so has the request."""
+        """End the request with an item's error."""
         self.end(run, reply, NOBODY if reply.status in _REFUSED else INSTANCE)
 
     def end(self, run: Run, reply: Reply, made_by: str, rest: str = UNUSED) -> None:
-        """Answer the request, once; what still runs for it is dropped, or ignored when it comes."""
+        """Answer the request unless it is answered. Calls still in progress are dropped, or their answers ignored."""
         if not run.progress.end(self.now(), rest):
             return
         self._runs.discard(run)
@@ -396,9 +402,9 @@ class Conductor:
         self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
             request.answer(request, Answer(reply, made_by, request.version, stages, provenance))
-        except Exception:  # its answer could not be said, or what observes answers failed
+        except Exception:  # the answer could not be written, or an observer of answers failed
             _LOG.exception("an answer failed", extra={"request_id": request.id})
-            with suppress(Exception):  # most likely it has its answer
+            with suppress(Exception):  # most likely the request has its answer
                 request.answer(request, Answer(error_reply(500, "internal error"), NOBODY, request.version))
 
     def _wait(self, run: Run, now_s: float) -> None:
@@ -406,7 +412,7 @@ class Conductor:
 
     def _deadline(self, run: Run) -> None:
         now_s = self.now()
-        if now_s < run.progress.deadline_s:  # timers tick in milliseconds
+        if now_s < run.progress.deadline_s:  # timers have a resolution of milliseconds
             self._wait(run, now_s)
             return
         for item in tuple(run.selected):
@@ -427,29 +433,29 @@ class Conductor:
         try:
             result = await self._driver(item, _DriverModels(self, run, probes))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if run.progress.over:  # it was cancelled, or fails because of that
+            if run.progress.over:  # the task was cancelled, or failed because of that
                 return
             reply = _reply_in(error)
             if reply is None:
                 _LOG.exception("driver %s failed", self._driver.name, extra={"request_id": run.request.id})
                 reply = error_reply(500, f"the driver failed: {type(error).__name__}")
-            del run.tasks[index]  # the others are cancelled
+            del run.tasks[index]  # only the other items' tasks are cancelled
             self.fail(run, reply)
         else:
             run.tasks.pop(index, None)
             self.done(run, index, result)
 
     def begin(self, run: Run, stage: int, probes: bool, item: Any) -> asyncio.Future[Any]:
-        """A driver calls a stage."""
+        """Begin a driver's call of a stage."""
         future: asyncio.Future[Any] = self.loop.create_future()
-        if run.progress.over:  # its answer is given
+        if run.progress.over:  # the request has its answer
             future.cancel()
             return future
         run.futures.append(future)
         now_s, needed_s = self.now(), 0.0 if probes else self.needed_s()[stage]
         try:
             call = call_with(item)
-        except RecursionError:  # the query's fault or a stage's; what is no plain value is the driver's: it is told
+        except RecursionError:  # the query or a stage is to blame; any other error is the driver's own
             first = run.progress.answers == 0
             run.progress.begin(stage, now_s)
             run.progress.settle(stage, now_s, FAILED)
@@ -470,10 +476,10 @@ class Conductor:
             future.set_result(result)
         else:
             future.set_exception(StageFailed(self._names[stage], reply))
-            future.exception()  # a driver may leave it unread
+            future.exception()  # avoids a warning, because a driver may leave it unread
 
     def stage_named(self, name: str) -> int:
-        """Raises BadInput for what is no stage."""
+        """Return a stage's position. Raises BadInput if no stage has this name."""
         try:
             return self._names.index(name)
         except ValueError:
@@ -487,7 +493,7 @@ class Conductor:
 
 
 class _GraphItem:
-    """An item on a graph. A stage gets the answer of the stage that it comes after, or those of several by name."""
+    """An item on a graph. A stage gets the answer of its predecessor, or its predecessors' answers by name."""
 
     __slots__ = (
         "_call", "_conductor", "_due_s", "_errors", "_finished", "_graph", "_index", "_outputs", "_probes", "_progress",
@@ -496,12 +502,12 @@ class _GraphItem:
 
     def __init__(self, conductor: Conductor, graph: StageGraph, run: Run, index: int, call: Call, probes: bool) -> None:
         self._conductor, self._graph, self._run, self._index = conductor, graph, run, index
-        self._call, self._probes = call, probes  # of the first stages
+        self._call, self._probes = call, probes  # `call` is the call of the first stages
         self._progress = GraphProgress(graph, run.progress)
         self._outputs: dict[int, Any] = {}
         self._errors: dict[int, Reply] = {}
-        self._due_s = -1.0  # of the timer that is set
-        self._finished = False  # what still comes changes nothing
+        self._due_s = -1.0  # due time of the timer that is set
+        self._finished = False  # later events are ignored
 
     def start(self, now_s: float) -> None:
         needed_s = self._needed_s()
@@ -541,7 +547,7 @@ class _GraphItem:
                 self._told(stage, None, error_reply(500, f"stage {conductor._names[stage]}: {what}"))
             else:
                 conductor.call(run, stage, call, now_s, needed_s[stage], self._told, self._probes)
-            if self._finished or run.progress.over:  # by one that failed or was refused at once
+            if self._finished or run.progress.over:  # a call failed or was refused immediately
                 return
         if progress.lost_by is not None:
             self._finished, lost_by = True, progress.lost_by
@@ -558,14 +564,14 @@ class _GraphItem:
         return call_with(self._together(above, self._progress.used[stage])) if above else self._call
 
     def _together(self, stages: Sequence[int], answered: Sequence[int]) -> Any:
-        """What one stage said, or what each of several said that have answered."""
+        """Return the output of a single stage, or by name the outputs of those stages that have answered."""
         if len(stages) == 1:
             return self._outputs[stages[0]]
         return {self._conductor._names[stage]: self._outputs[stage] for stage in answered}
 
 
 class _DriverModels:
-    """What a driver is given beside the query: `NAME(item)` begins a call of that stage."""
+    """The models that a driver gets beside the query: `NAME(item)` begins a call of that stage."""
 
     __slots__ = ("_conductor", "_probes", "_run")
 
@@ -579,7 +585,10 @@ class _DriverModels:
 
 
 def _reply_in(error: BaseException) -> Reply | None:
-    """What a stage failed with, also among the errors of a task group. The reply only: errors hold those they pass."""
+    """Return the reply of a failed stage, also from among the errors of a task group.
+
+    Only the reply is returned, because an exception keeps the frames alive that it passed.
+    """
     if isinstance(error, BaseExceptionGroup):
         return next((reply for one in error.exceptions if (reply := _reply_in(one)) is not None), None)
     return error.reply if isinstance(error, StageFailed) else None

@@ -1,4 +1,4 @@
-"""What a graph says of time: what a query still takes at least, and which part of RT_max is a stage's."""
+"""Times on a graph: the least time that a query still needs, and each stage's part of RT_max."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mark.domain.pipeline import Pipeline, needed_s
 
 
 class StageGraph:
-    """A pipeline with what a conductor asks of it; stages by their position."""
+    """A pipeline's graph as a conductor needs it, with stages by position."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.joins = tuple(stage.join for stage in pipeline.stages)
@@ -22,22 +22,24 @@ class StageGraph:
         self._needed_s: Sequence[float] = ()
 
     def needed_s(self, least_s: tuple[float, ...]) -> Sequence[float]:
-        """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least."""
+        """Return for each stage the least time from its call to the query's answer, from the stages' least times
+        `least_s`.
+        """
         if least_s != self._least_s:
             self._least_s, self._needed_s = least_s, needed_s(least_s, self.successors, self._awaits_all)
         return self._needed_s
 
     def query_s(self, least_s: tuple[float, ...]) -> float:
-        """The least time from a query to its answer, where a stage takes `least_s` at least."""
+        """Return the least time from a query to its answer, from the stages' least times `least_s`."""
         needed_s = self.needed_s(least_s)
         bound = [needed_s[stage] for stage in self.sources if self._awaited[stage]]
         return max(bound) if bound else min(needed_s[stage] for stage in self.sources)
 
 
 def parts(weights: Sequence[float], graph: StageGraph | None) -> list[float]:
-    """Which part of RT_max each stage has, 0 to 1: its weight by that of the heaviest way through it.
+    """Return each stage's part of RT_max, 0 to 1: its weight divided by that of the heaviest path through it.
 
-    Without a graph, where a driver decides, all stages may follow each other.
+    Without a graph a driver decides, and all stages may run one after the other.
     """
     if graph is None:
         return [weight / sum(weights) for weight in weights]

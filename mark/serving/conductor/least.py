@@ -1,4 +1,4 @@
-"""How quick something can be, by what was seen of it lately. No I/O, no clock."""
+"""The least of recently seen values, such as the shortest time of a call. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 
 class LeastSeen:
-    """The least of the values of this period and the one before; 0 before the first value.
+    """The least value of this period and the previous one; 0 before the first value.
 
-    A period begins with a value that comes `period_s` after the beginning of the last one, or later.
+    A period begins with the first value that comes at least `period_s` after the last period began.
     """
 
     __slots__ = ("_before", "_period_s", "_since_s", "_this", "value")

@@ -1,4 +1,4 @@
-"""The port `CallsStages`: what a conductor does for the items of a request, and what it keeps of the request."""
+"""The port `CallsStages`: the calls a conductor makes for a request's items, and the state it keeps of the request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunOfItems(Protocol):
 
 
 class CallsStages(Protocol):
-    """What makes the calls of an item (`mark.serving.conductor.conductor.Conductor`). Repeating a call is not safe."""
+    """Makes the calls of an item (`mark.serving.conductor.conductor.Conductor`). Repeating a call is not safe."""
 
     loop: asyncio.AbstractEventLoop
     now: Callable[[], float]
@@ -38,21 +38,21 @@ class CallsStages(Protocol):
         probes: bool,
         due_s: float = math.inf,
     ) -> None:
-        """Offer the call to the stage; `told` gets its result, or its error, once."""
+        """Offer the call to the stage. `told` is called once, with its result or its error."""
         ...
 
     def needed_s(self) -> Sequence[float]:
-        """Of each stage the least time from its call to the query's answer."""
+        """Return for each stage the least time from its call to the query's answer."""
         ...
 
     def too_late(self, stage: int) -> Reply:
-        """The error of a query whose call of the stage was dropped."""
+        """Return the error of a query whose call of the stage was dropped."""
         ...
 
     def done(self, run: Any, index: int, result: Any) -> None:
-        """The item has its result."""
+        """Store the item's result."""
         ...
 
     def fail(self, run: Any, reply: Reply) -> None:
-        """The item has none, and so has the request."""
+        """End the request with the item's error."""
         ...

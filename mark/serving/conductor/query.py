@@ -1,7 +1,7 @@
-"""One query on its way through a pipeline: what is called next, what is dropped, and how it ends. No I/O, no clock.
+"""One query's progress through a pipeline: the next calls, the dropped calls, and its end. No I/O, no clock.
 
-The shell (`mark.serving.conductor.conductor`) tells what happened and at what time, and calls what it is told to. Times
-are seconds of one monotonic clock; a stage is its position among the pipeline's.
+The shell (`mark.serving.conductor.conductor`) reports events with their times and makes the calls that are returned.
+Times are seconds of one monotonic clock; a stage is identified by its position in the pipeline.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from mark.domain.rules.admission import TOLERANCE_S
 from mark.serving.conductor.graph import StageGraph
 
-# What became of the calls of a stage that were not all answered, as `mark-stages` says it.
+# The state of a stage with unanswered calls, as written in the header `mark-stages`.
 LATE, FAILED, REFUSED, UNUSED = "late", "failed", "refused", "unused"
-# All were answered: by its instances, or one at least by its function, or one at least from memory and none by that.
+# The state of a stage with all calls answered: by its instances alone, some by its function, or some from the cache and
+# none by the function.
 ANSWERED, BY_FUNCTION, BY_CACHE = "", "function", "cache"
 STATES = (ANSWERED, BY_FUNCTION, BY_CACHE, LATE, FAILED, REFUSED, UNUSED)
 
@@ -30,31 +31,31 @@ class _Visit:
 
 
 class QueryProgress:
-    """Which calls of stages may begin for a request, what became of them, and that it gets one answer.
+    """The state of a request's calls of stages. It allows calls to begin and makes sure of a single answer.
 
-    Whether a driver or a graph says what comes next makes no difference here, nor does how many items it has.
+    It is the same for drivers and graphs, and for any number of items.
     """
 
     __slots__ = ("_stages", "_visits", "answers", "deadline_s", "dropped", "over")
 
     def __init__(self, stages: Sequence[str], deadline_s: float) -> None:
         self.deadline_s = deadline_s
-        self.over = False  # it has its answer
+        self.over = False  # the request has its answer
         self.answers = 0  # of stages, so far
-        self.dropped = False  # a stage was not called, for want of time
+        self.dropped = False  # a stage was not called because too little time was left
         self._stages = stages
         self._visits: dict[int, _Visit] = {}
 
     def in_time(self, now_s: float, needed_s: float) -> bool:
-        """May a call begin, from which `needed_s` pass until the query's answer at least?"""
+        """Return whether a call may begin that needs at least `needed_s` until the query's answer."""
         return now_s < self.deadline_s and now_s + needed_s <= self.deadline_s + TOLERANCE_S
 
     def begin(self, stage: int, now_s: float) -> None:
-        """The stage is called."""
+        """Note that the stage is called."""
         self._visit(stage, now_s).running += 1
 
     def drop(self, stage: int, now_s: float) -> None:
-        """The stage would be called, were there time for it."""
+        """Note that the stage is not called because too little time is left."""
         self._visit(stage, now_s).state = LATE
         self.dropped = True
 
@@ -65,7 +66,7 @@ class QueryProgress:
         return visit
 
     def settle(self, stage: int, now_s: float, state: str = ANSWERED) -> bool:
-        """A call of the stage ended so; False where the query has its answer already."""
+        """Note how a call of the stage ended; return False if the query has its answer already."""
         if self.over:
             return False
         visit = self._visits[stage]
@@ -81,17 +82,17 @@ class QueryProgress:
         return True
 
     def failed(self, stage: int, state: str) -> None:
-        """An answer of the stage turned out to be of no use."""
+        """Note that an answer of the stage could not be used."""
         if not self.over:
             self._visits[stage].state = state
 
     @property
     def running(self) -> list[str]:
-        """The stages that have not answered all their calls."""
+        """Return the stages with unanswered calls."""
         return [self._stages[stage] for stage, visit in sorted(self._visits.items()) if visit.running]
 
     def end(self, now_s: float, rest: str = UNUSED) -> bool:
-        """The request is answered now: True the first time. `rest` is what becomes of calls that still run."""
+        """Note that the request is answered; return True the first time. `rest` is the state of unanswered calls."""
         if self.over:
             return False
         self.over = True
@@ -101,8 +102,11 @@ class QueryProgress:
         return True
 
     def said(self) -> str:
-        """`language=4;translate=61;vision=88/late`: of each stage the milliseconds from its first call to its last
-        answer, and what became of it unless its instances answered."""
+        """Return the stages' times and states, as in `language=4;translate=61;vision=88/late`.
+
+        The number is the milliseconds from a stage's first call to its last answer. The state is omitted if the stage's
+        instances answered all calls.
+        """
         said = []
         for stage, visit in sorted(self._visits.items()):
             state = f"/{visit.state}" if visit.state else ""
@@ -111,30 +115,30 @@ class QueryProgress:
 
 
 def states(said: str) -> Iterator[tuple[str, str]]:
-    """What `QueryProgress.said` says: each stage with what became of it."""
+    """Yield each stage with its state, from the text of `QueryProgress.said`."""
     for part in filter(None, said.split(";")):
         stage, _, rest = part.partition("=")
         yield stage, rest.partition("/")[2]
 
 
 class GraphProgress:
-    """One item of a request on a graph that is said: each stage is called once, when its join allows it.
+    """One item of a request on a declared graph: each stage is called once, when its join allows it.
 
-    The methods return the stages to be called now. A call that fails, is refused or dropped is an answer that never
-    comes: what can do without it goes on, at once if it has nothing else to wait for. Once a stage that no other comes
-    after cannot be called any more the item is `lost_by` the stage whose answer is missing there. It is done when all
-    of those stages have answered.
+    The methods return the stages to call now. A call that fails, is refused or is dropped counts as an answer that
+    never comes. Stages that can do without this answer continue, immediately unless they wait for another one. If a
+    last stage can no longer be called, the item is `lost_by` the stage whose answer is missing. It is done when all
+    last stages have answered.
     """
 
     __slots__ = ("_enough_s", "_graph", "_lost", "_query", "_waiting", "answered_by", "lost_by", "used")
 
     def __init__(self, graph: StageGraph, query: QueryProgress) -> None:
         self._graph, self._query = graph, query
-        self._waiting = list(range(len(graph.joins)))  # neither called nor lost, in topological order
-        self._enough_s: dict[int, float] = {}  # of a waiting stage: when it has enough answers to go on after a while
-        self._lost: dict[int, int] = {}  # a stage without an answer: by which one
+        self._waiting = list(range(len(graph.joins)))  # stages neither called nor lost, in topological order
+        self._enough_s: dict[int, float] = {}  # by waiting stage: since when its join has enough answers
+        self._lost: dict[int, int] = {}  # by stage without an answer: the stage that caused the loss
         self.answered_by: set[int] = set()
-        self.used: dict[int, tuple[int, ...]] = {}  # of a stage that was called: whose answers it gets
+        self.used: dict[int, tuple[int, ...]] = {}  # by called stage: the stages whose answers it gets
         self.lost_by: int | None = None
 
     @property
@@ -142,7 +146,7 @@ class GraphProgress:
         return self.answered_by.issuperset(self._graph.sinks)
 
     def start(self, now_s: float, needed_s: Sequence[float]) -> list[int]:
-        """The query has come."""
+        """Return the stages to call for a new query."""
         return self._go_on(now_s, needed_s)
 
     def answered(self, stage: int, now_s: float, needed_s: Sequence[float]) -> list[int]:
@@ -150,16 +154,16 @@ class GraphProgress:
         return self._go_on(now_s, needed_s)
 
     def missed(self, stage: int, now_s: float, needed_s: Sequence[float]) -> list[int]:
-        """The stage has no answer, and will have none."""
+        """Note that the stage will never have an answer."""
         self._lost[stage] = stage
         return self._go_on(now_s, needed_s)
 
     def woken(self, now_s: float, needed_s: Sequence[float]) -> list[int]:
-        """It is `due_s`, or later."""
+        """Return the stages to call at `due_s` or later."""
         return self._go_on(now_s, needed_s)
 
     def due_s(self) -> float:
-        """When a join has waited for long enough; infinite: none waits for a time."""
+        """Return when a join stops waiting for more answers; infinite if no join waits for a time."""
         joins = self._graph.joins
         return min((since_s + joins[stage].deadline_s for stage, since_s in self._enough_s.items()), default=math.inf)
 
@@ -168,7 +172,7 @@ class GraphProgress:
             return []
         called: list[int] = []
         still: list[int] = []
-        for stage in self._waiting:  # what one of them loses shows at those behind it in the same round
+        for stage in self._waiting:  # in topological order, so a loss reaches later stages in the same pass
             above = self._graph.predecessors[stage]
             has = tuple(one for one in above if one in self.answered_by)
             lost = [one for one in self._lost if one in above]

@@ -1,10 +1,9 @@
-"""A stage that is served elsewhere: its calls go by HTTP to a server (`mark serve --stage`), or to a gateway before
-several of them.
+"""A stage that is served elsewhere, reached by HTTP at a server (`mark serve --stage`) or a gateway of several servers.
 
-A call is a request to `/v2/models/STAGE/infer` that says what is left of its time. Its body is what goes between stages
-in one process (`mark.models.results`), and only the stage's workers read it. Models keep nothing between calls, so one
-that brought no answer may be made once more: out of a budget, so that a stage in trouble does not get twice the load.
-The stage is asked again and again whether it is ready; while its address does not answer, calls are refused at once.
+A call is a request to `/v2/models/STAGE/infer` that states its remaining time. Its body has the form that stages in one
+process exchange (`mark.models.results`), and only the stage's workers read it. Models keep no state between calls, so a
+call without an answer may be repeated once. Repetitions have a budget, so that a stage in trouble does not get twice
+the load. The stage's readiness is polled; while its address does not answer, calls are refused without being sent.
 """
 
 from __future__ import annotations
@@ -31,31 +30,34 @@ from mark.serving.overflow.http_client import CLOSED, Address, Asker, HttpAnswer
 
 _LOG = logging.getLogger("mark.serving")
 _OF_THE_MODEL = frozenset((200, 400, 500))
-# What a server of a stage says of a call. All other statuses are of the way to it: keys, routes, proxies.
+# A stage's server answers calls with these statuses. All others come from the path to it: keys, routes, proxies.
 _OF_THE_STAGE = _OF_THE_MODEL | {413, 429, 503, 504}
 _BY_FUNCTION = b"mark-answered-by: function\r\n"
-_LOOK_S = 0.25  # between looks for calls that hang and questions that are due
+_LOOK_S = 0.25  # between checks for hanging calls and due readiness polls
 
 
 @dataclass(frozen=True, slots=True)
 class StageAddress:
-    """Where a stage is served, and how that is reached. Times in seconds; `rt_max_s` is its part of RT_max.
+    """The address of a stage, and how to reach it. Times in seconds; `rt_max_s` is the stage's part of RT_max.
 
-    `key` is the API key that is asked for there. `service` is the stage's name among all services of a site, by which
-    a load balancer before several of them tells calls apart; "": there is none. `most_calls` are under way at a time,
-    each on a connection of its own, and `most_queued` wait for one. `probe_s` is between two questions for readiness,
-    and how long an answer may take; after an answer of a function, which is billed and counts among its requests,
-    `function_probe_s` pass. A stage that says that it is not ready is asked again soon, then less often, down to every
-    `unready_probe_s`: a load balancer counts each question as a request that was lost. Second calls are a share of all
-    calls in the long run, after a burst. A call without an answer after `hedge_after_s` is made a second time, over
-    another connection, and the first answer of the model counts.
+    `key` is the API key required there. `service` is the stage's name among all services of a site, from which a load
+    balancer in front of several stages tells calls apart ("" without one). At most `most_calls` are in progress, each
+    on its own connection, and `most_queued` wait for a connection.
+
+    `probe_s` is both the interval of readiness polls and the time limit of an answer. After an answer of a function,
+    which is billed and counts as one of its requests, the interval is `function_probe_s`. A stage that reports that it
+    is not ready is polled soon, then less often, down to every `unready_probe_s`, because a load balancer counts each
+    poll as a lost request.
+
+    Second calls are limited to `retry_share` of all calls, after a burst. A call without an answer after
+    `hedge_after_s` is made a second time over another connection, and the model's first answer counts.
     """
 
     address: Address
     rt_max_s: float
     key: str | None = field(default=None, repr=False)
     reach: Reach = field(default_factory=Reach)
-    most_calls: int = 400  # a server takes 1,000 connections, of all conductors
+    most_calls: int = 400  # a server takes 1,000 connections from all conductors
     most_queued: int = 10_000
     probe_s: float = 1.0
     function_probe_s: float = 10.0
@@ -67,7 +69,7 @@ class StageAddress:
 
 
 class StageLine(Protocol):
-    """What is asked of the connections to an address (`mark.serving.overflow.http_client.Upstream`)."""
+    """The connections to an address (`mark.serving.overflow.http_client.Upstream`)."""
 
     def ask(self, tag: _Sent, data: bytes, identity: bytes = b"") -> Any: ...
 
@@ -79,9 +81,9 @@ class StageLine(Protocol):
 
 
 class _Sent:
-    """A call on its way or in the queue for it, or a question for readiness, which has no request.
+    """A call that is sent or queued, or a readiness poll, whose `request` is None.
 
-    `other` is another attempt at the same call that is under way, too.
+    `other` is another attempt at the same call that is also in progress.
     """
 
     __slots__ = ("connection", "describes", "other", "request", "sent_s", "timer", "tried", "until_s")
@@ -90,17 +92,17 @@ class _Sent:
         self.request, self.until_s = request, until_s
         self.connection: Any = None
         self.sent_s = 0.0
-        self.describes = False  # a question for metadata instead
-        self.tried = False  # once without an answer, or a second time already
+        self.describes = False  # asks for metadata instead of readiness
+        self.tried = False  # a first attempt failed, or a second one was made
         self.other: _Sent | None = None
-        self.timer: asyncio.TimerHandle | None = None  # to the second attempt
+        self.timer: asyncio.TimerHandle | None = None  # until the second attempt
 
 
 class RemoteStage:
-    """The backend of a stage elsewhere: answers each call exactly once. Everything runs on one event loop.
+    """The backend of a remote stage: it answers each call exactly once. Everything runs on one event loop.
 
-    `became_ready` is called whenever the stage says that it is ready after it was not. `described` is called once with
-    the metadata of its model, where that is asked for. `line` makes the connections.
+    `became_ready` is called whenever the stage becomes ready. `described` is called once with its model's metadata, if
+    given. `line` makes the connections.
     """
 
     def __init__(
@@ -132,12 +134,12 @@ class RemoteStage:
         self._queue: deque[_Sent] = deque()
         self._budget = at.retry_burst
         self._hedges = at.hedge_after_s < math.inf
-        self._took, self._way = LeastSeen(), LeastSeen()  # a call; the way there and back
-        self._answered_s = -math.inf  # when a call last had its result
+        self._took, self._way = LeastSeen(), LeastSeen()  # a call; the network's round trip
+        self._answered_s = -math.inf  # time of the last call with a result
         self._probe: _Sent | None = None
-        self._probe_s = 0.0  # when the next one is due
-        self._unready_s = _LOOK_S  # between two, while the stage says that it is not ready
-        self._said = ""  # of its readiness
+        self._probe_s = 0.0  # time of the next poll
+        self._unready_s = _LOOK_S  # interval of polls while the stage reports that it is not ready
+        self._said = ""  # last logged readiness
         self._ready = self._silent = self._draining = False
         self._timer: asyncio.TimerHandle | None = None
         self._settled: asyncio.Future[None] | None = None
@@ -146,20 +148,20 @@ class RemoteStage:
 
     @property
     def ready(self) -> bool:
-        """Did the stage say so when it was last asked?"""
+        """Return whether the stage was ready at the last poll."""
         return self._ready and not self._draining
 
     @property
     def least_s(self) -> float:
-        """What a call took at least lately, the way included, in seconds; 0 as long as none was answered."""
+        """Return the shortest recent time of a call with its network time, in seconds; 0 before the first answer."""
         return self._took.value
 
     def retry_after_s(self) -> float:
-        """When a request that is refused now should be sent again."""
+        """Return the seconds after which a refused request should be sent again."""
         return self._at.probe_s
 
     def offer(self, request: Request) -> None:
-        """Send the call, let it wait for a connection, or refuse it: at once."""
+        """Send the call, queue it for a connection, or refuse it."""
         now_s = self._now()
         self._budget = min(self._at.retry_burst, self._budget + self._at.retry_share)
         sent = _Sent(request, request.deadline_s + self._at.rt_max_s)
@@ -177,7 +179,7 @@ class RemoteStage:
             self._refuse(sent, QUEUE_FULL)
 
     async def drain(self, until_s: float) -> None:
-        """Take nothing new; what is under way goes on, until `until_s` at the latest."""
+        """Refuse new calls and wait for those in progress, until `until_s` at the latest."""
         self._draining = True
         if self._under_way or self._queue:
             self._settled = self._loop.create_future()
@@ -189,10 +191,10 @@ class RemoteStage:
         self._queue.clear()
         self.close()
 
-    # Readiness, and what takes too long
+    # Readiness, and calls that take too long
 
     def start(self) -> None:
-        """Look after calls and readiness, again and again, until `close`."""
+        """Check calls and readiness periodically, until `close`."""
         self._timer = self._loop.call_later(_LOOK_S, self.start)
         self.look()
 
@@ -204,10 +206,10 @@ class RemoteStage:
         self._line.close()
 
     def look(self) -> None:
-        """Give up what takes too long, and ask for readiness when that is due."""
+        """Give up calls that take too long, and poll readiness when it is due."""
         now_s = self._now()
         for sent in [one for one in self._under_way if one.until_s <= now_s]:
-            if sent in self._under_way:  # else it ended with another attempt
+            if sent in self._under_way:  # otherwise it ended together with another attempt
                 self._cancel(sent, "hung")
         self._send_queued(now_s)
         probe = self._probe
@@ -220,12 +222,12 @@ class RemoteStage:
             self._line.cancel(probe.connection, probe)
             if self._answered_s < probe.sent_s:
                 self._probed(None, "does not answer", now_s)
-            else:  # it is busy, and answers calls
+            else:  # the stage is busy and answers calls
                 self._probe = None
         self._line.sweep()
 
     def _probed(self, status: int | None, why: str, now_s: float, by: str = NOBODY) -> None:
-        """What came of a question for readiness; `status` None: the address said nothing."""
+        """Note the result of a readiness poll; `status` is None if the address did not answer."""
         if self._draining:
             return
         was, self._ready, self._silent = self._ready, status == 200, status is None
@@ -248,7 +250,7 @@ class RemoteStage:
     # Calls
 
     def _in_time(self, request: Request, now_s: float) -> bool:
-        """Can an answer still come in time, by the way there and back alone?"""
+        """Return whether an answer can still be in time, considering only the network's round trip."""
         return now_s + self._way.value < request.deadline_s
 
     def _send(self, sent: _Sent, request: Request, now_s: float) -> None:
@@ -262,7 +264,7 @@ class RemoteStage:
         for header, value in ((b"x-request-id", request.id), (b"mark-key", request.key)):
             if value:
                 head += b"%b: %b\r\n" % (header, value.encode("latin-1"))
-        # Without a deadline of its own a call has what the stage itself promises.
+        # a call without its own deadline gets the stage's RT_max
         if own_deadline(request.deadline_s - request.arrived_s, self._at.rt_max_s):
             head += b"mark-deadline-ms: %.3f\r\n" % ((request.deadline_s - now_s - self._way.value) * 1e3)
         self._under_way.add(sent)
@@ -272,7 +274,7 @@ class RemoteStage:
         self._ask(sent, b"".join((head, b"\r\n", call.body)), now_s)
 
     def _hedge(self, sent: _Sent) -> None:
-        """Make a call a second time, while the first is under way, where there is time and budget for it."""
+        """Make a second call while the first is in progress, if time and budget allow it."""
         now_s, request = self._now(), sent.request
         if sent not in self._under_way or request is None or len(self._under_way) >= self._at.most_calls:
             return
@@ -300,16 +302,16 @@ class RemoteStage:
                 self._refuse(sent, "expired")
 
     def answered(self, tag: _Sent, answer: HttpAnswer) -> None:
-        """A whole answer is there."""
+        """Take a complete answer."""
         now_s, status = self._now(), answer.status
         by = FUNCTION if _BY_FUNCTION in answer.headers else INSTANCE
         if tag.describes and self._described is not None:
             described, self._described = self._described, None
-            self._probe, self._probe_s = None, now_s  # it says nothing of readiness
+            self._probe, self._probe_s = None, now_s  # metadata does not tell readiness
             if status == 200:
                 described(answer.body)
         elif tag.request is None:
-            if not tag.tried and by != FUNCTION:  # whose environment may have to start
+            if not tag.tried and by != FUNCTION:  # a function may have had to start its environment
                 self._way.observe(now_s - tag.sent_s, now_s)
             self._probed(status, f"status {status}", now_s, by)
         elif tag in self._under_way and not (
@@ -326,12 +328,12 @@ class RemoteStage:
             self._send_queued(now_s)
 
     def failed(self, tag: _Sent, began: bool, why: str) -> None:
-        """None will come."""
+        """Take the failure of a call or poll that will get no answer."""
         now_s = self._now()
         if tag.request is None:
             if tag.tried or began or not why.startswith(CLOSED):
                 self._probed(None, why, now_s)
-            else:  # the fate of a kept connection
+            else:  # the kept connection was closed
                 tag.tried, tag.describes = True, False
                 self._ask(tag, self._question, now_s)
         elif tag in self._under_way and not (self._other_goes_on(tag) or self._again(tag, tag.request, now_s)):
@@ -340,7 +342,7 @@ class RemoteStage:
             self._send_queued(now_s)
 
     def _again(self, sent: _Sent, request: Request, now_s: float) -> bool:
-        """Make a call once more that brought no answer, where there is time and budget."""
+        """Repeat a call without an answer, if time and budget allow it; return whether it was repeated."""
         if not self._may_try_again(sent, request, now_s):
             return False
         sent.tried = True
@@ -354,7 +356,7 @@ class RemoteStage:
         return not (sent.tried or self._draining or self._budget < 1.0 or now_s + least_s >= request.deadline_s)
 
     def _other_goes_on(self, sent: _Sent) -> bool:
-        """Forget an attempt that brought no answer; False: there is no other one."""
+        """Drop a failed attempt if another one is in progress; return whether there is one."""
         other = sent.other
         if other is None:
             return False
@@ -388,7 +390,7 @@ class RemoteStage:
         self.metrics.answered(made_by, reply.status, latency_s, allowed_s)
         try:
             request.answer(request, Answer(reply, made_by, request.version))
-        except Exception:  # other calls must not suffer from that
+        except Exception:  # a failing callback must not affect other calls
             _LOG.exception("an answer failed", extra={"request_id": request.id})
         if self._settled is not None and not self._under_way and not self._queue and not self._settled.done():
             self._settled.set_result(None)

@@ -1,7 +1,7 @@
-"""Items of a request on their way through a selection: candidates are stages, and a policy says which are asked.
+"""Items of a request in a selection: candidates are stages, and a policy decides which ones are asked.
 
-The decisions are `mark.selection.query`'s. Here are the calls, the timer, and the note for feedback: replies that come
-after the answer still stand in it, because feedback judges every candidate that was asked.
+`mark.selection.query` makes the decisions. This module has the calls, the timer, and the note for feedback. Replies
+that come after the answer are added to the note, because feedback judges every candidate that was asked.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mark.serving.conductor.port import CallsStages, RunOfItems
 from mark.serving.conductor.query import FAILED
 
 _LOG = logging.getLogger("mark.serving")
-# Of a note, for each reply that may still come after the answer: so much memory is counted beforehand.
+# Memory reserved in a note for each reply that may come after the answer.
 _LATE_REPLY_BYTES = 64
-_MOST_NOTE_BYTES = 1 << 20  # a longer note is dropped: nothing is learned from that request
-# A note that takes longer is made anew for many late replies at once, and takes this part of the loop's time at most.
+_MOST_NOTE_BYTES = 1 << 20  # a longer note is dropped, and the request teaches nothing
+# A note that takes longer to make is remade for several late replies together, in this part of the loop's time at most.
 _LONG_NOTE_S, _LATE_NOTE_PART = 0.0005, 0.02
-_MOST_NAMED = 8  # items whose candidates `mark-selected` names one by one
+_MOST_NAMED = 8  # the number of items whose candidates `mark-selected` names individually
 DEFAULT_NAME, AVERAGE_NAME = "default", "mean"
 
 
 class CallPrices(NamedTuple):
-    """The price of a call of each candidate in dollars: `now`, and where planned capacity has room for it."""
+    """The price of a call of each candidate in dollars: `now`, and if planned capacity has room for it."""
 
     now: Sequence[float]
     planned: Sequence[float]
@@ -47,28 +47,28 @@ class CallPrices(NamedTuple):
 
 @dataclass(slots=True)
 class SelectionCounts:
-    """What a process has counted since it started, by candidate."""
+    """The counts of a process since its start, by candidate."""
 
     asked: Counter[int]
     chosen: Counter[int]
     missed: Counter[int]  # refused, failed or late
-    wanted: Counter[int]  # asked, or would be at planned prices
-    usd: float = 0.0  # prices of all calls that were made
+    wanted: Counter[int]  # asked, or would be asked at planned prices
+    usd: float = 0.0  # total price of all calls
     answers: int = 0
     by_default: int = 0
     averaged: int = 0
-    judged: int = 0  # answers with feedback that came to this process
-    wrong: float = 0.0  # and their losses
+    judged: int = 0  # answers with feedback in this process
+    wrong: float = 0.0  # the sum of their losses
 
     @property
     def usd_per_correct(self) -> float | None:
-        """The price of the calls for one correct answer; None before there is feedback, and where all are wrong."""
+        """Return the price of the calls for one correct answer; None before feedback and if all answers are wrong."""
         right = self.judged - self.wrong
         return self.usd / self.answers * self.judged / right if self.answers and right > 0.0 else None
 
 
 class ServedSelection:
-    """A selection as a conductor uses it. `prices` gives the prices of calls at a monotonic time."""
+    """A selection as a conductor uses it. `prices` returns the prices of calls at a monotonic time."""
 
     def __init__(
         self, names: Sequence[str], selection: Selection, prices: Callable[[float], CallPrices] | None = None
@@ -80,18 +80,18 @@ class ServedSelection:
 
     @property
     def follows_prices(self) -> bool:
-        """Do calls depend on their prices?"""
+        """Return whether calls depend on their prices."""
         return self.selection.settings.correct_usd is not None
 
     def reply_of(self, result: Any) -> policy.CandidateReply:
-        """The result with its label and score. Raises NoAnswer."""
+        """Return the result with its label and score. Raises NoAnswer."""
         settings = self.selection.settings
         label = label_of(field_of(result, settings.answer))
         score = None if settings.score is None else score_of(field_of(result, settings.score))
         return policy.CandidateReply(result, label, score)
 
     def metrics(self, model: str, version: str) -> Iterator[Metric]:
-        """What the controller plans for, where calls follow prices; a candidate that nobody wants has a line, too."""
+        """Yield the calls that the controller plans for, if calls follow prices. Unwanted candidates count too."""
         if self.follows_prices:
             wanted = CounterMetricFamily(
                 "mark_selection_wanted_calls",
@@ -103,7 +103,7 @@ class ServedSelection:
             yield wanted
 
     def said(self, now_s: float) -> dict[str, Any]:
-        """What `GET .../selection` tells, as JSON values. Prices are dollars."""
+        """Return the body of `GET .../selection`, as JSON values. Prices are dollars."""
         state, settings, counts = self.selection.state, self.selection.settings, self.counts
         sums, off, usd = state.sums(ALL), state.off, self.prices(now_s).now
         weights = weights_now(settings, sums, tuple(off))
@@ -136,7 +136,7 @@ class ServedSelection:
 
 
 class SelectedNotes:
-    """How the items of a request were answered. It holds the queries and not the request, which holds it."""
+    """How the items of a request were answered. It refers to the queries and not to the request, which refers to it."""
 
     __slots__ = ("_loop", "_prices", "_provenance", "_queries", "_remaking", "_served", "_took_s")
 
@@ -148,7 +148,7 @@ class SelectedNotes:
         self._provenance: Provenance | None = None
 
     def begin(self, index: int, query: SelectedQuery, usd: Sequence[float]) -> None:
-        """An item begins."""
+        """Note that an item begins."""
         self._queries[index], self._prices = query, usd
 
     @property
@@ -157,11 +157,11 @@ class SelectedNotes:
 
     @property
     def by_default(self) -> bool:
-        """Is the answer to an item the configured default?"""
+        """Return whether an item is answered with the configured default."""
         return any(one.decision is not None and one.decision.by_default for one in self.queries)
 
     def provenance(self) -> Provenance:
-        """For the answer, which is given now."""
+        """Return the provenance of the answer that is given now."""
         served, queries = self._served, self.queries
         asked, waits = [], 0
         for one in queries:
@@ -174,14 +174,14 @@ class SelectedNotes:
         )
         decisions = [one.decision for one in queries if one.decision is not None]
         known = [one for one in decisions if one.confidence is not None]
-        if known and len(known) == len(decisions):  # of several items the least sure
+        if known and len(known) == len(decisions):  # the least confident of several items
             least = min(known, key=lambda one: one.confidence or 0.0)
             found.confidence, found.agreement = least.confidence, not least.calibrated
         self._provenance = found
         return found
 
     def came_late(self) -> None:
-        """A reply has come after the answer: make the note anew, a long one later."""
+        """Remake the note for a reply that came after the answer; a long note is remade later."""
         if self._provenance is None or self._remaking:
             return
         if self._took_s < _LONG_NOTE_S:
@@ -196,7 +196,7 @@ class SelectedNotes:
             self._provenance.note = self._note()
 
     def from_cache(self, candidate: int) -> None:
-        """A candidate's answer came from memory: it cost nothing."""
+        """Subtract the price of a candidate's answer that came from the cache."""
         if self._prices:
             self._served.counts.usd -= self._prices[candidate]
 
@@ -207,7 +207,7 @@ class SelectedNotes:
         return note if len(note) <= _MOST_NOTE_BYTES else b""
 
     def _selected(self) -> str:
-        """`thompson;large`, and of several items that differ `thompson;large,small`."""
+        """Return `thompson;large`, or `thompson;large,small` for several items with different candidates."""
         names = [self._name(one) for one in self.queries]
         if len(set(names)) == 1:
             names = names[:1]
@@ -230,7 +230,7 @@ class SelectedRun(RunOfItems, Protocol):
 
 
 class SelectedItem:
-    """An item of a request: calls the candidates that its query asks, until that is decided."""
+    """An item of a request. It calls the candidates that its query asks for until the query is decided."""
 
     __slots__ = (
         "_call", "_conductor", "_errors", "_finished", "_index", "_notes", "_probes", "_query", "_run", "_served",
@@ -266,13 +266,13 @@ class SelectedItem:
         self._go_on(self._step(self._query.start, now_s), now_s, usd)
 
     def give_up(self) -> None:
-        """The request's deadline has come: the replies that there are must do."""
+        """Decide with the existing replies, because the request's deadline has come."""
         if not self._query.over:
             self._step(self._query.give_up)
             self._finish_if_over()
 
     def _step(self, step: Callable[..., Sequence[int] | None], *args: Any) -> Sequence[int]:
-        """A step of the query. A policy of the user's own may raise: then the request ends with 500."""
+        """Take a step of the query. If a user's own policy raises, the request ends with 500."""
         try:
             return step(*args) or ()
         except Exception as error:
@@ -286,7 +286,7 @@ class SelectedItem:
         if self._query.over or self._run.progress.over:
             return
         now_s = self._conductor.now()
-        if now_s < self._query.due_s:  # timers tick in milliseconds
+        if now_s < self._query.due_s:  # timers have a resolution of milliseconds
             self._timer = self._conductor.loop.call_later(self._query.due_s - now_s, self._woken)
             return
         self._go_on(self._step(self._query.woken, now_s), now_s, self._served.prices(now_s).now)
@@ -294,7 +294,7 @@ class SelectedItem:
     def _go_on(self, candidates: Sequence[int], now_s: float, usd: Sequence[float]) -> None:
         conductor, run, counts = self._conductor, self._run, self._served.counts
         for candidate in candidates:
-            # A reply came at once and decided it, or another item has ended the request.
+            # An immediate reply decided the query, or another item ended the request.
             if self._query.over or run.progress.over:
                 break
             counts.asked[candidate] += 1
@@ -306,7 +306,7 @@ class SelectedItem:
                 continue
             counts.usd += usd[candidate]
             run.progress.begin(candidate, now_s)
-            # A call that only adds to other answers is of no use once the query is decided.
+            # A call that only adds to other answers is useless once the query is decided.
             due_s = self._query.due_s if len(self._query.asked) > 1 else math.inf
             conductor.call(run, candidate, self._call, now_s, needed_s, self._told, self._probes, due_s)
         self._finish_if_over()
@@ -340,7 +340,7 @@ class SelectedItem:
 
     def _finish_if_over(self) -> None:
         query, run = self._query, self._run
-        # Replies that come at once finish it within the call that asked for them.
+        # An immediate reply finishes the query within the call that asked for it.
         if self._finished or not query.over or run.progress.over:
             return
         self._finished = True
@@ -350,7 +350,7 @@ class SelectedItem:
         if self._served.follows_prices:
             counts.wanted.update(query.wanted())
         if decision is None:
-            # The error of the last candidate that was tried; without one, time ran out.
+            # The error is that of the last candidate tried; without one, time ran out.
             error = next(reversed(self._errors.values()), None)
             self._conductor.fail(run, error or error_reply(504, "the deadline passed before a candidate answered"))
             return

@@ -1,6 +1,6 @@
-"""What a selection learns from feedback: facts made of observations, and the state that they add up to.
+"""The learner of a selection: it makes facts from observations, and adds facts to the state.
 
-`mark.serving.learned` writes the facts down, and brings those of other processes.
+`mark.serving.learned` stores the facts and brings those of other processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("mark.serving")
 
 
 class SelectionLearner:
-    """The learner of one selection; `counts` are told how good its answers were.
+    """The learner of one selection. It adds the quality of its answers to `counts`.
 
     `champion` is the key of the candidate that the guard defends; None: no guard.
     """
@@ -29,7 +29,7 @@ class SelectionLearner:
         self._judge = Judge(state, champion)
 
     def fact(self, observation: Observation) -> bytes | None:
-        """What feedback on an answer teaches; None: nothing. It may be called in another thread than `apply`."""
+        """Return the fact that feedback on an answer teaches, or None. May run in another thread than `apply`."""
         provenance = observation.answer.provenance
         if provenance is None or not provenance.note:
             return None
@@ -55,7 +55,7 @@ class SelectionLearner:
         return facts_to_json(facts)
 
     def apply(self, fact: bytes) -> None:
-        """Add what this process or another one has learned. A malformed fact is logged and left out."""
+        """Add a fact from this process or another one. A malformed fact is logged and ignored."""
         try:
             facts = facts_from_json(fact)
         except ValueError as error:
@@ -65,17 +65,20 @@ class SelectionLearner:
             self.state.apply(one)
 
     def freeze(self) -> Callable[[], bytes]:
-        """What gives the state after all facts that were applied. It is small, so it is encoded at once."""
+        """Return a function that gives the state after all facts applied so far. It is small, so it is encoded here."""
         state = self.state.dump()
         return lambda: state
 
     def restore(self, state: bytes) -> None:
-        """Replace the state. Raises ValueError for what is no snapshot."""
+        """Replace the state. Raises ValueError unless `state` is a snapshot."""
         self.state.load(state)
 
 
 def _labels(said: object, items: int) -> list[Any] | None:
-    """The label of each of a request's items. Of a single item it may stand alone or in a list; None: it fits not."""
+    """Return the label of each item, or None if the labels do not match the items.
+
+    The label of a single item may be given alone or in a list.
+    """
     labels = [said] if items == 1 and not (isinstance(said, list) and len(said) == 1) else said
     if not isinstance(labels, list) or len(labels) != items:
         return None

@@ -1,8 +1,8 @@
-"""Feedback on the event loop: notes every answer, joins what comes back, and says so once a sink has it.
+"""Feedback on the event loop: it notes every answer, joins feedback with it, and reports once a sink has stored both.
 
-The loop never waits for the sink, which has a thread. Answers go to it once a second; of what it cannot take in time
-some are lost, and counted. Feedback goes to it in batches: what comes while one is written is the next one, so that one
-fsync is for all of them.
+The loop never waits for the sink, which has its own thread. Answers are passed to it once a second; if it is too slow,
+some are dropped and counted. Feedback is passed to it in batches: feedback that arrives during a write forms the next
+batch, so that one fsync serves all of it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from mark.serving.feedback.port import (
 from mark.serving.feedback.rewriting import Change
 from mark.serving.observe.observed import ObservedRequest
 
-FAILED = "failed"  # the sink could not keep it: its client is asked to repeat it
+FAILED = "failed"  # the sink could not store it, and its client is asked to repeat it
 _FLUSH_S = 1.0
-_MOST_UNWRITTEN_BYTES = 16 * 1024 * 1024  # of answers, and of feedback
+_MOST_UNWRITTEN_BYTES = 16 * 1024 * 1024  # of answers, and also of feedback
 _LOG = logging.getLogger(__name__)
 
-# Called with what became of each, in order; None: they could not be kept, and may be sent again.
+# Called with the result of each piece, in order, or None if they could not be stored and may be sent again.
 Told = Callable[[Sequence[str] | None], None]
 
 
 class FeedbackCollector:
-    """Collects feedback on the answers of `model`. `body_bytes` of an input and of an output are kept, or a digest.
+    """Collects feedback on the answers of `model`.
 
-    `now` is Unix time in seconds. Everything but the sink runs on one event loop.
+    `body_bytes` is the largest input or output that is stored; of a longer one only a digest. `now` is Unix time in
+    seconds. Everything but the sink runs on one event loop.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class FeedbackCollector:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.model, self.join = model, join
-        self.results: Counter[str] = Counter()  # pieces of feedback, since the start
+        self.results: Counter[str] = Counter()  # pieces of feedback since the start
         self.unlogged = 0  # answers that the sink did not get
         self._sink, self._body_bytes = sink, body_bytes
         self._loop, self._now = loop, now
@@ -68,7 +69,7 @@ class FeedbackCollector:
         self._writing: asyncio.Task[None] | None = None
 
     def answered(self, request: ObservedRequest, answer: Answer) -> None:
-        """Note an answer; refusals and errors are none."""
+        """Note an answer of the model; refusals and errors are ignored."""
         reply, call = answer.reply, request.call
         if reply.status != 200:
             return
@@ -93,7 +94,7 @@ class FeedbackCollector:
             self._flush = self._loop.call_later(_FLUSH_S, self._begin_flush)
 
     def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool:
-        """Take feedback, `size` bytes as it came; `told` is called once, later. False: too much is on its way."""
+        """Take feedback of `size` bytes; `told` is called once, later. Return False if too much is waiting."""
         if self._post_bytes + size > _MOST_UNWRITTEN_BYTES:
             self.results[FAILED] += len(feedback)
             return False
@@ -104,7 +105,7 @@ class FeedbackCollector:
         return True
 
     async def rewrite(self, change: Change) -> None:
-        """Change the lines that the sink has kept, once it has all answers until now. Raises OSError."""
+        """Change the lines that the sink has stored, after passing it all answers so far. Raises OSError."""
         if self._flushing is not None:
             await self._flushing
         answers, self._answers = self._answers, []
@@ -117,7 +118,7 @@ class FeedbackCollector:
         await self._loop.run_in_executor(self._thread, rewrite)
 
     async def close(self) -> None:
-        """Write what there is; nothing may follow."""
+        """Write all waiting answers and feedback; call nothing afterwards."""
         if self._flushing is not None:
             await self._flushing
         if self._flush is not None:
@@ -146,7 +147,7 @@ class FeedbackCollector:
         self._answers = []
         try:
             await self._loop.run_in_executor(self._thread, self._sink.answered, answers)
-        except Exception as error:  # whatever it is, later ones are tried
+        except Exception as error:  # after any error later answers are tried
             self.unlogged += len(answers)
             _LOG.error("%d answers are not in the feedback log: %r", len(answers), error)
         self._answer_bytes -= size
@@ -162,7 +163,7 @@ class FeedbackCollector:
             self._posts, self._post_bytes = [], 0
             try:
                 kept = await self._keep([one for feedback, _ in posts for one in feedback])
-            except (TypeError, ValueError) as error:  # of one piece that cannot be written: it fails alone
+            except (TypeError, ValueError) as error:  # one piece cannot be written, and must fail alone
                 for feedback, told in posts:
                     told(await self._keep_alone(feedback, error))
                 continue
@@ -180,7 +181,10 @@ class FeedbackCollector:
             return None
 
     async def _keep(self, feedback: Sequence[Feedback]) -> list[str] | None:
-        """What becomes of each, when the sink has it; None: it has not. Raises TypeError or ValueError of the sink."""
+        """Return the result of each piece once the sink has stored it, or None if it failed.
+
+        Raises the sink's TypeError or ValueError.
+        """
         received_at_s = self._now()
         judged = self.join.judge(feedback, received_at_s)
         observed = [
@@ -195,7 +199,7 @@ class FeedbackCollector:
                 await self._loop.run_in_executor(self._thread, self._sink.received, observed, unknown, received_at_s)
             except (TypeError, ValueError):
                 raise
-            except Exception as error:  # whatever it is, its clients are told
+            except Exception as error:  # after any error the clients are told
                 self.results[FAILED] += len(feedback)
                 _LOG.error("feedback cannot be kept: %r", error)
                 return None

@@ -1,16 +1,17 @@
-"""Feedback and the answer it is about: a state machine without I/O or a clock, in bounded memory.
+"""The join of feedback with its answer: a state machine without I/O or a clock, in bounded memory.
 
-    on an answer       answered(answer)
-    on feedback        judge(feedback, now): for each what becomes of it, with its answer where that is to be applied
-    once it is kept    applied(id, now): the answer takes no more
+    on an answer        answered(answer)
+    on feedback         judge(feedback, now): the result of each piece, with its answer if it is to be applied
+    once it is stored   applied(id, now): the answer takes no more
 
-`judge` changes nothing but what has become too old, so that what could not be kept may come again. The rules:
+`judge` changes nothing except that it forgets old entries, so feedback that could not be stored may come again. The
+rules:
 
-- An answer takes feedback once, until the horizon has passed; then its id alone is remembered, for as long again.
-- An id with feedback is remembered for the horizon, too. So feedback on one id is applied at most once in that time,
-  also where the id is answered again, as when a client asks again: it then stands for the newest answer, and takes no
-  feedback if there was some on the one before.
-- Where memory is short the oldest answers are forgotten first. Ids without an answer have half of it at most.
+- An answer takes feedback once, until the horizon has passed; then only its id is remembered, for the same time again.
+- An id with feedback is also remembered for the horizon. So feedback on one id is applied at most once in that time,
+  even if the id is answered again because its client asks again. The id then stands for the newest answer, which takes
+  no feedback if an earlier one had some.
+- If memory is short the oldest answers are forgotten first. Ids without an answer use at most half of it.
 """
 
 from __future__ import annotations
@@ -20,32 +21,35 @@ from collections.abc import Callable, Sequence
 
 from mark.serving.feedback.port import APPLIED, DUPLICATE, EXPIRED, UNKNOWN, Feedback, ServedAnswer
 
-# What a remembered answer takes beside its bodies, and an id without one: measured, and rounded up.
+# Memory of a remembered answer beside its bodies, and of an id without one: measured, and rounded up.
 ANSWER_BYTES, ID_BYTES = 600, 350
 
 
 class FeedbackJoin:
-    """See the module. Times are Unix time in seconds; `memory_bytes` bounds what is remembered."""
+    """The answers and ids that are remembered; see the module. Times are Unix time in seconds.
+
+    `memory_bytes` limits the memory of all of them.
+    """
 
     def __init__(self, horizon_s: float, memory_bytes: int) -> None:
         self._horizon_s, self._memory_bytes = horizon_s, memory_bytes
-        # Not dict: to find its first key, a dictionary looks at every place from which keys have gone.
+        # Not dict: to find its first key, a dictionary examines every place whose key was removed.
         self._answers: OrderedDict[str, ServedAnswer] = OrderedDict()  # oldest first
-        self._ids: OrderedDict[str, tuple[str, float]] = OrderedDict()  # why there is no answer, since when
+        self._ids: OrderedDict[str, tuple[str, float]] = OrderedDict()  # the result of feedback on it, and since when
         self._answer_bytes = 0
 
     @property
     def waiting(self) -> int:
-        """Answers that may still take feedback."""
+        """Return the number of answers that may still take feedback."""
         return len(self._answers)
 
     @property
     def bytes(self) -> int:
-        """What is remembered takes so much memory."""
+        """Return the memory of all remembered answers and ids."""
         return self._answer_bytes + ID_BYTES * len(self._ids)
 
     def knows(self, identity: str) -> bool:
-        """Is there anything to say of feedback on this id but that it is unknown?"""
+        """Return whether feedback on this id would have another result than unknown."""
         return identity in self._answers or identity in self._ids
 
     def answered(self, answer: ServedAnswer) -> None:
@@ -61,7 +65,9 @@ class FeedbackJoin:
         self.forget(answer.served_at_s)
 
     def judge(self, feedback: Sequence[Feedback], now_s: float) -> list[tuple[str, ServedAnswer | None]]:
-        """What becomes of each: `APPLIED` with its answer, else why not (`mark.serving.feedback.port`)."""
+        """Return the result of each piece: `APPLIED` with its answer, or the reason why not
+        (`mark.serving.feedback.port`).
+        """
         self.forget(now_s)
         found: list[tuple[str, ServedAnswer | None]] = []
         taken: set[str] = set()
@@ -79,13 +85,13 @@ class FeedbackJoin:
         return found
 
     def applied(self, identity: str, now_s: float) -> None:
-        """There is feedback on this id now, and it is kept."""
+        """Note that feedback on this id has been stored."""
         self._drop(identity)
         self._ids[identity] = DUPLICATE, now_s
         self.forget(now_s)
 
     def forget(self, now_s: float) -> None:
-        """Forget answers and ids that are too old, and the oldest of what memory cannot hold."""
+        """Forget answers and ids that are too old, and the oldest ones if memory is short."""
         answers, ids, horizon_s = self._answers, self._ids, self._horizon_s
         while answers:
             oldest = next(iter(answers.values()))
@@ -99,7 +105,7 @@ class FeedbackJoin:
             self._drop(next(iter(answers)))
 
     def erase(self, is_about: Callable[[ServedAnswer], bool]) -> None:
-        """Forget the answers of which this is true. Feedback on them is unknown from now on."""
+        """Forget the answers for which `is_about` is true. Later feedback on them is unknown."""
         for identity in [identity for identity, answer in self._answers.items() if is_about(answer)]:
             self._drop(identity)
 
@@ -110,6 +116,6 @@ class FeedbackJoin:
 
 
 def size_of(answer: ServedAnswer) -> int:
-    """Bytes that a remembered answer takes."""
+    """Return the memory of a remembered answer in bytes."""
     size = ANSWER_BYTES + sum(len(one.data) for one in (answer.input, answer.output) if one.data is not None)
     return size if answer.provenance is None else size + answer.provenance.memory_bytes()

@@ -4,9 +4,9 @@
     FOLDER/1/feedback-00000001.jsonl       feedback on answers that were not remembered here
     FOLDER/1/answers-00000001.jsonl        every answer, for feedback that reached another bouncer
 
-Each process has a folder of its own below FOLDER, the first that no other one has locked, and begins new files.
-Observations and feedback are on the disk (fsync) when `received` returns; answers are written, and the system takes
-them there in its own time.
+Each process has its own folder below FOLDER, the first that no other process has locked, and begins new files.
+Observations and feedback are on the disk (fsync) when `received` returns. Answers are only written, and the system puts
+them on the disk later.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mark.serving.feedback.rewriting import Change, left_folders, rewrite_lines
 
 OBSERVATIONS, FEEDBACK, ANSWERS = "observations", "feedback", "answers"
 WHERE = "[feedback] log"
-_FILES = 8  # of a kind, so that an eighth of it is deleted at a time
+_FILES = 8  # per kind, so that an eighth of it is deleted at a time
 _MOST_PROCESSES = 1000
 
 
 class FeedbackLog:
-    """The log in a folder, `most_bytes` of each kind. Raises BadInput where it cannot be there."""
+    """The log in a folder, `most_bytes` of each kind. Raises BadInput if it cannot be written there."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         try:
@@ -47,8 +47,8 @@ class FeedbackLog:
         self._kinds[ANSWERS].write(map(_line, map(answer_json, answers)))
 
     def received(self, observed: Sequence[Observation], unknown: Sequence[Feedback], received_at_s: float) -> None:
-        # All lines are encoded first, so that one that cannot be leaves nothing behind. Observations are last: where
-        # they fail all of it comes again, and of unknown feedback a second line does no harm.
+        # All lines are encoded first, so that a piece that cannot be encoded leaves nothing behind. Observations are
+        # last: if they fail, all pieces come again, and a repeated line of unknown feedback is harmless.
         of_unknown = [_line(feedback_json(one, received_at_s)) for one in unknown]
         of_observed = [_line(observation_json(one)) for one in observed]
         for kind, lines in ((FEEDBACK, of_unknown), (OBSERVATIONS, of_observed)):
@@ -74,7 +74,7 @@ _: type[FeedbackSink] = FeedbackLog
 
 
 def answer_json(answer: ServedAnswer) -> dict[str, Any]:
-    """An answer, as the log has it."""
+    """Return an answer as in the log."""
     found: dict[str, Any] = {
         "id": answer.id,
         "model": answer.model,
@@ -88,13 +88,13 @@ def answer_json(answer: ServedAnswer) -> dict[str, Any]:
 
 
 def feedback_json(feedback: Feedback, received_at_s: float) -> dict[str, Any]:
-    """Feedback, as the log has it."""
+    """Return feedback as in the log."""
     found = {"id": feedback.id, "received_at_s": received_at_s, "feedback": feedback.said}
     return found if feedback.version is None else found | {"version": feedback.version}
 
 
 def observation_json(observation: Observation) -> dict[str, Any]:
-    """An answer and the feedback on it, as the log has them."""
+    """Return an answer and the feedback on it as in the log."""
     return answer_json(observation.answer) | {
         "received_at_s": observation.received_at_s,
         "feedback": observation.feedback.said,
@@ -102,7 +102,7 @@ def observation_json(observation: Observation) -> dict[str, Any]:
 
 
 def _provenance_json(how: Provenance) -> dict[str, Any]:
-    # Field by field, because orjson crashes on a dataclass in compiled form.
+    # Field by field, because orjson crashes on a compiled dataclass.
     asked = [{"model": one.model, "propensity": one.propensity, "usd": one.usd} for one in how.asked]
     found = {"asked": asked, "selected": how.selected, "confidence": how.confidence, "degraded": how.degraded}
     return found | {"note": orjson.loads(how.note)} if how.note else found
@@ -125,7 +125,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _own_folder(folder: Path) -> tuple[Path, int]:
-    """The first folder below that no other process has, and what keeps it. Raises OSError."""
+    """Lock the first subfolder that no other process has; return it and the lock. Raises OSError."""
     for number in range(1, _MOST_PROCESSES + 1):
         own = folder / str(number)
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _own_folder(folder: Path) -> tuple[Path, int]:
 
 
 class _Files:
-    """Those of one kind: the newest is written, the oldest go. What was not written whole is followed by a new one."""
+    """The files of one kind: the newest is written, the oldest are deleted. A failed write begins a new file."""
 
     def __init__(self, folder: Path, kind: str, most_bytes: int) -> None:
         self._folder, self._kind = folder, kind
@@ -152,7 +152,7 @@ class _Files:
         self._bytes = 0
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Append lines. Raises OSError; some may have been written then."""
+        """Append lines. Raises OSError, possibly after writing some of them."""
         chunk = bytearray()
         for line in lines:
             if self._bytes + len(chunk) + len(line) > self._file_bytes and self._bytes + len(chunk) > 0:
@@ -165,12 +165,12 @@ class _Files:
             self._append(chunk)
 
     def sync(self) -> None:
-        """What was written is on the disk when this returns. Raises OSError."""
+        """Put the written lines on the disk. Raises OSError."""
         if self._open is not None:
             try:
                 os.fsync(self._open)
             except OSError:
-                self._next()  # what a failed fsync has lost, a second one does not find
+                self._next()  # a second fsync would not report the data that a failed one has lost
                 raise
 
     def rewrite(self, change: Change) -> None:
@@ -196,7 +196,7 @@ class _Files:
                 self._bytes += written
                 left = left[written:]
         except OSError:
-            with suppress(OSError):  # these lines come again
+            with suppress(OSError):  # these lines will be written again
                 os.ftruncate(self._open, before)
                 self._bytes = before
             self._next()
@@ -207,17 +207,17 @@ class _Files:
         self._open = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)  # the file's name is on the disk, too
+            os.fsync(folder)  # so that the file's name is on the disk too
         finally:
             os.close(folder)
         self._make_room()
 
     def _next(self) -> None:
-        """What follows goes to a new file."""
+        """Continue with a new file."""
         self.close()
         if self._bytes:
             self._old[self._path] = self._bytes
-        else:  # or a full disk would fill with empty files
+        else:  # otherwise a full disk would get many empty files
             self._path.unlink(missing_ok=True)
         self._bytes = 0
 

@@ -1,8 +1,8 @@
-"""Logs of several bouncers, or of one from before and after a restart, joined off line: each id at most once.
+"""Logs of several bouncers, or of one before and after a restart, joined offline: each id at most once.
 
-Feedback that reached another bouncer than the one that answered is in the one's log, the answer in the other's. What a
-bouncer has joined itself is taken as it is; of feedback that none has, the first within the horizon counts, with the
-newest answer before it.
+If feedback reached another bouncer than the one that answered, it is in one log and the answer in the other. Feedback
+that a bouncer has joined itself is used as it is. Of other feedback on an id the first within the horizon counts, with
+the newest answer before it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _KINDS = ("observations", "feedback", "answers")
 
 @dataclass(slots=True)
 class LogJoin:
-    """What was found, by `join_logs`."""
+    """The counts of `join_logs`."""
 
     observed: int = 0  # joined by the bouncer that answered
     joined: int = 0  # joined here
     repeated: int = 0  # feedback on an id that has some already
-    unanswered: int = 0  # feedback on an id whose answer is in none of the logs, or too old
-    unreadable: int = 0  # lines that a crash or a full disk has cut off
+    unanswered: int = 0  # feedback on an id whose answer is too old or missing in all logs
+    unreadable: int = 0  # lines truncated by a crash or a full disk
 
 
 def join_logs(folders: Sequence[Path], horizon_s: float, found: LogJoin) -> Iterator[dict[str, Any]]:
-    """Observations of the logs below the folders, as `mark.serving.feedback.log` writes them; `found` counts.
+    """Yield the observations of the logs below the folders (`mark.serving.feedback.log`) and count them in `found`.
 
-    In memory are the ids with feedback, and no answers but one for each of those that are joined here. Raises BadInput
-    for a folder without a log.
+    Memory holds the ids with feedback, and answers only for those joined here, one for each. Raises BadInput for a
+    folder without a log.
     """
     files = {kind: [file for folder in folders for file in _files(folder, kind)] for kind in _KINDS}
     ids: set[str] = set()
@@ -55,7 +55,7 @@ def join_logs(folders: Sequence[Path], horizon_s: float, found: LogJoin) -> Iter
         for one in feedback.get(answer["id"], ()):
             age_s = one["received_at_s"] - answer["served_at_s"]
             if 0.0 <= age_s <= horizon_s and one.get("version", answer["version"]) == answer["version"]:
-                # The first feedback counts, and of several answers the newest before it.
+                # The first feedback counts, with the newest answer before it.
                 before = pairs.get(answer["id"])
                 if before is None or _rank(one, answer) < _rank(*before):
                     pairs[answer["id"]] = one, answer
@@ -72,7 +72,7 @@ def _rank(feedback: dict[str, Any], answer: dict[str, Any]) -> tuple[float, floa
 
 def _files(folder: Path, kind: str) -> list[Path]:
     try:
-        folder.stat()  # pathlib's glob passes over what it cannot look at
+        folder.stat()  # pathlib's glob skips folders that it cannot read
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", "folder", str(folder)) from None
     files = sorted(folder.rglob(f"{kind}-*.jsonl"))

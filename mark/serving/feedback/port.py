@@ -1,7 +1,7 @@
-"""The port of feedback: what was answered, what came back about it, both joined, and what takes them.
+"""The port of feedback: answers, the feedback on them, both joined, and the sink that takes them.
 
-The log is what ships (`mark.serving.feedback.log`). What learns from feedback is one more sink with the log behind it:
-it passes on what it is told, and learns from the observations that the log has kept.
+The log is the sink that ships (`mark.serving.feedback.log`). A learner of feedback is another sink in front of the log:
+it passes on its calls, and learns from the observations that the log has stored.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Protocol
 from mark.models.answer import Provenance
 from mark.serving.feedback.rewriting import Change
 
-# What became of one piece of feedback.
-APPLIED = "applied"  # joined with its answer, and kept
-DUPLICATE = "duplicate"  # there was feedback for this answer already
-UNKNOWN = "unknown"  # no such answer is remembered here; kept, to be joined with the logs of other bouncers
-EXPIRED = "expired"  # its answer is older than the horizon; not kept
-UNLEARNED = "unlearned"  # it stands for itself, and was kept; nothing could be learned from it
+# The result of one piece of feedback.
+APPLIED = "applied"  # joined with its answer, and stored
+DUPLICATE = "duplicate"  # this answer has feedback already
+UNKNOWN = "unknown"  # no such answer is remembered here; stored, to be joined with the logs of other bouncers
+EXPIRED = "expired"  # its answer is older than the horizon; not stored
+UNLEARNED = "unlearned"  # it refers to no answer and was stored; nothing could be learned from it
 RESULTS = (APPLIED, DUPLICATE, UNKNOWN, EXPIRED, UNLEARNED)
 
 
 @dataclass(slots=True)
 class RecordedBody:
-    """The body of a request or an answer: its `data`, or where it is longer than what is kept its SHA-256, in hex.
+    """The body of a request or an answer: its `data`, or the SHA-256 in hex of a body that is too long to store.
 
-    `json_bytes` is how much of it is JSON, before binary tensors; None: there is no such part.
+    `json_bytes` is the length of its JSON before binary tensors; None: it is not split in this way.
     """
 
     content_type: str
@@ -40,7 +40,7 @@ class RecordedBody:
 class ServedAnswer:
     """An answer of the model. `id` is the request's, `served_at_s` Unix time.
 
-    Treat it as frozen; it is not declared so because that triples what making one costs, for every answer.
+    Treat it as frozen; it is not declared so because that triples the cost of creating one for every answer.
     """
 
     id: str
@@ -50,14 +50,14 @@ class ServedAnswer:
     answered_by: str
     input: RecordedBody
     output: RecordedBody
-    provenance: Provenance | None = None  # where a layer chose or combined models
+    provenance: Provenance | None = None  # if a layer chose or combined models
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a client says of the answer to request `id`: `said` has `label` or `reward`, and whatever it adds.
+    """A client's feedback on the answer to request `id`: `said` has `label` or `reward`, and optional further entries.
 
-    `version` is the one that it must be of, None: any.
+    `version` is the version that the answer must be from; None: any.
     """
 
     id: str
@@ -75,25 +75,25 @@ class Observation:
 
 
 class FeedbackSink(Protocol):
-    """Takes what was answered and observed. A thread of its own calls it, so that it may block."""
+    """Takes answers and observations. Its own thread calls it, so that it may block."""
 
     def answered(self, answers: Sequence[ServedAnswer]) -> None:
-        """Take answers, as they come, for feedback that reaches another bouncer. Raises where they are lost."""
+        """Take answers as they come, for feedback that reaches another bouncer. Raises if they are lost."""
         ...
 
     def received(self, observed: Sequence[Observation], unknown: Sequence[Feedback], received_at_s: float) -> None:
-        """Take observations, and feedback on answers that are not remembered here, durably when this returns.
+        """Take observations, and feedback on answers not remembered here; both are stored durably when this returns.
 
-        Only then a client is told, and an answer takes no more feedback. Raises where it fails: then none of them
-        counts, and all come again when their clients repeat them. TypeError or ValueError: nothing was kept, because
-        one of them cannot be; the others may be tried apart from it.
+        Only then a client is told, and an answer takes no further feedback. If it raises, none of them counts, and all
+        come again when their clients repeat them. TypeError or ValueError: nothing was stored, because one piece cannot
+        be; the others may be tried without it.
         """
         ...
 
     def rewrite(self, change: Change) -> None:
-        """Change the lines that were kept, as where a user is deleted. Raises OSError; it may be repeated."""
+        """Change the stored lines, for example when a user is deleted. Raises OSError; it may be repeated."""
         ...
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Close the sink; nothing follows."""
         ...

@@ -1,4 +1,4 @@
-"""Change lines of files that were written, so that nothing of the old lines stays in them."""
+"""Changes of lines in written files, without a trace of the old lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewrite_lines(path: Path, change: Change) -> int:
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as new, path.open("rb") as old:
         for line in old:
-            now = change(line) if line.endswith(b"\n") else b""  # what a crash has cut off may hold it, too
+            now = change(line) if line.endswith(b"\n") else b""  # a truncated line may hold the data too
             changed = changed or now != line
             new.write(now)
         new.flush()
@@ -41,7 +41,7 @@ def rewrite_lines(path: Path, change: Change) -> int:
 
 
 def left_folders(log: Path) -> Iterator[Path]:
-    """The folders of a feedback log whose processes have ended. No process takes one of them while it is looked at."""
+    """Yield the folders of a feedback log whose processes have ended, each locked against other processes."""
     for lock in sorted(log.glob("*/lock")):
         with suppress(OSError), lock.open("rb") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,18 +1,19 @@
-"""What a caller may ask for: API keys and signed tokens, and the rule that an open listener is for this machine only.
+"""The callers' rights: API keys and signed tokens, and the rule that an open listener is for this machine only.
 
-A client shows its key as `authorization: Bearer KEY` or `x-api-key: KEY`, a signed token in the same places. A key file
-has a line per key, `#` begins a comment:
+A client shows its key as `authorization: Bearer KEY` or `x-api-key: KEY`, and a signed token in the same places. A key
+file has a line per key, `#` begins a comment:
 
     KEY                      may infer
     NAME:KEY                 as above; the name stands in logs
     NAME:KEY:infer,metrics   scopes: infer, metrics, read (the controller's API), admin (all of them)
     NAME:KEY:infer:UNTIL     refused from then on, in Unix seconds
 
-In the place of KEY its digest may stand, sha256- and 64 digits of SHA-256 in hex: enough to know the key when a client
-shows it, and of no use to a reader of the file. Keys are long and random, so that a plain digest cannot be guessed.
+Instead of KEY the file may hold its digest: sha256- and 64 digits of SHA-256 in hex. With it the server recognizes the
+key that a client shows, but a reader of the file cannot use it. Keys are long and random, so that a plain digest cannot
+be guessed.
 
 A signed token is a JWT, HS256, with `exp` and `aud`, and its scopes in `scope`, separated by spaces (RFC 7519, RFC
-8693). PyJWT verifies it: pinned to that one algorithm, so "none" and the confusion of algorithms are refused.
+8693). PyJWT verifies it and accepts only that algorithm, so "none" and algorithm confusion are refused.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ if TYPE_CHECKING:
 
 INFER, METRICS, READ, ADMIN = "infer", "metrics", "read", "admin"
 SCOPES = frozenset((INFER, METRICS, READ, ADMIN))
-CONTROLLER = "controller"  # the name of the key with which the controller reads metrics, and tells prices
-PEER = "peer"  # the name of the key that servers of one model show each other
-CONDUCTOR = "conductor"  # the name of a site's inner key: conductors show it to stages, and servers that learn to peers
-# Balancers and orchestrators ask these without a key, and they tell nothing but yes or no.
+CONTROLLER = "controller"  # name of the key with which the controller reads metrics and tells prices
+PEER = "peer"  # name of the key that servers of one model show each other
+CONDUCTOR = "conductor"  # name of a site's inner key: conductors show it to stages, and learning servers to peers
+# Balancers and orchestrators poll these without a key; the answers contain only yes or no.
 HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
 _FOR_CLIENTS = frozenset((b"/", b"/docs", b"/openapi.json", b"/v2", b"/v2/repository/index", b"/invocations"))
 
 _MOST_BYTES = 16 << 20  # of a file with keys or secrets
-_SHORTEST_KEY = 16  # characters: keys are random, not remembered
+_SHORTEST_KEY = 16  # characters; keys are random and need not be remembered
 _DIGEST = re.compile(r"sha256-([0-9a-f]{64})")
-_LAST_S = 60.0  # a key that is refused sooner is not shown any more: clocks differ
+_LAST_S = 60.0  # a key is not shown in its last seconds, because clocks differ
 _SHORTEST_SECRET_BYTES = 32  # RFC 7518, section 3.2
-_REMEMBERED = 10_000  # tokens that were verified
+_REMEMBERED = 10_000  # number of verified tokens that are kept
 
 _UNKNOWN: Refusal = (401, b'{"error": "a key or a token is needed"}', b"www-authenticate: Bearer\r\n")
 _FORBIDDEN: Refusal = (403, b'{"error": "this key is for something else"}', b"")
 
 
 class Grant(NamedTuple):
-    """A caller's name, and what it may ask for."""
+    """A caller's name and scopes."""
 
     name: str
     scopes: frozenset[str]
@@ -67,7 +68,7 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenSigner:
-    """The secrets of signed tokens, newest first (the others are on their way out), and whom the tokens are for."""
+    """The secrets of signed tokens, newest first (older ones are being phased out), and the tokens' audience."""
 
     secrets: Sequence[bytes] = field(repr=False)
     audience: str = "mark"
@@ -80,18 +81,18 @@ class TokenSigner:
 
     @classmethod
     def from_file(cls, path: Path, audience: str = "mark") -> TokenSigner:
-        """A secret per line."""
+        """Read a secret per line."""
         return cls([line.encode() for _, line in _numbered(key_text(path))], audience)
 
     def sign(self, name: str, scopes: Iterable[str], until_s: float) -> str:
-        """A token that lets `name` do what `scopes` say, until `until_s` (wall clock)."""
-        import jwt  # here: 0.2 s, only where tokens are signed
+        """Return a token that gives `name` these scopes until `until_s` (wall clock)."""
+        import jwt  # imported here: 0.2 s, only for signed tokens
 
         claims = {"sub": name, "aud": self.audience, "exp": int(until_s), "scope": " ".join(sorted(scopes))}
         return jwt.encode(claims, self.secrets[0], algorithm="HS256")
 
     def verify(self, token: bytes) -> Grant | None:
-        """What the token grants, None where it grants nothing."""
+        """Return the token's grant; None if it grants nothing."""
         import jwt  # as in `sign`
 
         for secret in self.secrets:
@@ -110,11 +111,11 @@ class TokenSigner:
 
 
 class Auth:
-    """Decides what a caller may ask for. `admit` is the hook of `HttpServer`; `check` is for other listeners.
+    """Decides the callers' rights. `admit` is the hook of `HttpServer`; `check` is for other listeners.
 
-    Keys, or digests of keys as `digest_of` writes them. Neither is kept: only their digests under a secret of this
-    process are. By these they are looked up, which a client cannot steer, so the time of a look-up says nothing about
-    a key. `clock` is the wall clock.
+    It is given keys, or digests of keys as `digest_of` writes them, but keeps neither: only their digests under a
+    secret of this process. Keys are looked up by these digests, which a client cannot influence, so the time of a
+    look-up reveals nothing about a key. `clock` is the wall clock.
     """
 
     def __init__(
@@ -135,24 +136,24 @@ class Auth:
         return f"Auth({len(self._granted)} keys, {'signed tokens' if self._tokens else 'no tokens'})"
 
     def renew(self, keys: Mapping[str, Grant]) -> None:
-        """From now on these keys hold, and no others; tokens as before. Any thread may call it."""
+        """Accept these keys and no others from now on; tokens are unaffected. Any thread may call it."""
         self._granted = self._digests(keys)
 
     def admit(self, method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """None where the request may come in, else the answer that refuses it."""
+        """Return the refusal of a request, or None if it is admitted."""
         if path in HEALTH:
             return None
         return self.check(scope_of(path), headers)
 
     def check(self, scope: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """`admit` for a listener whose requests have no path; `headers` has lower-case names."""
+        """Decide as `admit` for a listener of requests without a path; `headers` has lower-case names."""
         grant = self.grant(headers)
         if grant is None:
             return _UNKNOWN
         return None if scope in grant.scopes or ADMIN in grant.scopes else _FORBIDDEN
 
     def grant(self, headers: Mapping[bytes, bytes]) -> Grant | None:
-        """What the key or token in the headers grants."""
+        """Return the grant of the key or token in the headers."""
         shown = headers.get(b"x-api-key")
         if shown is None:
             scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
@@ -175,17 +176,19 @@ class Auth:
         return grant
 
     def may_tell_prices(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Is this the controller, or a key with the scope `admin`? Other readers of metrics change nothing."""
+        """Return whether the caller is the controller or has the scope `admin`. Other readers of metrics change
+        nothing.
+        """
         grant = self.grant(headers)
         return grant is not None and (grant.name == CONTROLLER or ADMIN in grant.scopes)
 
     def may_teach(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Is this a peer, or a key with the scope `admin`? Other clients must not change what was learned."""
+        """Return whether the caller is a peer or has the scope `admin`. Other clients must not change learned state."""
         grant = self.grant(headers)
         return grant is not None and (grant.name in (PEER, CONDUCTOR) or ADMIN in grant.scopes)
 
     def may_manage(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Does this key have the scope `admin`? Others must not read or delete what was learned of a user."""
+        """Return whether the caller has the scope `admin`. Others must not read or delete a user's learned state."""
         grant = self.grant(headers)
         return grant is not None and ADMIN in grant.scopes
 
@@ -200,10 +203,10 @@ class Auth:
 
 
 def admit_own_machine(method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> Refusal | None:
-    """As `Auth.admit`, for a listener without keys, which trusts every client that can reach it: this machine's.
+    """Decide as `Auth.admit` for a listener without keys, which trusts every client that can reach it: this machine's.
 
-    A foreign web page in a browser here can reach it, too. So it answers to this machine's own names only (a foreign
-    name that points here would make that page same-origin: DNS rebinding), and to no page of another origin.
+    A foreign web page in a browser here can reach it too. So it answers only under this machine's own names and to no
+    page of another origin. With a foreign name that points here, that page would be same-origin (DNS rebinding).
     """
     if path in HEALTH:
         return None
@@ -212,9 +215,9 @@ def admit_own_machine(method: bytes, path: bytes, headers: Mapping[bytes, bytes]
 
 
 def from_elsewhere(host: bytes | None, origin: bytes | None) -> bytes:
-    """Why a listener without keys does not answer a request with these headers; empty where it does.
+    """Return why a listener without keys refuses a request with these headers; empty if it does not.
 
-    None: there is no such header. A client without `host` is no browser.
+    None stands for a missing header. A client without `host` cannot be a browser.
     """
     if host is not None and not _is_own_name(host):
         return b"without keys only this machine is answered: ask by 127.0.0.1 or localhost"
@@ -232,16 +235,16 @@ def _is_own_name(host: bytes) -> bool:
 
 
 def scope_of(path: bytes) -> str:
-    """The scope that a request needs; whatever is not known to need less needs `admin`."""
+    """Return the scope that a request needs; unknown paths need `admin`."""
     if path in _FOR_CLIENTS or path.startswith(b"/v2/models/"):
         return INFER
     return METRICS if path == b"/metrics" else ADMIN
 
 
 def read_keys(path: Path) -> dict[str, Grant]:
-    """Keys, or their digests, and what they grant, from a key file. Digests alone may be read by all.
+    """Return the keys of a key file, or their digests, with their grants. A file of digests alone may be read by all.
 
-    Raises BadInput, which names the line and never the key, also where others may change the file or read a key.
+    Raises BadInput, which names the line and never the key; also if others may change the file or read a key.
     """
     keys = parse_keys(key_text(path, secret=False), str(path))
     check_private(path, secret=not all(map(_DIGEST.fullmatch, keys)))
@@ -249,7 +252,7 @@ def read_keys(path: Path) -> dict[str, Grant]:
 
 
 def parse_keys(text: str, source: str) -> dict[str, Grant]:
-    """As `read_keys`, of the text of a key file; `source` is what a BadInput calls it."""
+    """Return the keys as `read_keys`, from the text of a key file; `source` is its name in a BadInput."""
     keys: dict[str, Grant] = {}
     for number, line in _numbered(text):
         where = f"{source}:{number}"
@@ -275,14 +278,14 @@ def parse_keys(text: str, source: str) -> dict[str, Grant]:
 
 
 def digest_of(key: str) -> str:
-    """What may stand in a key file instead of the key."""
+    """Return the digest that may replace the key in a key file."""
     return key if _DIGEST.fullmatch(key) else f"sha256-{_sha256(key).hex()}"
 
 
 def key_with(scope: str, keys: Mapping[str, Grant], now_unix_s: float) -> str | None:
-    """The key to show where `scope` is needed: the first that has it, else the first that may do anything.
+    """Return the key to show if `scope` is needed: the first with that scope, otherwise the first with `admin`.
 
-    None where there is none, also where only digests are known, or only keys that are about to end.
+    None if the file has only digests, keys with other scopes, or keys that are about to end.
     """
     good = {key: one for key, one in keys.items() if not _DIGEST.fullmatch(key) and one.until_s > now_unix_s + _LAST_S}
     return next((key for wanted in (scope, ADMIN) for key, one in good.items() if wanted in one.scopes), None)
@@ -291,7 +294,7 @@ def key_with(scope: str, keys: Mapping[str, Grant], now_unix_s: float) -> str | 
 def check_exposure(
     host: str, auth: Auth | None, tls: ssl.SSLContext | None, *, tls_terminated_by_balancer: bool = False
 ) -> None:
-    """Raises BadInput where others than this machine could reach `host` without keys, or keys would travel in clear."""
+    """Raise BadInput if other machines could reach `host` without keys, or keys would travel in clear."""
     if is_loopback(host):
         return
     if auth is None:
@@ -305,7 +308,9 @@ def check_exposure(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`; names but localhost are not looked up, they can be anything."""
+    """Return whether only this machine can reach `host`. Names except localhost are not looked up and count as
+    reachable.
+    """
     if host.lower() == "localhost":
         return True
     try:
@@ -315,15 +320,15 @@ def is_loopback(host: str) -> bool:
 
 
 def _sha256(key: str) -> bytes:
-    """Of a key, or of the one whose digest it is."""
+    """Return the digest of a key; a written digest stands for its key."""
     digest = _DIGEST.fullmatch(key)
     return bytes.fromhex(digest[1]) if digest else hashlib.sha256(key.encode()).digest()
 
 
 def key_text(path: Path, *, secret: bool = True) -> str:
-    """The text of a regular file with keys or secrets. Raises BadInput, also by `check_private`."""
+    """Return the text of a regular file with keys or secrets. Raises BadInput, also from `check_private`."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # one of these would be read without end, or waited for
+        if not stat.S_ISREG(path.stat().st_mode):  # reading another kind of file could block or never end
             raise BadInput("not a regular file", str(path))
         check_private(path, secret=secret)
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a request of the HTTP listener asks for: which headers say what of its body."""
+"""The calls in requests of the HTTP listener, read from their headers and bodies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from mark.models.call import BY_VALUE, RESULTS, Call
 from mark.models.compression import Refused, inflated
 from mark.serving.frontend.connection import Exchange
 
-_LONGEST_NUMBER = 18  # digits, more than any body has bytes
+_LONGEST_NUMBER = 18  # digits, more than the length of any body has
 
 
 def oip_call(exchange: Exchange, most_bytes: int) -> Call:
-    """By the Open Inference Protocol. Raises Refused; a compressed body may inflate to `most_bytes`."""
+    """Return the call of a request in the Open Inference Protocol.
+
+    Raises Refused. A compressed body may grow to `most_bytes`.
+    """
     headers, body = exchange.headers, body_of(exchange, most_bytes)
     json_bytes = None
     length = headers.get(b"inference-header-content-length")
@@ -26,7 +29,10 @@ def oip_call(exchange: Exchange, most_bytes: int) -> Call:
 
 
 def stage_call(exchange: Exchange, most_bytes: int) -> Call:
-    """Of a stage: by its conductor (`mark.models.results.call_with`), or as of any model. Raises Refused."""
+    """Return the call of a stage, from its conductor (`mark.models.results.call_with`) or as for any model.
+
+    Raises Refused.
+    """
     call = oip_call(exchange, most_bytes)
     if call.content_type != RESULTS:
         return call
@@ -36,7 +42,10 @@ def stage_call(exchange: Exchange, most_bytes: int) -> Call:
 
 
 def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
-    """By SageMaker's contract. Raises Refused; a compressed body may inflate to `most_bytes`."""
+    """Return the call of a request by SageMaker's contract.
+
+    Raises Refused. A compressed body may grow to `most_bytes`.
+    """
     headers, body = exchange.headers, body_of(exchange, most_bytes)
     accept = _text(headers.get(b"accept", b""))
     if accept == RESULTS:
@@ -45,7 +54,7 @@ def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
 
 
 def only_ready(exchange: Exchange, most_bytes: int) -> bool:
-    """Does a request for the repository's index ask for ready models only? Raises Refused."""
+    """Return whether a request for the repository's index asks for ready models only. Raises Refused."""
     body = body_of(exchange, most_bytes)
     try:
         said = orjson.loads(body) if body else {}
@@ -58,12 +67,12 @@ def only_ready(exchange: Exchange, most_bytes: int) -> bool:
 
 
 def body_of(exchange: Exchange, most_bytes: int) -> bytes:
-    """The body as it was before it was compressed, if it was. Raises Refused."""
+    """Return the body, decompressed if it was compressed. Raises Refused."""
     coding = exchange.headers.get(b"content-encoding")
     return exchange.body if coding is None else inflated(exchange.body, coding, most_bytes)
 
 
 @lru_cache(maxsize=64)
 def _text(value: bytes) -> str:
-    """Nearly always one of a few; one text for all means that a batch has one kind of calls."""
+    """Return the text. It is nearly always one of a few, and cached so that equal calls of a batch share one object."""
     return value.decode("latin-1")

@@ -4,18 +4,18 @@ The rules of this file:
 
 - A request is an `Exchange`. The handler gets it once, when it is complete, on the loop, and answers it once, now or
   later. There is no coroutine, task or timer per request or connection: parsing is callbacks of llhttp (httptools), an
-  answer is one join and one write, and one sweep a second finds what exceeded a time limit.
-- What this file refuses by itself (malformed, too large, too slow, not admitted) never reaches the handler. Such an
-  answer takes its place behind the answers of the requests before it, and where the rest of the input cannot be
-  trusted or is not wanted, the connection ends with it.
-- Nothing that a client does makes memory grow without bound: head, body, pipelined requests and unread answers of a
-  connection each have a limit, and so has the number of connections. Where that is reached, a newcomer takes the place
-  of the oldest connection without a request under way of the peer that has most, if that is another one: no peer can
-  keep the others out.
+  answer is one join and one write, and one sweep a second finds connections that exceeded a time limit.
+- Requests that this file refuses (malformed, too large, too slow, not admitted) never reach the handler. The refusal
+  is sent after the answers to the requests before it. If the rest of the input cannot be trusted or is not wanted, the
+  connection ends with it.
+- No client can make memory grow without bound: head, body, pipelined requests and unread answers of a connection each
+  have a limit, and so has the number of connections. At that limit a new connection replaces another one, unless its
+  own peer has the most connections. The replaced one is the oldest without a request in progress of the peer with the
+  most connections. So no peer can keep the others out.
 
-llhttp refuses what request smuggling is made of: both content-length and transfer-encoding, a second content-length,
-bad chunk sizes, bare CR or LF, folded headers, white space before a colon. tests/serving/frontend/test_http.py holds
-it to that.
+llhttp refuses the inputs that request smuggling uses: both content-length and transfer-encoding, a second
+content-length, bad chunk sizes, bare CR or LF, folded headers, white space before a colon.
+tests/serving/frontend/test_http.py checks that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import httptools
 
 from mark.serving.frontend.limits import JSON, Admit, ConnectionCounts, HttpLimits, Refusal
 
-# Where the parser is: between requests, in a head, in a body, at the last request, or the connection is being closed.
+# The parser's position: between requests, in a head, in a body, after the last request, or the connection is closing.
 IDLE, _HEAD, _BODY, _DEAF, _ENDED = range(5)
 
-_MOST_REPEATS = 100  # of names of headers in one request
-_REFUSED_AT_ONCE = 64  # connections beyond the limit that are told so; more are just closed
+_MOST_REPEATS = 100  # repeated header names in one request
+_REFUSED_AT_ONCE = 64  # connections beyond the limit that get a refusal; further ones are closed without one
 _SLASH, _QUESTION_MARK = b"/?"
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ Handler = Callable[["Exchange"], None]
 
 
 class Exchange:
-    """One request, and the way to answer it.
+    """One request, and its answer.
 
     `path` is as sent, percent-encoded, without the query; of an absolute target only its path. `headers` has lower-case
     names; values of a repeated name are joined by ", " (a repeated host is refused). `arrived_s` is when its head was
@@ -59,7 +59,7 @@ class Exchange:
     ) -> None:
         self._connection = connection
         self._answer: bytes | None = None
-        self._plain = True  # has a body, and nothing to say about the connection
+        self._plain = True  # has a body and no header about the connection
         self.method = method
         self.path = path
         self.query = query
@@ -69,23 +69,23 @@ class Exchange:
 
     @property
     def peer(self) -> str:
-        """The client's address, "" where it has none (a Unix socket)."""
+        """Return the client's address, or "" for a Unix socket."""
         return self._connection.peer
 
     @property
     def gone(self) -> bool:
-        """Whether the client has gone: the answer would not be read."""
+        """Return whether the client has gone and would not read an answer."""
         return self._connection.transport is None
 
     def has_gone(self) -> bool:
-        """`gone`, to be asked later."""
+        """Return `gone`, as a method that can be passed on."""
         return self._connection.transport is None
 
     def answer(self, status: int, body: bytes | memoryview, content_type: bytes = JSON, headers: bytes = b"") -> None:
-        """Answer, exactly once; `headers` are ready-made lines, each with its CRLF, a memoryview is one of bytes.
+        """Answer, exactly once. `headers` are complete lines, each with its CRLF; a memoryview is one of bytes.
 
-        The body is copied before this returns. A client that has gone is counted and otherwise ignored. Raises
-        RuntimeError when answered twice.
+        The body is copied before this returns. If the client has gone, the answer is counted and dropped. Raises
+        RuntimeError if it was answered before.
         """
         if self._answer is not None:
             raise RuntimeError(f"{self.method!r} {self.path!r} was answered already")
@@ -110,7 +110,7 @@ class Exchange:
                 connection.answered(self)
 
     def _spell(self, status: int, body: bytes | memoryview, content_type: bytes, headers: bytes) -> bytes:
-        """The answers that are not the usual: a status for the first time this second, no body, last words."""
+        """Return an unusual answer: a status for the first time this second, no body, or the last on its connection."""
         bodiless = status in (204, 304)
         head = self._connection.server.head(status) if not bodiless else _status_line(status)
         parts: list[bytes | memoryview] = [head]
@@ -135,7 +135,7 @@ class _Refused(Exchange):
 
 
 class Connections:
-    """All connections of one server, and what they share. `handler` gets complete requests."""
+    """All connections of one server, and their shared state. `handler` gets complete requests."""
 
     def __init__(self, handler: Handler, limits: HttpLimits, admit: Admit | None, clock: Callable[[], float]) -> None:
         self.handler = handler
@@ -146,28 +146,30 @@ class Connections:
         self.draining = False
         self.gathered_bytes = 0
         self.connections: set[Connection] = set()
-        self.of_peer: dict[str, dict[Connection, None]] = {}  # connections by their other ends, oldest first
+        self.of_peer: dict[str, dict[Connection, None]] = {}  # connections by the client's address, oldest first
         self.heads: dict[int, bytes] = {}
         self._settled: asyncio.Future[None] | None = None
 
     def make_room(self, newcomer: str) -> None:
-        """End the oldest connection without a request under way of the peer that has most, if that is another one.
+        """End an idle connection of the peer with the most connections, unless that peer is `newcomer`.
 
-        Not its own: a peer that keeps many (a load balancer) may be sending on the one that would be cut.
+        The oldest connection without a request in progress is ended. A peer's own connections are spared, because a
+        load balancer may be sending on the one that would be cut.
         """
         greedy, theirs = max(self.of_peer.items(), key=lambda item: len(item[1]))
         if greedy == newcomer:
             return
-        full = len(self.connections) == self.limits.connections  # beyond it are those that were refused a place
+        # Beyond the limit are connections that were already refused a place.
+        full = len(self.connections) == self.limits.connections
         free = [
             one for one in theirs if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
         ]
-        if free:  # in the midst of a head or a body only where there is no other
+        if free:  # one in a head or a body only as the last choice
             self.counts.cut += 1
             min(free, key=lambda one: one.phase in (_HEAD, _BODY)).cut()
 
     def settle(self) -> None:
-        """A connection ended: wakes `close` when it was the last."""
+        """Wake `close` if the connection that ended was the last."""
         if self._settled is not None and not self._settled.done() and not self._owing():
             self._settled.set_result(None)
 
@@ -175,23 +177,25 @@ class Connections:
         return any(c.phase != _ENDED or (c.transport and c.transport.get_write_buffer_size()) for c in self.connections)
 
     def sweep(self, now_s: float) -> None:
-        """End what exceeded its time; done every `sweep_s`, `now_s` by `clock`."""
-        self.heads.clear()  # the date in them is a second old
+        """End connections that exceeded a time limit; called every `sweep_s` with `now_s` by `clock`."""
+        self.heads.clear()  # their date is a second old
         for connection in tuple(self.connections):
             connection.check(now_s)
 
     def head(self, status: int) -> bytes:
-        """The first lines of an answer, up to the value of content-type."""
+        """Return the first lines of an answer, up to the value of content-type."""
         head = self.heads[status] = _status_line(status) + b"content-type: "
         return head
 
 
 class _Stop(Exception):
-    """Leaves the parser: the request was refused, the rest of the input is not looked at."""
+    """Leaves the parser: the request was refused, and the rest of the input is ignored."""
 
 
 class Connection:
-    """An asyncio.Protocol by its methods alone: a class that is compiled cannot have a base that is not."""
+    """A connection. It is an asyncio.Protocol only by its methods, because a compiled class cannot have an interpreted
+    base.
+    """
 
     __deletable__ = ("parser",)  # mypyc's word for attributes that may be deleted
     __slots__ = (
@@ -234,25 +238,25 @@ class Connection:
         self.transport: asyncio.Transport | None = None
         self.parser = httptools.HttpRequestParser(self)
         self.phase = IDLE
-        self.begun = 0  # requests whose first byte came
+        self.begun = 0  # requests whose first byte has arrived
         # The request being read.
         self.target = b""
         self.headers: dict[bytes, bytes] = {}
         self.exchange: Exchange | None = None
         self.last: Exchange | None = None  # the connection ends with its answer
-        self.room = 0  # bytes that the body may still grow
-        self.more: bytearray | None = None  # a body that comes in pieces; not a list: pieces can be tiny
-        self._again = 0  # headers whose name came before
+        self.room = 0  # bytes by which the body may still grow
+        self.more: bytearray | None = None  # a body that arrives in pieces; not a list, because pieces can be tiny
+        self._again = 0  # headers with a repeated name
         self._offered = False  # the head offers another protocol
-        self._unfinished = 0  # bytes of a head that has not ended
-        self._continue = False  # the client waits for "100 Continue", and earlier answers are still owed
-        # Requests read: with the handler or waiting for their turn to be written; and not yet handed over.
+        self._unfinished = 0  # bytes of an incomplete head
+        self._continue = False  # the client waits for "100 Continue", and earlier answers are still due
+        # Complete requests: with the handler or waiting to be written, and not handed over yet.
         self.waiting: deque[Exchange] = deque()
         self.parked: deque[Exchange] = deque()
         self._handing = False
-        self._at_once = 0  # answered in this turn of the loop
-        self._left = False  # the next turn is asked for
-        # Flow control, and what the sweep saw last.
+        self._at_once = 0  # requests answered in this turn of the loop
+        self._left = False  # a next turn is scheduled
+        # Flow control, and the state at the last sweep.
         self._reading = True
         self.blocked = False
         self._blocks = 0
@@ -285,7 +289,7 @@ class Connection:
         self.parked.clear()
         self._forget_body()
         self.server.counts.dropped_answers += sum(bool(exchange._answer) for exchange in self.waiting)
-        self.waiting.clear()  # they hold this connection: no body waits for the garbage collector
+        self.waiting.clear()  # they refer to this connection; without a cycle no body waits for the garbage collector
         self._make_place()
         self.server.settle()
 
@@ -299,7 +303,7 @@ class Connection:
                 del server.of_peer[self.peer]
 
     def eof_received(self) -> None:
-        """The client has closed: as with most servers, one that only stopped sending is not told apart."""
+        """Let the transport close: like most servers, this one treats a half-close as the end of the connection."""
 
     @property
     def peer(self) -> str:
@@ -309,24 +313,26 @@ class Connection:
         return self._peer
 
     def cut(self) -> None:
-        """Close at once, whatever is unwritten."""
+        """Close immediately and drop unwritten data."""
         self.phase = _ENDED
         self._make_place()
         if self.transport is not None:
             self.transport.abort()
-            self.transport = None  # so that late answers are known for what they are
+            self.transport = None  # so that late answers find the client gone
 
     def end(self) -> None:
-        """Close, after what is written has been sent."""
+        """Close after the written data has been sent."""
         self.phase = _ENDED
         if self.transport is not None:
             self.transport.close()
         self.server.settle()
 
     def _end_after_refusal(self) -> None:
-        """Close gently: the client may still be sending, and a socket closed on unread bytes resets the connection,
-        which would take the answer away from the client. So the answer is ended, and the input is read for nothing
-        until the client closes or the sweep does."""
+        """Close gently, because the client may still be sending.
+
+        A socket closed with unread input resets the connection, and the client would lose the answer. So only the
+        output is ended, and input is discarded until the client or the sweep closes.
+        """
         self.phase = _ENDED
         transport = self.transport
         if transport is not None and transport.can_write_eof():
@@ -344,7 +350,7 @@ class Connection:
         if not self._left:
             self._at_once = 0
         unfinished, begun = self.phase == _HEAD, self.begun
-        self._long = unfinished or len(data) > self.limits.header_bytes  # else the headers cannot be too long
+        self._long = unfinished or len(data) > self.limits.header_bytes  # otherwise the headers cannot be too long
         try:
             self._feed(data)
         except httptools.HttpParserCallbackError as error:
@@ -352,24 +358,26 @@ class Connection:
                 _LOG.exception("a request could not be read")
                 self.refuse(500, "internal error")
         except httptools.HttpParserUpgrade:
-            pass  # a CONNECT was handed over as any other request; its answer is the last
+            pass  # a CONNECT was handed over like any other request; its answer is the last
         except httptools.HttpParserError as error:
             if self.phase >= _DEAF:
-                pass  # there is more after the last request: ignored
+                pass  # input after the last request is ignored
             elif isinstance(error, httptools.HttpParserInvalidMethodError):
                 self.refuse(501, "unknown method")
             else:
                 self.refuse(400, f"malformed request: {error}")
         if self.phase == _HEAD:
-            # Names and values are counted when they are complete; this bounds what is not. The part of a head that
-            # came along with an earlier request is not counted, it is at most what one read brings.
+            # Complete names and values are counted elsewhere; this bounds incomplete ones. The part of a head that
+            # arrived with an earlier request is not counted, because it is at most one read.
             self._unfinished = self._unfinished + len(data) if unfinished and self.begun == begun else 0
             if self._unfinished > 2 * (self.limits.header_bytes + self.limits.target_bytes):
                 self.refuse(431, "the request's head is too long")
 
     def _feed(self, data: bytes) -> None:
-        """Let the parser read. An upgrade that a client offers is ignored (RFC 9110, 7.8), and so is its announcement:
-        the parser takes what follows for the other protocol, so a new one reads the head again without the offer.
+        """Let the parser read.
+
+        An upgrade that a client offers is ignored (RFC 9110, 7.8). The parser would take the input that follows for the
+        other protocol, so a new parser reads the head again without the offer.
         """
         rest: bytes | memoryview = data
         while True:
@@ -401,7 +409,7 @@ class Connection:
         return b"\r\n".join([*lines, b"", b""])
 
     def on_url(self, piece: bytes) -> None:
-        # A request begins here; a method without a target is of no use.
+        # A request begins here; a method without a target is ignored.
         if self.phase != _HEAD:
             if self.phase != IDLE:
                 raise _Stop
@@ -417,7 +425,7 @@ class Connection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase != _HEAD:
-            return  # trailers: nothing here wants them
+            return  # trailers are ignored
         name = name.lower()
         headers = self.headers
         if name in headers:
@@ -428,7 +436,7 @@ class Connection:
                     self._stop(400, "two content-types that differ")
                 return
             self._again += 1
-            if self._again > _MOST_REPEATS:  # each is a copy of all before
+            if self._again > _MOST_REPEATS:  # each repetition copies all earlier values
                 self._stop(431, "a header is repeated too often")
             value = headers[name] + b", " + value
         headers[name] = value
@@ -445,7 +453,7 @@ class Connection:
         query = b""
         if path[0] != _SLASH:
             path = _origin_form(path)
-        if _QUESTION_MARK in path:  # as a number: several times as fast
+        if _QUESTION_MARK in path:  # a search for the number is several times as fast
             path, _, query = path.partition(b"?")
         method = parser.get_method()
         self.exchange = exchange = Exchange(self, method, path, query, headers, server.clock())
@@ -463,7 +471,8 @@ class Connection:
         ):
             self._check_unusual(exchange)
         self.room = room = limits.body_bytes
-        # The parser has seen that it is a number below 2^64, but for zeros before it, of which int() takes some only.
+        # The parser has checked that it is a number below 2^64, apart from leading zeros, of which int() accepts only
+        # some.
         if b"content-length" in headers and int(headers[b"content-length"].lstrip(b"0") or b"0") > room:
             self._stop(413, f"the body is larger than {room} bytes")
         if server.admit is not None:
@@ -494,7 +503,7 @@ class Connection:
             self.last = exchange
 
     def _turn_away(self, exchange: Exchange, refusal: Refusal) -> None:
-        """Not admitted: without a body the connection can go on, else it ends rather than read what is not wanted."""
+        """Refuse a request that is not admitted. The connection continues only if the request has an empty body."""
         headers = exchange.headers
         if _has_body(headers):
             self._refuse(refusal)
@@ -556,10 +565,10 @@ class Connection:
             self.more = None
 
     def _invite(self) -> None:
-        """Say "100 Continue", after the answers that are owed."""
+        """Write "100 Continue" after the answers that are still due."""
         before = self.parked or self.waiting
         if before:
-            before[-1]._plain = False  # so that `answered` comes here
+            before[-1]._plain = False  # so that `answered` calls this method
         elif self.transport is not None:
             self._continue = False
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -572,7 +581,7 @@ class Connection:
         raise _Stop
 
     def refuse(self, status: int, why: str, headers: bytes = b"") -> None:
-        """Answer the request being read by an error, in its turn, and read no further."""
+        """Answer the request being read with an error, in its turn, and read no further."""
         text = why.replace("\\", "/").replace('"', "'")
         self._refuse((status, b'{"error": "%b"}' % text.encode(), headers))
 
@@ -612,14 +621,14 @@ class Connection:
             exchange.answer(500, b'{"error": "internal error"}')
 
     def ends_with(self, exchange: Exchange) -> bool:
-        """Whether this answer is the last, which it also is when the server drains and nothing more was asked here."""
+        """Return whether this answer is the last one; in a drain it is, if no other request has begun."""
         if self.server.draining and self.phase == IDLE and (self.parked or self.waiting)[-1] is exchange:
             self.last = exchange
             self.phase = _DEAF
         return self.last is exchange
 
     def answered(self, exchange: Exchange) -> None:
-        """After `exchange` was written: write what waited behind it, hand over what was parked, end what is to end."""
+        """After `exchange`, write the answers behind it, hand over parked requests, or end the connection."""
         waiting = self.waiting
         while exchange is not self.last:
             transport = self.transport
@@ -640,7 +649,7 @@ class Connection:
 
     def _unpark(self) -> None:
         if self._handing:
-            return  # a handler answered at once: the loop below goes on
+            return  # a handler answered immediately, and the loop below continues
         self._handing = True
         pipelined = self.limits.pipelined
         while self.parked and not self.blocked and len(self.waiting) < pipelined:
@@ -656,8 +665,11 @@ class Connection:
             self._resume_reading()
 
     def _leave_turn(self) -> None:
-        """A client that pipelines a thousand requests must not keep the loop from others until all are answered; they
-        are parsed and parked at once, as many as one read brings."""
+        """Continue in another turn of the loop.
+
+        Otherwise a client with a thousand pipelined requests would block others. They are parsed and parked together,
+        all requests of one read.
+        """
         if not self._left:
             self._left = True
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -691,13 +703,13 @@ class Connection:
     # --- time
 
     def check(self, now_s: float) -> None:
-        """End what has been in one state for too long; the time in a state counts from the first look at it."""
+        """End a connection that was in one state for too long, counted from the first sweep in that state."""
         limits = self.limits
         transport = self.transport
         if transport is None:
             return
         phase = self.phase
-        # A client whose other connections the drain ends turns to those that it kept, however long: they start anew.
+        # In a drain, clients whose other connections end turn to the ones they kept, so the idle time starts again.
         kept = phase == IDLE and self.server.draining
         seen = (phase, self.begun, self._blocks, bool(self.waiting), kept)
         if seen != self._seen:
@@ -711,7 +723,7 @@ class Connection:
                 self.server.counts.cut += self.blocked
                 self.cut()
         elif not self._reading or self._continue:
-            self._since_s = now_s  # the client waits for us
+            self._since_s = now_s  # the client waits for the server
         elif phase == IDLE:
             allowed_s = limits.idle_timeout_s if self.begun else limits.header_timeout_s
             if self.server.draining:
@@ -732,7 +744,7 @@ def _has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def _origin_form(target: bytes) -> bytes:
-    """The path and query of `http://host/path?query`; what has no path (`*`, `host:port`) stays."""
+    """Return the path and query of `http://host/path?query`, or a target without a path (`*`, `host:port`)."""
     _, scheme, rest = target.partition(b"://")
     if not scheme:
         return target

@@ -1,4 +1,4 @@
-"""`POST /v2/models/M/feedback`: what clients say of answers that they have had."""
+"""`POST /v2/models/M/feedback`: clients' feedback on answers that they got."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mark.serving.frontend.routes import ModelRoute
 
 MOST_BYTES = 1024 * 1024  # of one request
 MOST_ITEMS = 1000
-MOST_DEPTH = 64  # of lists and objects in one piece: what is read must also be written, and by any tool's reader
-_LONGEST_ID = 128  # as of a request
+MOST_DEPTH = 64  # of lists and objects in one piece, because other tools must be able to read the log
+_LONGEST_ID = 128  # as for a request
 _LINES = (b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")
 
 
 class TakesFeedback(Protocol):
-    """Takes the feedback of a request: the collector, or what passes some of it on (`mark.serving.learned`)."""
+    """Takes the feedback of a request: the collector, or the component that passes some on (`mark.serving.learned`)."""
 
     def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool: ...
 
 
 class FeedbackDoor:
-    """Takes feedback for a collector, and says what became of each piece once that is kept.
+    """Takes feedback for a collector, and answers with the result of each piece once it is stored.
 
-    `check` raises Refused for feedback that cannot be meant here.
+    `check` raises Refused for feedback that the model cannot use.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class FeedbackDoor:
         self.collector, self._check = collector, check
 
     def route(self) -> ModelRoute:
-        """The route of the model that takes feedback."""
+        """Return the model's route for feedback."""
         return ModelRoute(b"POST", b"/feedback", self.post, True, feedback_operation, FEEDBACK_SCHEMAS)
 
     def post(self, version: str | None, exchange: Exchange) -> None:
-        """Answer the exchange, later; feedback is on answers of `version`, None: of any."""
+        """Answer the exchange, later. The feedback is on answers of `version`; None: of any version."""
         try:
             body = body_of(exchange, MOST_BYTES)
             feedback = feedback_in(body, exchange.headers.get(b"content-type", b""), version)
@@ -69,7 +69,10 @@ class FeedbackDoor:
 
 
 def feedback_in(body: bytes, content_type: bytes, version: str | None) -> list[Feedback]:
-    """The feedback in a body: an object, a list of them, or by its type JSON Lines. Raises Refused, for all of it."""
+    """Return the feedback in a body: an object, a list of them, or JSON Lines according to the type.
+
+    Raises Refused for the whole body.
+    """
     if len(body) > MOST_BYTES:
         raise Refused(413, f"feedback of more than {MOST_BYTES} bytes")
     if content_type.partition(b";")[0].strip().lower() in _LINES:
@@ -83,7 +86,7 @@ def feedback_in(body: bytes, content_type: bytes, version: str | None) -> list[F
 
 
 def check_shares(feedback: Sequence[Feedback]) -> None:
-    """Raises Refused for a reward that is not 0 to 1."""
+    """Raise Refused for a reward outside of 0 to 1."""
     for number, one in enumerate(feedback, 1):
         if not 0.0 <= one.said.get("reward", 0.0) <= 1.0:
             raise Refused(400, f"feedback {number}: reward must be 0 to 1, not {one.said['reward']}")

@@ -1,10 +1,10 @@
-"""The gRPC listener: Open Inference Protocol v2, on the same loop and into the same bouncers as HTTP.
+"""The gRPC listener: Open Inference Protocol v2, on the same loop and with the same bouncers as HTTP.
 
-gRPC costs a task for each request, and its C core its own threads: where microseconds count, use HTTP. This module is
-imported only where the listener is asked for.
+gRPC costs a task for each request, and its C core has its own threads. Use HTTP if microseconds count. This module is
+imported only if the listener is configured.
 
-The caller is known before a message is read, and reading has limits: what comes within a second, and of messages that
-take longer as many as fit into what the HTTP listener gathers (`HttpLimits.gathered_bytes`).
+The caller's key is checked before a message is read. The number of slow messages, which take more than a second, is
+limited: together they fit into the HTTP listener's limit (`HttpLimits.gathered_bytes`).
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ _CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 
-_STREAMS = 256  # calls under way on one connection; also what bounds those that are begun and reset, again and again
+_STREAMS = 256  # calls in progress on one connection; it also bounds calls that are begun and reset repeatedly
 _CONNECTIONS = 4  # times those of HTTP: an idle one costs some 10 kB
 _SLOW_S = 1.0  # a message that takes longer is slow
 _SLOWEST_BYTES_PER_S = 1 << 20  # of the largest message
 
-# Questions for readiness need no key, as with HTTP.
+# Readiness needs no key, as with HTTP.
 _OPEN = frozenset(("ServerLive", "ServerReady"))
 
-# A response, or the status and text of an error; and metadata that goes with either.
+# A response, or the status and text of an error; and the metadata of either.
 Outcome = tuple[Any, tuple[int, str] | None, list[tuple[str, str]]]
-# Of a message, its call's context, and its metadata as headers.
+# Takes a message, its call's context, and its metadata as headers.
 Handler = Callable[[Any, Any, dict[bytes, bytes]], Awaitable[Any]]
 
 
 class GrpcListener:
-    """Listens by gRPC for `server`, within the same limits and for the same keys as the HTTP listener."""
+    """Listens by gRPC for `server`, with the limits and keys of the HTTP listener."""
 
     def __init__(self, server: Server, limits: HttpLimits, auth: Auth | None) -> None:
         self._server, self._auth = server, auth
         self._most_slow = max(1, limits.gathered_bytes // limits.body_bytes)
         self._patience_s = limits.body_timeout_s + limits.body_bytes / _SLOWEST_BYTES_PER_S
-        self._slow: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}  # whose message is
+        self._slow: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}  # tasks that read a slow message
         self._cut_off: set[asyncio.Task[Any]] = set()
         self._listener = grpc.aio.server(
             options=[
@@ -78,10 +78,10 @@ class GrpcListener:
                 ("grpc.server_handshake_timeout_ms", int(limits.header_timeout_s * 1e3)),
                 ("grpc.max_allowed_incoming_connections", _CONNECTIONS * limits.connections),
                 ("grpc.max_concurrent_streams", _STREAMS),
-                # Clients ping every ten seconds, so that no balancer forgets them; gRPC's own default forbids it.
+                # Clients ping every ten seconds so that no balancer drops them; gRPC's default forbids it.
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", int(limits.ping_s * 1e3)),
-                ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its requests
+                ("grpc.so_reuseport", 0),  # a port in use is an error, and is not shared
             ],
             maximum_concurrent_rpcs=limits.connections * limits.pipelined,
         )
@@ -95,7 +95,7 @@ class GrpcListener:
             "RepositoryIndex": self._repository_index,
         }
         methods = {
-            # As if there were many messages, so that it is ours to wait for the one.
+            # Declared as a stream of messages, so that this module controls the wait for the single one.
             name: grpc.stream_unary_rpc_method_handler(
                 self._read(name, handler), None, CLASSES[f"{name}Response"].SerializeToString
             )
@@ -104,7 +104,7 @@ class GrpcListener:
         self._listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
 
     async def start(self, host: str, port: int, tls: TlsFiles | None) -> int:
-        """Listen; returns the port bound, which `port` 0 leaves to the system. Raises BadInput where it cannot be."""
+        """Listen and return the bound port; with `port` 0 the system chooses it. Raises BadInput if that fails."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls is None:
@@ -117,17 +117,17 @@ class GrpcListener:
         return int(bound)
 
     async def close(self, grace_s: float) -> None:
-        """Take no more calls; returns when those under way are answered, or after `grace_s`.
+        """Accept no more calls; return when those in progress are answered, or after `grace_s`.
 
-        To be done last: while a server drains its listener stays open and says so (UNAVAILABLE). What meets the closing
-        itself, and was not taken, gRPC's core ends as CANCELLED (https://github.com/grpc/grpc/issues/41785).
+        It comes last: while a server drains its listener stays open and answers UNAVAILABLE. Calls that arrive during
+        the closing and were not accepted end as CANCELLED by gRPC's core (https://github.com/grpc/grpc/issues/41785).
         """
         await self._listener.stop(grace_s)
 
     # Answers
 
     def _read(self, name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[Any]]:
-        """What is done before `handler` has the message."""
+        """Return the method that checks the caller, reads the message and calls `handler`."""
         parse = CLASSES[f"{name}Request"].FromString
 
         async def read(_: Any, context: Any) -> Any:
@@ -167,7 +167,10 @@ class GrpcListener:
         return message if message is not grpc.aio.EOF else b""
 
     def _is_slow(self, task: asyncio.Task[Any]) -> None:
-        """Those that have been slow for longest make room: a few bytes must not keep places from honest uploads."""
+        """Note a slow message, and cut off the slowest if there are too many.
+
+        Otherwise a few bytes could keep places from honest uploads.
+        """
         if len(self._slow) >= self._most_slow:
             longest = next(iter(self._slow))
             self._slow.pop(longest).cancel()
@@ -207,15 +210,15 @@ class GrpcListener:
         except BadMessage as error:
             await _fail(context, 400, str(error))
         left_s = context.time_remaining()
-        # gRPC's own deadline is often a default of the client's, far beyond RT_max: it can only shorten another one.
+        # gRPC's own deadline is often a client's default far beyond RT_max, so it can only shorten another one.
         if left_s is not None and (b"mark-deadline-ms" in headers or left_s < self._server.rt_max_s):
             left_ms = b"%.3f" % (left_s * 1e3)
             headers[b"mark-deadline-ms"] = min(headers.get(b"mark-deadline-ms", left_ms), left_ms, key=_number)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def answered(request: Request, answer: Answer) -> None:
-            if not outcome.done():  # else the client has gone
-                # Here and now: the reply's body need not outlive this call.
+            if not outcome.done():  # otherwise the client has gone
+                # Converted now: the reply's body may not outlive this call.
                 outcome.set_result(self._outcome(request, answer))
             if self._server.answered is not None:
                 self._server.answered(request, answer)
@@ -251,12 +254,12 @@ class GrpcListener:
 
 
 async def _fail(context: Any, status: int, what: str) -> None:
-    """Ends the call: does not return."""
+    """End the call; this does not return."""
     await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), what)
 
 
 def _error_in(reply: Reply) -> str:
-    """What a function's model answers with may be no JSON."""
+    """Return the error's text; the answer of a function's model may be no JSON."""
     try:
         return str(orjson.loads(reply.body)["error"])
     except (ValueError, KeyError, TypeError):
@@ -271,7 +274,7 @@ def _number(text: bytes) -> float:
 
 
 def _credentials(tls: TlsFiles) -> Any:
-    tls.context()  # says what is wrong with the files
+    tls.context()  # reports faults of the files
     return grpc.ssl_server_credentials(
         [(tls.key.read_bytes(), tls.certificate.read_bytes())],
         root_certificates=tls.client_ca.read_bytes() if tls.client_ca is not None else None,

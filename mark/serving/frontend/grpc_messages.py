@@ -1,8 +1,8 @@
-"""The Open Inference Protocol's messages over gRPC, and what they are in its binary HTTP form.
+"""The Open Inference Protocol's messages over gRPC, and their conversion to its binary HTTP form.
 
-The classes are made at run time, in a pool of their own: generated modules register their names for the whole process,
-and a client of the same protocol beside this one would be refused by protobuf as a second definition. Fields are
-numbered as they stand, as in the protocol's own file.
+The classes are made at run time in their own pool, because generated modules register their names for the whole
+process, and protobuf would refuse another client of the same protocol as a second definition. Fields are numbered in
+order, as in the protocol's own file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MESSAGES = {
     "OutputTensor* outputs, bytes* raw_output_contents",
     "RepositoryIndexRequest": "string repository_name, bool ready",
     "RepositoryIndexResponse": "ModelIndex* models",
-    # The parts of the above; their names are nowhere on the wire.
+    # Parts of the messages above; their names do not appear on the wire.
     "Tensor": _TENSOR,
     "InputTensor": f"{_TENSOR}, Parameter* parameters, Contents contents",
     "OutputTensor": f"{_TENSOR}, Parameter* parameters, Contents contents",
@@ -45,12 +45,12 @@ _MESSAGES = {
     "Contents": "bool* bool_contents, int32* int_contents, int64* int64_contents, uint32* uint_contents, "
     "uint64* uint64_contents, float* fp32_contents, double* fp64_contents, bytes* bytes_contents",
     "ModelIndex": "string name, string version, string state, string reason",
-    "Parameter": "string key, Value value",  # a map's entry
+    "Parameter": "string key, Value value",  # an entry of a map
     "Value": "bool bool_param, int64 int64_param, string string_param, double double_param, uint64 uint64_param",
 }
 _ONE_OF = "Value"
 
-# Which field of Contents holds a datatype, and the array that its elements fit in. FP16 has none: it comes raw.
+# By datatype: the field of Contents, and the array type of its elements. FP16 lacks a field and is only sent raw.
 _CONTENTS = {
     "BOOL": ("bool_contents", "B"),
     "INT8": ("int_contents", "b"),
@@ -69,11 +69,11 @@ _LENGTH = struct.Struct("<I")
 
 
 class BadMessage(ValueError):
-    """A request that says what cannot be, in one line."""
+    """A request with contradictory content; the text is one line."""
 
 
 def call_of(request: Any) -> Call:
-    """The call that a ModelInferRequest is. Raises BadMessage."""
+    """Return the call in a ModelInferRequest. Raises BadMessage."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise BadMessage(f"{len(request.inputs)} inputs, and {len(raw)} raw_input_contents")
@@ -103,7 +103,7 @@ def call_of(request: Any) -> Call:
 
 
 def response_of(reply: Reply) -> Any:
-    """The ModelInferResponse for a reply of status 200 to such a call. Raises ValueError where it is none."""
+    """Return the ModelInferResponse for a reply of status 200 to such a call. Raises ValueError for another reply."""
     if reply.json_bytes is None:
         raise ValueError("the answer has no binary tensors")
     body = memoryview(reply.body)
@@ -124,7 +124,7 @@ def response_of(reply: Reply) -> Any:
 
 
 def metadata_of(said: dict[str, Any]) -> Any:
-    """The ModelMetadataResponse for what `GET /v2/models/M` says."""
+    """Return the ModelMetadataResponse with the content of `GET /v2/models/M`."""
     tensors = {key: [CLASSES["Tensor"](**each) for each in said.get(key, ())] for key in ("inputs", "outputs")}
     return CLASSES["ModelMetadataResponse"](
         name=said["name"], versions=said["versions"], platform=said.get("platform", ""), **tensors
@@ -141,7 +141,7 @@ def _parameters(given: Iterable[Any]) -> dict[str, Any]:
 
 
 def _raw(tensor: Any) -> bytes:
-    """The typed contents of an input, as raw ones would be."""
+    """Return an input's typed contents in raw form."""
     where = f"input '{tensor.name}'"
     if tensor.datatype not in _CONTENTS:
         raise BadMessage(f"{where}: {tensor.datatype or 'no datatype'} cannot be in contents")

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 server: listens, accepts, sweeps, and closes. What a connection does is in `connection`."""
+"""The HTTP/1.1 server: it listens, accepts, sweeps, and closes. `connection` has the connections."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 __all__ = ["JSON", "Exchange", "Handler", "HttpLimits", "HttpServer"]
 
-# A filter of Linux (classic BPF: code, jump if true, jump if false, operand): of what comes for a socket of TCP, a
-# segment with SYN is dropped and the rest passes. A client whose SYN was dropped sends it again, Linux after a second.
+# A filter of Linux (classic BPF: code, jump if true, jump if false, operand). On a TCP socket it drops segments with
+# SYN and passes all others. A client whose SYN was dropped sends it again, on Linux after a second.
 _SO_ATTACH_FILTER = 26
 _SYN_IS_DROPPED = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 
 
 def _drop_new(listener: socket.socket) -> None:
-    """Let nothing join the queue of a listener that is about to close: what is in it then would be reset."""
+    """Keep new connections out of a closing listener's queue, because the close would reset them."""
     if sys.platform != "linux" or listener.family not in (socket.AF_INET, socket.AF_INET6):
         return
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in _SYN_IS_DROPPED))
     program = struct.pack("HP", len(_SYN_IS_DROPPED), ctypes.addressof(code))
-    with suppress(OSError):  # a sandbox's own network may not know it: the listener closes at once then
+    with suppress(OSError):  # a sandbox's network may not support it; then the listener closes without it
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 class HttpServer(Connections):
     """Listens, and hands complete requests to `handler`.
 
-    `admit(method, path, headers)` is asked when the head is complete, before the body is read; what it returns refuses
-    the request. `clock` must be the loop's.
+    `admit(method, path, headers)` is called when the head is complete, before the body is read; it returns a refusal or
+    None. `clock` must be the loop's.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HttpServer(Connections):
         self._tick: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False) -> int:
-        """Listen; returns the port bound, which `port` 0 leaves to the system. Raises BadInput where it cannot be."""
+        """Listen and return the bound port; with `port` 0 the system chooses it. Raises BadInput if that fails."""
         loop = asyncio.get_running_loop()
         try:
             listener = await loop.create_server(
@@ -75,7 +75,7 @@ class HttpServer(Connections):
                 f"cannot listen ({getattr(error, 'strerror', None) or error})", "host and port", f"{host}:{port}"
             ) from error
         self._opened(listener)
-        listening: Any = listener  # uvloop has its sockets in a list
+        listening: Any = listener  # uvloop keeps its sockets in a list
         return int(listening.sockets[0].getsockname()[1])
 
     async def start_unix(self, path: str) -> None:
@@ -91,9 +91,9 @@ class HttpServer(Connections):
             self._sweep_again()
 
     async def let_in(self) -> None:
-        """Accept the connections that are queued already, for a listener that closes resets them; let none follow.
+        """Accept the connections in the queue, which closing would reset, and keep further ones out.
 
-        `stop_listening` comes next, without a turn of the loop between.
+        Call `stop_listening` next, without a turn of the loop in between.
         """
         standing = select.poll()
         listeners: list[Any] = self._listeners
@@ -101,17 +101,17 @@ class HttpServer(Connections):
             for one in listener.sockets:
                 standing.register(one.fileno(), select.POLLIN)
                 _drop_new(one)
-        # A client whose SYN came before is connected once it has the SYN-ACK, and sends: its ACK may be on the way.
+        # A client that sent its SYN earlier is connected at the SYN-ACK and may send; its ACK may be on the way.
         await asyncio.sleep(self.limits.handshake_s)
         empty = 0
-        for _ in range(self.limits.connections):  # where new ones are not dropped, a flood never ends
+        for _ in range(self.limits.connections):  # if new connections are not dropped, a flood would never end
             empty = 0 if standing.poll(0) else empty + 1
-            if empty > 3:  # uvloop accepts one in a turn; a plain loop accepts all, and owns them two turns later
+            if empty > 3:  # uvloop accepts one per turn; a plain loop accepts all, and has them two turns later
                 break
             await asyncio.sleep(0)
 
     def stop_listening(self) -> None:
-        """Begin the drain: accept no connection, end each with its next answer, or once idle for `drain_idle_s`."""
+        """Begin the drain: accept no connection; end each after its next answer or once idle for `drain_idle_s`."""
         self.draining = True
         for listener in self._listeners:
             listener.close()
@@ -122,7 +122,7 @@ class HttpServer(Connections):
                     exchange._plain = False
 
     async def close(self, timeout_s: float) -> None:
-        """Stop listening, close what is idle, wait at most `timeout_s` for the answers still owed, cut the rest."""
+        """Stop listening, close idle connections, wait up to `timeout_s` for due answers, and cut the others."""
         self.stop_listening()
         for connection in tuple(self.connections):
             if connection.phase == IDLE and not connection.waiting:

@@ -1,4 +1,4 @@
-"""`GET /v2/models/M/insurance`: what parity models cost and what they saved, as JSON or as a page."""
+"""`GET /v2/models/M/insurance`: the cost of parity models and the answers they saved, as JSON or as a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mark.serving.frontend.routes import ModelRoute
 
 
 def insurance_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute:
-    """The route of the model `name`; `said` gives the values of the moment."""
+    """Return the route of the model `name`; `said` returns the current values."""
 
     def answer(version: str | None, exchange: Exchange) -> None:
         answer_live(exchange, name, said(), insurance_page)
@@ -24,7 +24,7 @@ def insurance_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute
 
 
 def insurance_page(name: str, said: dict[str, Any]) -> str:
-    """The page for people. It loads nothing, runs nothing, and is fetched again every two seconds."""
+    """Return the HTML page. It is complete in itself, without scripts, and the browser reloads it every two seconds."""
     fill = "no limit" if said["fill_ms"] is None else f"{said['fill_ms']:.0f} ms"
     premium = said["premium_usd_per_hour"]
     rows = [

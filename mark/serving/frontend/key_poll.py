@@ -1,6 +1,6 @@
-"""Keys that change while a program runs: asked for every half minute, and when it is told to (SIGHUP).
+"""Keys that change while a program runs: they are read every half minute and on request (SIGHUP).
 
-What cannot be had, or read, changes nothing: the last keys hold.
+If they cannot be read, the last keys remain valid.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from mark.domain.errors import MarkError
 from mark.serving.frontend.auth import Auth, parse_keys, read_keys
 
 EVERY_S = 30.0
-_JITTER = 0.2  # share of the time between two looks: pollers that began together do not ask together
-_LATE = 10  # looks without an answer after which it is said again
+_JITTER = 0.2  # share of the interval, so that pollers that started together do not poll together
+_LATE = 10  # failures in a row after which the warning is repeated
 
-# The version of what there is, and the text of a key file. Blocks; raises MarkError.
+# Return the version and text of the key file. Blocks; raises MarkError.
 KeySource = Callable[[], tuple[int, str]]
 
 _log = logging.getLogger("mark.serving")
 
 
 class KeyPoll:
-    """Keeps the keys of `auth` as `source` has them, and a copy in `file`, for the next start.
+    """Keeps the keys of `auth` equal to those of `source`, and a copy in `file` for the next start.
 
-    Without a source `file` itself is read, and only when told to. `start`, and `close` at the end; `wake` from
-    anywhere, a handler of signals included.
+    Without a source `file` itself is read, and only on request. Call `start`, and `close` at the end; `wake` may be
+    called from anywhere, including signal handlers.
     """
 
     def __init__(
@@ -44,20 +44,20 @@ class KeyPoll:
         self._told, self._ends = SimpleQueue[None](), False
 
     def start(self) -> None:
-        """Look at once where there is a source, and again and again, in a thread."""
+        """Read the keys in a thread, now and periodically if there is a source."""
         threading.Thread(target=self._run, name="keys", daemon=True).start()
 
     def wake(self) -> None:
-        """Look now."""
+        """Read the keys now."""
         self._told.put(None)
 
     def close(self) -> None:
-        """No look begins any more."""
+        """Begin no further read."""
         self._ends = True
         self._told.put(None)
 
     def look(self) -> None:
-        """Take over what is there now."""
+        """Read the keys and use them."""
         try:
             if self._source is None:
                 self._auth.renew(read_keys(self._file))
@@ -79,7 +79,7 @@ class KeyPoll:
             self._failures, self._said = 0, ""
 
     def pause_s(self) -> float | None:
-        """Until the next look; None: until it is told."""
+        """Return the seconds until the next read; None: only on request."""
         return None if self._source is None else EVERY_S * (1.0 + _JITTER * (2.0 * self._draw() - 1.0))
 
     def _run(self) -> None:
@@ -97,7 +97,7 @@ class KeyPoll:
             self._told.get(timeout=self.pause_s())
 
     def _keep(self, text: str) -> None:
-        """A reader of the file sees all of it, old or new."""
+        """Replace the file, so that its readers see either all of the old or all of the new text."""
         new = None
         try:
             if self._file.read_text("utf-8") == text:

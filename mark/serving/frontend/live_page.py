@@ -1,4 +1,4 @@
-"""Numbers of the moment: as JSON for programs, and as a page for people that is fetched again every two seconds."""
+"""Current values, as JSON for programs and as an HTML page that the browser reloads every two seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RELOAD = b"refresh: 2\r\n"
 def answer_live(
     exchange: Exchange, name: str, said: dict[str, Any], page: Callable[[str, dict[str, Any]], str]
 ) -> None:
-    """Answer with the values of `said` of the model `name`; `page` makes HTML of them, where the client takes that."""
+    """Answer with the values `said` of the model `name`; `page` makes HTML of them if the client accepts it."""
     if b"text/html" in exchange.headers.get(b"accept", b""):
         exchange.answer(200, page(name, said).encode(), HTML, pages.VARY + pages.HEADERS + _RELOAD)
     else:

@@ -1,4 +1,4 @@
-"""The data plane in OpenAPI's words: what `GET /openapi.json` says, and what tests hold the server to."""
+"""The OpenAPI description of the data plane, served at `GET /openapi.json` and checked against the server by tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mark.serving.feedback.port import RESULTS
 from mark.serving.frontend.routes import ModelRoute
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
-# What the listener says of any request, before or while it reads it.
+# The listener may answer any request with these, before or while it reads it.
 _DOOR = {
     400: "malformed",
     401: "no key",
@@ -38,9 +38,9 @@ _NOT_FOUND = {404: "no such version"}
 def openapi(
     name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]], more_routes: Sequence[ModelRoute] = ()
 ) -> dict[str, Any]:
-    """The description, version 3.1, of the routes of a model `name` in these versions.
+    """Return the description, version 3.1, of the routes of a model `name` in these versions.
 
-    `inputs` are those of its metadata, for an example. The `more_routes` of the model describe themselves.
+    `inputs` come from its metadata, for an example. The `more_routes` of the model describe themselves.
     """
     model, version = f"/v2/models/{name}", "/versions/{version}"
     paths: dict[str, Any] = {
@@ -83,7 +83,7 @@ def openapi(
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
             },
         },
-        "security": [{}, {"bearer": []}, {"key": []}],  # none where the server asks for none
+        "security": [{}, {"bearer": []}, {"key": []}],  # an empty one for servers without keys
     }
 
 
@@ -247,7 +247,7 @@ def _infer(identity: str, inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _zeros(tensor: dict[str, Any]) -> dict[str, Any]:
-    """An input of one item, for which metadata say what it is."""
+    """Return an example input of one item for this tensor of the metadata."""
     shape = [max(1, length) for length in tensor["shape"]]
     zero = {"BYTES": "", "BOOL": False}.get(tensor["datatype"], 0)
     return tensor | {"shape": shape, "data": [zero] * math.prod(shape)}
@@ -262,7 +262,7 @@ def _repository_index() -> dict[str, Any]:
 
 
 def feedback_operation(suffix: str) -> dict[str, Any]:
-    """`POST .../feedback`."""
+    """Describe `POST .../feedback`."""
     made = _operation(f"feedback{suffix}", "Say how good answers were", {200: {_JSON: _ref("FeedbackResults")}})
     made["responses"] |= _errors({415: _INFER[415]})
     several = {"type": "array", "items": _ref("Feedback"), "minItems": 1, "maxItems": 1000}
@@ -272,13 +272,13 @@ def feedback_operation(suffix: str) -> dict[str, Any]:
 
 
 def selection_operation(suffix: str) -> dict[str, Any]:
-    """`GET .../selection`."""
+    """Describe `GET .../selection`."""
     of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
     return _operation(f"selection{suffix}", "Weights, errors and prices of the candidates", of)
 
 
 def insurance_operation(suffix: str) -> dict[str, Any]:
-    """`GET .../insurance`."""
+    """Describe `GET .../insurance`."""
     of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
     return _operation(f"insurance{suffix}", "Reconstructed answers, and what parity models cost", of)
 
@@ -316,7 +316,7 @@ _KEY_HEADER = _parameter("header", "mark-key", {"type": "string", "maxLength": 1
 
 
 def top_operation(suffix: str) -> dict[str, Any]:
-    """`POST .../top`."""
+    """Describe `POST .../top`."""
     made = _operation(f"top{suffix}", "The best items for a key", {200: {_JSON: _ref("TopItems")}}, _INFER)
     made["responses"]["200"]["headers"] = _WHO
     content = _content({_JSON: _ref("Top")})
@@ -325,7 +325,7 @@ def top_operation(suffix: str) -> dict[str, Any]:
 
 
 def key_operation(action: str, suffix: str) -> dict[str, Any]:
-    """`GET` and `DELETE .../keys/KEY`."""
+    """Describe `GET` and `DELETE .../keys/KEY`."""
     what = {"show": "What is known of a key; needs the scope admin", "delete": "Delete a key; needs the scope admin"}
     made = _operation(f"{action}Key{suffix}", what[action], {200: {_JSON: {"type": "object"}}})
     made["responses"] |= _errors({404: "nothing is known of this key"})
@@ -333,7 +333,7 @@ def key_operation(action: str, suffix: str) -> dict[str, Any]:
 
 
 def personal_operation(suffix: str) -> dict[str, Any]:
-    """`GET .../personal`."""
+    """Describe `GET .../personal`."""
     of = {200: {_JSON: {"type": "object"}, "text/html": {}}}
     return _operation(f"personal{suffix}", "Errors, rates and memory of personal heads", of)
 

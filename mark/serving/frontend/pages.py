@@ -1,4 +1,4 @@
-"""What `GET /` and `GET /docs` show people: two pages made of the OpenAPI description, with nothing from elsewhere."""
+"""The HTML of `GET /` and `GET /docs`: two pages made from the OpenAPI description, which load nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from mark.domain.version import VERSION
 
-# The pages load nothing and run nothing: what a model is called can be no script.
+# The pages load and run nothing, so a model's name cannot act as a script.
 HEADERS = b"content-security-policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
 VARY = b"vary: accept\r\n"
 
@@ -26,7 +26,7 @@ table { border-collapse: collapse } td, th { padding: 0.15rem 1rem 0.15rem 0; ve
 
 
 def index(said: dict[str, Any]) -> dict[str, Any]:
-    """What is where, by a description's paths: `GET /` for programs."""
+    """Return the endpoints by a description's paths: `GET /` for programs."""
     return {
         "name": "mark",
         "version": VERSION,
@@ -36,7 +36,7 @@ def index(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def index_page(said: dict[str, Any]) -> str:
-    """`GET /` for a browser."""
+    """Return `GET /` for a browser."""
     rows = [
         f"<tr><td><code>{method} {_linked(method, path)}</code><td>{escape(operation['summary'])}"
         for method, path, operation in _operations(said)
@@ -46,7 +46,7 @@ def index_page(said: dict[str, Any]) -> str:
 
 
 def docs_page(said: dict[str, Any]) -> str:
-    """`GET /docs`: each operation with its parameters, bodies, answers and an example, then the schemas."""
+    """Return `GET /docs`: each operation with its parameters, bodies, answers and an example, then the schemas."""
     parts = [
         "<p>Made from <a href='/openapi.json'>openapi.json</a>. Where the server asks for a key, send"
         " <code>authorization: Bearer KEY</code> or <code>x-api-key: KEY</code>."
@@ -79,7 +79,7 @@ def _operations(said: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]
 
 
 def _common(responses: list[dict[str, Any]]) -> dict[str, Any]:
-    """What all of them say alike."""
+    """Return the responses that all of them share."""
     return {k: each for k, each in responses[0].items() if all(other.get(k) == each for other in responses)}
 
 
@@ -88,7 +88,7 @@ def _answers(responses: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def page(title: str, parts: list[str]) -> str:
-    """A page of these parts of HTML."""
+    """Return a page with these parts of HTML."""
     head = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     return "\n".join(
         [f"{head}<title>{escape(title)}</title><style>{_STYLE}</style>", f"<h1>{escape(title)}</h1>", *parts]
@@ -112,7 +112,7 @@ def _answer(answer: dict[str, Any]) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """A schema in a word."""
+    """Return a schema's type in one word."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rsplit("/", 1)[1])
         return f"<a href='#{name}'>{name}</a>"

@@ -9,15 +9,16 @@ from typing import Any
 from mark.serving.frontend.connection import Exchange
 
 Handler = Callable[[Exchange], None]
-_ANY = b"/*"  # at the end of a path: any one part more
+_ANY = b"/*"  # at the end of a path: one further part
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
     """A route of one model. Its `path` follows `/v2/models/NAME` and may end with `/*` for a part that `answer` reads.
 
-    `answer` also gets the version that the path names, or None; only `by_version` routes may name one. `described`
-    makes the operation for `/openapi.json`, whose id ends with the given suffix; it may refer to `schemas`.
+    `answer` also gets the version in the path, or None; only `by_version` routes may have one in their path.
+    `described` returns the operation for `/openapi.json`, whose id ends with the given suffix; it may refer to
+    `schemas`.
     """
 
     method: bytes
@@ -29,14 +30,14 @@ class ModelRoute:
 
 
 class Routes:
-    """Handlers by path and method. Those of an `exact` path come before those of a path that ends with `/*`."""
+    """Handlers by path and method. An `exact` path takes precedence over a path that ends with `/*`."""
 
     def __init__(self) -> None:
         self.exact: dict[bytes, dict[bytes, Handler]] = {}
-        self._any: dict[bytes, dict[bytes, Handler]] = {}  # without their `/*`
+        self._any: dict[bytes, dict[bytes, Handler]] = {}  # keys are without `/*`
 
     def add(self, method: bytes, path: bytes, handler: Handler) -> None:
-        """Register a handler; that of GET answers HEAD, too. Raises ValueError for a second one."""
+        """Register a handler; a handler of GET also answers HEAD. Raises ValueError for a second one."""
         found = self._any if path.endswith(_ANY) else self.exact
         by_method = found.setdefault(path.removesuffix(_ANY), {})
         if method in by_method:
@@ -51,5 +52,5 @@ class Routes:
             mine.update({path: by_method for path, by_method in theirs.items() if path.startswith(below)})
 
     def find(self, path: bytes) -> dict[bytes, Handler] | None:
-        """The handlers of this path by method, or of the path with `/*` that stands for it."""
+        """Return the handlers by method of this path, or of the path with `/*` that matches it."""
         return self.exact.get(path) or self._any.get(path.rpartition(b"/")[0])

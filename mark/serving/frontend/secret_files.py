@@ -1,8 +1,8 @@
-"""Rights of files with keys or secrets: their owner may use them, and a group may read them.
+"""Permissions of files with keys or secrets: their owner may use them, and a group may read them.
 
-With the right to write a key file any user of the computer could let himself in, and with the right to read one, use
-its keys. So such a file is refused, as `ssh` refuses it. Two things excuse a mode: a folder on the way that is closed
-to others, and a mount that is read-only, as secrets have it in containers, where the mode cannot be changed.
+A user who can write a key file could grant themselves access, and one who can read it could use its keys. So such a
+file is refused, as `ssh` refuses it. Two things excuse a mode: a parent folder that is closed to others, and a
+read-only mount, as for secrets in containers, where the mode cannot be changed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ENTERS = stat.S_IXGRP | stat.S_IXOTH
 
 
 def check_private(path: Path, *, secret: bool = True) -> None:
-    """Raise BadInput where others than its owner may change the file or, if it is `secret`, all may read it.
+    """Raise BadInput if others than its owner may change the file or, if it is `secret`, all may read it.
 
-    Raises OSError for a file that is not there.
+    Raises OSError if the file does not exist.
     """
     mode = path.stat().st_mode
     may = others_may(mode, secret=secret, read_only=bool(os.statvfs(path).f_flag & os.ST_RDONLY))
@@ -31,7 +31,7 @@ def check_private(path: Path, *, secret: bool = True) -> None:
 
 
 def others_may(mode: int, *, secret: bool, read_only: bool) -> str:
-    """What others may do that they must not, "" for nothing; `read_only` is the mount of the file."""
+    """Return the forbidden action that others may do, or ""; `read_only` is the mount of the file."""
     if read_only:
         return ""
     if mode & _WRITES:
@@ -40,5 +40,5 @@ def others_may(mode: int, *, secret: bool, read_only: bool) -> str:
 
 
 def _is_reached(path: Path) -> bool:
-    """Can others enter all folders on the way?"""
+    """Return whether others can enter all parent folders."""
     return all(folder.stat().st_mode & _ENTERS for folder in path.resolve().parents)

@@ -14,7 +14,7 @@ from mark.serving.frontend.routes import ModelRoute
 
 
 def selection_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute:
-    """The route of the model `name`; `said` gives the values of the moment."""
+    """Return the route of the model `name`; `said` returns the current values."""
 
     def answer(version: str | None, exchange: Exchange) -> None:
         answer_live(exchange, name, said(), selection_page)
@@ -23,7 +23,7 @@ def selection_route(name: str, said: Callable[[], dict[str, Any]]) -> ModelRoute
 
 
 def selection_page(name: str, said: dict[str, Any]) -> str:
-    """The page for people. It loads nothing, runs nothing, and is fetched again every two seconds."""
+    """Return the HTML page. It is complete in itself, without scripts, and the browser reloads it every two seconds."""
     head = ("candidate", "weight now", "recent error", "answers given", "asked", "missed", "$ per call", "feedback")
     rows = [f"<tr>{''.join(f'<th>{one}' for one in head)}"]
     for candidate, one in said["candidates"].items():

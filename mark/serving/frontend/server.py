@@ -1,4 +1,4 @@
-"""The listeners' requests to backends and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
+"""Requests from the listeners to backends and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
 
 Bodies are passed on undecoded. An `Exchange` is a request of the HTTP listener, which is answered once.
 """
@@ -47,7 +47,7 @@ _ACCEPTS = {one.encode(): one for one in ACCEPTS}
 
 @dataclass(slots=True)
 class ServedVersion:
-    """A version of the model, and the backend of it alone. `metadata` is the model's, from its workers, in JSON."""
+    """A version of the model, and its own backend. `metadata` is the model's, from its workers, in JSON."""
 
     version: str
     backend: Backend
@@ -58,17 +58,17 @@ Answered = Callable[[Request, Answer], None]
 
 
 def _nothing_more(headers: Mapping[bytes, bytes]) -> None:
-    """Prices are all that is heard."""
+    """Ignore headers other than prices."""
 
 
 class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
-    `backend` takes all requests, for whichever version. `answered` is called with every answer (logs, traces), `tracer`
-    begins what traces say. `routes` are more routes of the model, as for feedback. The model of a `stage` takes calls
-    of a conductor, too. Other models may be `beside` it, each with a server of its own. `may_tell_prices` says by a
-    request's headers whether its reader of metrics is believed what it says of prices, and `hear` gets the headers of
-    one that is. Request ids that are made here begin with `id_prefix`, "": with a random one.
+    `backend` takes all requests of all versions. `answered` is called with every answer (logs, traces), and `tracer`
+    begins traces. `routes` are more routes of the model, as for feedback. The model of a `stage` also takes calls of a
+    conductor. Other models may be `beside` it, each with its own server. `may_tell_prices` decides from the headers of
+    a reader of metrics whether its prices are used, and `hear` then gets these headers. New request ids begin with
+    `id_prefix`, or a random prefix if it is "".
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Server:
         self.may_tell_prices: Callable[[Mapping[bytes, bytes]], bool] = may_tell_prices
         self._by_version = {one.version: one for one in served}
         self._only = served[0].version if len(served) == 1 else ""
-        # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
+        # The pages, and the metadata they were made from; a worker may give more metadata later.
         self._described: tuple[bytes, dict[str, bytes]] = b"", {}
         self.hear: Callable[[Mapping[bytes, bytes]], None] = _nothing_more
         self._id_prefix, self._ids = id_prefix or os.urandom(6).hex(), 0
@@ -111,7 +111,7 @@ class Server:
         path = exchange.path
         handlers = self.routes.exact.get(path)
         if handlers is None:
-            # An encoded slash is part of a name, as proxies with rules by path see it.
+            # An encoded slash is part of a name, as for proxies with rules by path.
             if path != b"/" and b"%2f" not in path.lower():
                 path = unquote_to_bytes(path).rstrip(b"/")
             handlers = self.routes.find(path)
@@ -126,21 +126,21 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Would a request be served, for whichever model?"""
+        """Return whether a request would be served, by every model."""
         return self.model_ready(None) and all(other.model_ready(None) for other in self.beside)
 
     @property
     def versions(self) -> Sequence[str]:
-        """What a request may ask for."""
+        """Return the versions that a request may name."""
         return list(self._by_version)
 
     def model_ready(self, version: str | None) -> bool:
-        """Would a request for this version of the model be served? None: for any of them."""
+        """Return whether a request for this version of the model would be served; None: for any version."""
         backend = self.backend if version is None else self._by_version[version].backend
         return not self.draining and backend.ready
 
     def repository_index(self, only_ready: bool) -> list[dict[str, str]]:
-        """Each version with its state, as the protocol's model repository extension says it."""
+        """Return each version with its state, as in the protocol's model repository extension."""
         found = []
         for version in self.versions:
             ready = self.model_ready(version)
@@ -154,7 +154,7 @@ class Server:
         return found
 
     def model_metadata(self, version: str | None) -> dict[str, Any]:
-        """What the protocol says of a version, None: of the first."""
+        """Return the protocol's metadata of a version; None: of the first."""
         one = self.served[0] if version is None else self._by_version[version]
         known: dict[str, Any] = orjson.loads(one.metadata)
         return known | {"name": self.name, "versions": self.versions}
@@ -168,9 +168,9 @@ class Server:
         answer: Answered,
         gone: Callable[[], bool] | None = None,
     ) -> None:
-        """Offer a call of any listener. Its answer says what made it; a bad header is refused at once.
+        """Offer a call of any listener. Its answer names its maker; a bad header is refused immediately.
 
-        `gone` says whether the client has left by then; None: it is not known.
+        `gone` returns whether the client has left; None: unknown.
         """
         identity = self.identity(headers)
         deadline_s = arrived_s + self.rt_max_s
@@ -207,7 +207,7 @@ class Server:
         self.backend.offer(request)
 
     def identity(self, headers: Mapping[bytes, bytes]) -> str:
-        """The id of a request: its client's, or a new one."""
+        """Return the id of a request: its client's, or a new one."""
         request_id = headers.get(b"x-request-id")
         if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1
@@ -224,7 +224,7 @@ class Server:
         add(b"GET", b"/ping", self._ping)
         add(b"GET", b"/metrics", self._metrics_page)
         add(b"POST", b"/v2/repository/index", self._repository_index)
-        if not self.beside:  # these are of one model, and name none
+        if not self.beside:  # these serve one model, and name none
             add(b"GET", b"/", self._index)
             add(b"GET", b"/docs", self._docs)
             add(b"GET", b"/openapi.json", self._openapi)
@@ -266,7 +266,7 @@ class Server:
             self.answered(request, answer)
 
     def retry_after_s(self) -> float:
-        """When a request that is refused now should be sent again."""
+        """Return the seconds after which a refused request should be sent again."""
         return self.backend.retry_after_s()
 
     def _server_metadata(self, exchange: Exchange) -> None:

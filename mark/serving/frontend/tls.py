@@ -19,7 +19,9 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or newer, HTTP/1.1. Raises BadInput where a file is missing or does not fit the other."""
+        """Return a context for TLS 1.2 or newer and HTTP/1.1. Raises BadInput if a file is missing or does not match
+        the other.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -33,11 +35,11 @@ class TlsFiles:
         return context
 
     def reload(self, context: ssl.SSLContext) -> None:
-        """Present what the files hold now, from the next connection on; the client CA stays.
+        """Present the files' current certificate from the next connection on; the client CA stays.
 
-        Raises BadInput and changes nothing where the files cannot be used.
+        Raises BadInput and changes nothing if the files cannot be used.
         """
-        self.context()  # a pair that does not fit would leave half of it in the context in use
+        self.context()  # checked first: a mismatched pair would leave half of it in the context in use
         self._load(context)
 
     def _load(self, context: ssl.SSLContext) -> None:
@@ -46,7 +48,7 @@ class TlsFiles:
                 raise BadInput("no such file", str(path))
         check_private(self.key)
         try:
-            # A password would be asked for on the terminal; where no person can answer.
+            # Without a password here the terminal would be asked for one, where no person can answer.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except (OSError, ssl.SSLError) as error:
             raise BadInput(f"not a certificate with its unencrypted key ({_why(error)})", str(self.key)) from None

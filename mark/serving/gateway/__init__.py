@@ -1,1 +1,1 @@
-"""One address before several replicas."""
+"""A gateway: one address in front of several replicas."""

@@ -1,4 +1,4 @@
-"""A gateway's weights, set from elsewhere: for what decides which replicas there are."""
+"""A client that sets a gateway's weights, for the program that decides on the replicas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from mark.domain.errors import MarkError
 
 
 class GatewayFailed(MarkError):
-    """The gateway did not do it: unreachable, or it says why not. Nothing has changed there, or it did not say."""
+    """The gateway failed: unreachable, or it answered with an error. Its state is unchanged, or unknown if it was
+    unreachable.
+    """
 
 
 class GatewayAdmin:
-    """The listener `/admin/replicas` of the gateway at `url`; `key` has the scope admin."""
+    """A client of `/admin/replicas` at the gateway with this `url`; `key` has the scope admin."""
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class GatewayAdmin:
         )
 
     def put(self, weights: Mapping[str, float], groups: Mapping[str, str] | None = None) -> None:
-        """These and no other replicas: weight by `http://host:port`; 0: nothing new is sent there. Repeatable.
+        """Replace the replicas by these: weight by `http://host:port`; 0: no new requests are sent there. Repeatable.
 
         `groups` is for a gateway with the routing `alb`. Raises GatewayFailed.
         """
@@ -45,12 +47,12 @@ class GatewayAdmin:
         self._ask("PUT", {url: [weight, named[url]] if url in named else weight for url, weight in weights.items()})
 
     def state(self) -> dict[str, Any]:
-        """What the gateway says of itself and its replicas. Raises GatewayFailed."""
+        """Return the state of the gateway and its replicas. Raises GatewayFailed."""
         said: dict[str, Any] = self._ask("GET")
         return said
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _ask(self, method: str, body: object = None) -> Any:

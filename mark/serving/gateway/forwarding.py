@@ -1,7 +1,7 @@
-"""The gateway's shell: requests from the HTTP listener to replicas and answers back, as `mark.serving.gateway.gateway`
-decides.
+"""The gateway's shell: it passes requests from the HTTP listener to replicas and answers back.
 
-Bodies are passed on as they came. A client's key ends here: replicas are shown the gateway's own.
+`mark.serving.gateway.gateway` makes the decisions. Bodies are passed on unchanged. A client's key ends here: replicas
+get the gateway's own.
 """
 
 from __future__ import annotations
@@ -55,13 +55,12 @@ _CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """How a gateway forwards. Times in seconds.
+    """The settings of a gateway's forwarding. Times in seconds.
 
-    A replica has `timeout_s` to answer, exact to a quarter of a second. A client's own deadline, where it is earlier,
-    counts; the replica is given `grace_s` more, to say by itself that it was late. Without `in_clear`, replicas on
-    other machines need https.
-    `keep_credentials` passes the client's key on: for a gateway that asks for none. What no replica can take goes to
-    functions, if there are any.
+    A replica has `timeout_s` to answer, exact to a quarter of a second, or until a client's earlier deadline. After
+    that deadline the replica has `grace_s` more to report by itself that it was late. Without `in_clear`, replicas on
+    other machines need https. `keep_credentials` passes the client's key on, for a gateway that requires none. Requests
+    that no replica can take go to functions, if there are any.
     """
 
     policy: GatewayPolicy = field(default_factory=GatewayPolicy)
@@ -79,7 +78,7 @@ class Forwarding:
 
 
 class _Forward(InFlightRequest):
-    """A request that is passed on."""
+    """A request that is being forwarded."""
 
     __slots__ = (
         "by_function",
@@ -96,12 +95,12 @@ class _Forward(InFlightRequest):
     def __init__(self, exchange: Exchange, identity: bytes, client_s: float | None, until_s: float) -> None:
         super().__init__(until_s if client_s is None else min(until_s, client_s), len(exchange.body))
         self.exchange, self.id = exchange, identity
-        self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
+        self.client_s, self.until_s = client_s, until_s  # when the client and the gateway stop waiting
         self.lines = b""
-        self.sent: list[ClientConnection[ReplicaAttempt[_Forward]]] = []  # where, for each attempt
-        self.refusal: HttpAnswer | None = None  # for the client, should there be no better answer
+        self.sent: list[ClientConnection[ReplicaAttempt[_Forward]]] = []  # the connection of each attempt
+        self.refusal: HttpAnswer | None = None  # for the client, unless there is a better answer
         self.timer: asyncio.TimerHandle | None = None
-        self.by_function = False  # answered
+        self.by_function = False  # a function answered
 
 
 class Forwarder:
@@ -118,7 +117,7 @@ class Forwarder:
         self.metrics = GatewayMetrics(self.gateway)
         self.draining = False
         self._upstreams: dict[str, Upstream[ReplicaAttempt[_Forward]]] = {}
-        self._gathered = Gathered()  # by all replicas together
+        self._gathered = Gathered()  # shared by all replicas
         self._under_way: set[_Forward] = set()
         self._settled: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -136,13 +135,13 @@ class Forwarder:
 
     @property
     def ready(self) -> bool:
-        """Would a request be answered, by a replica or by a function?"""
+        """Return whether a request would be answered, by a replica or by a function."""
         return (self.gateway.ready or self._last_resort is not None) and not self.draining
 
     def put(self, weights: Mapping[str, float], groups: Mapping[str, str] | None = None) -> None:
-        """These and no other replicas: weight and group by URL, as `Gateway.put` has them.
+        """Replace the replicas by these: weight and group by URL, as in `Gateway.put`.
 
-        Raises BadInput, and changes nothing, for what cannot be one.
+        Raises BadInput, and changes nothing, for a URL that no replica can have.
         """
         addresses = {url: Address.of(url) for url in weights}
         for address in addresses.values():
@@ -157,12 +156,12 @@ class Forwarder:
         self._look()
 
     def start(self) -> None:
-        """Look after replicas and requests, again and again."""
+        """Check replicas and requests periodically."""
         self._timer = self._loop.call_later(min(_LOOK_S, self._settings.policy.probe_s / 2.0), self.start)
         self._look()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for the answers that are owed; at the end of `timeout_s` the rest is refused."""
+        """Wait up to `timeout_s` for the answers that are due, and refuse the other requests."""
         until_s = self._now() + timeout_s
         if self._under_way:
             self._settled = self._loop.create_future()
@@ -174,7 +173,7 @@ class Forwarder:
             await self._last_resort.drain(max(0.0, until_s - self._now()))
 
     def close(self) -> None:
-        """Close every connection to replicas."""
+        """Close all connections to replicas."""
         if self._timer is not None:
             self._timer.cancel()
         self.probing.close()
@@ -184,9 +183,9 @@ class Forwarder:
     # Requests
 
     def handle(self, exchange: Exchange) -> None:
-        """HttpAnswer the exchange, now or later."""
+        """Answer the exchange, now or later."""
         path, headers = exchange.path, exchange.headers
-        # A server that resolves dots would be asked, with our key, for what the client may not ask.
+        # A server that resolves dots would get, with our key, a request that the client may not make.
         if scope_of(path) != INFER or b".." in path or b"%2e" in path.lower():
             say(exchange, 404, f"nothing at {path[:200].decode('latin-1')}")
             return
@@ -241,13 +240,13 @@ class Forwarder:
             lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.deadline_s - now_s) * 1e3)
         target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
         upstream = self._upstreams[attempt.replica.url]
-        # A body of HEAD's answer would come all the same, and the listener does not pass it on.
+        # A replica would send HEAD's answer with a body, which the listener drops.
         method = b"GET" if exchange.method == b"HEAD" else exchange.method
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
         forward.sent.append(upstream.ask(attempt, head + body, forward.id))
 
     def answered(self, tag: ReplicaAttempt[_Forward], answer: HttpAnswer) -> None:
-        """A replica answered."""
+        """Take a replica's answer."""
         forward = tag.request
         now_s = self._now()
         what = self.gateway.answered(tag, answer.status, now_s)
@@ -259,7 +258,7 @@ class Forwarder:
             self._again(forward, what, now_s)
 
     def failed(self, tag: ReplicaAttempt[_Forward], began: bool, why: str) -> None:
-        """A replica did not."""
+        """Take a replica's failure."""
         forward = tag.request
         now_s = self._now()
         log.debug("request %s: %s %s", forward.id.decode("latin-1"), tag.replica.url, why)
@@ -287,10 +286,10 @@ class Forwarder:
             self._send(forward, attempt, now_s)
 
     def _wake(self, forward: _Forward, now_s: float, *, hedges: bool) -> None:
-        """A timer for what comes next: the time to hedge, or the client's deadline. Most requests need none."""
+        """Set a timer for the next event: the time to hedge, or the client's deadline. Most requests need none."""
         settings = self._settings
         due_s = NEVER_S if forward.client_s is None else forward.client_s + settings.grace_s
-        if hedges:  # at once where it took so long to come here
+        if hedges:  # immediately if that time has passed on the way here
             due_s = min(due_s, max(now_s, forward.exchange.arrived_s + settings.policy.hedge_after_s))
         if due_s < forward.until_s:
             # Loops count in milliseconds, and may be early by one.
@@ -308,7 +307,7 @@ class Forwarder:
         self._wake(forward, now_s, hedges=False)
 
     def _by_function(self, forward: _Forward, reason: str) -> bool:
-        """Let a function answer, or refuse for this reason; False where none can be asked."""
+        """Let a function answer, or refuse for this reason; return False if no function can be asked."""
         resort = self._last_resort
         if resort is None:
             return False
@@ -329,13 +328,13 @@ class Forwarder:
             self.metrics.by_functions += 1
             self.metrics.late += not in_time(self._now() - forward.exchange.arrived_s, resort.by.rt_max_s)
             self._settle(forward, reply.status, "")
-            kind = reply.content_type.encode("latin-1", "replace")  # from a function's JSON: it may hold anything
+            kind = reply.content_type.encode("latin-1", "replace")  # from a function's JSON, so it may hold any text
             forward.exchange.answer(reply.status, reply.body, kind, headers)
 
         hurried = forward.client_s is not None and forward.client_s < forward.until_s
         try:
             return resort.begin(forward.exchange, forward.deadline_s, done, hurried=hurried)
-        except Refused as error:  # as any replica would
+        except Refused as error:  # any replica would refuse it as well
             self._settle(forward, error.status, "")
             say(forward.exchange, error.status, str(error), error.headers)
             return True
@@ -358,10 +357,10 @@ class Forwarder:
         forward.exchange.answer(reply.status, reply.body, JSON, headers)
 
     def _leave(self, forward: _Forward) -> None:
-        """No replica has anything to do with the request any more."""
+        """End all replicas' work on the request."""
         if forward.timer is not None:
             forward.timer.cancel()
-            forward.timer = None  # it holds the request: a cycle waits for the garbage collector
+            forward.timer = None  # it refers to the request, and cycles wait for the garbage collector
         for line in forward.sent:
             if line.tag is not None and line.tag.request is forward:
                 line.upstream.cancel(line, line.tag)
@@ -370,11 +369,11 @@ class Forwarder:
             self._settled.set_result(None)
 
     def _settle(self, forward: _Forward, status: int, reason: str) -> None:
-        """The request is over: nothing of it stays."""
+        """Count and log the end of a request, and release its resources."""
         self._leave(forward)
         exchange = forward.exchange
         if exchange.method != b"POST" and exchange.path.endswith(b"/ready"):
-            return  # a conductor asks every second: that is no request, nor a miss while there is no replica
+            return  # a conductor's readiness poll every second: no request, and no miss without a replica
         latency_s = self._now() - exchange.arrived_s
         metrics = self.metrics
         metrics.requests[status] += 1
@@ -396,7 +395,7 @@ class Forwarder:
             )
 
     def _look(self) -> None:
-        """Probe the replicas that are due, and end what is not needed any more."""
+        """Probe the replicas that are due, and end unneeded requests and connections."""
         gateway = self.gateway
         now_s = self._now()
         for forward in [one for one in self._under_way if one.until_s <= now_s or one.exchange.gone]:
@@ -417,5 +416,5 @@ _: type[Asker[ReplicaAttempt[_Forward]]] = Forwarder
 
 
 def say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
-    """HttpAnswer by an error of the gateway's own."""
+    """Answer with an error of the gateway itself."""
     exchange.answer(status, error_reply(status, what).body, JSON, headers)

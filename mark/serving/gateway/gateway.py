@@ -1,8 +1,8 @@
 """The gateway's decisions: which replica gets a request, which its second attempt, and which is ejected for a while.
 
-One state machine without I/O and without a clock: requests, what became of their attempts and the time go in, decisions
+One state machine without I/O and without a clock: requests, the results of their attempts and the time go in, decisions
 come out. A replica is a server of the model behind one URL, mostly a bouncer. The shell
-(`mark.serving.gateway.forwarding`) does:
+(`mark.serving.gateway.forwarding`) calls:
 
     on a request            begin(request, now): an attempt, or why not (NOBODY_READY, FULL)
     on a replica's answer   answered(attempt, status, now): PASS_ON, WAIT, or an attempt for another attempt
@@ -12,25 +12,24 @@ come out. A replica is a server of the model behind one URL, mostly a bouncer. T
     on a client's leaving   abandoned(request)
     every now and then      tick(now): replicas whose readiness is to be asked, then probed(replica, ready, now)
 
-An `InFlightRequest` is one request on its way, a `ReplicaAttempt` one try of it at one replica, with the request's body
-or another one. Each attempt is closed exactly once, with what became of it or with the end of its request, and
-in-flight counts are changed by nothing else.
+An `InFlightRequest` is one request in progress, a `ReplicaAttempt` one try of it at one replica, with the request's
+body or another one. Each attempt is closed exactly once, with its result or with the end of its request, and only that
+changes in-flight counts.
 
 The rules:
 
-- Least expected completion: the learned response time x (in flight + 1) / weight, plus what is left of `avoid_s` for a
-  replica that has just refused or failed; without it one that refuses everything looks idle, and attracts everything.
-  Ties go to the replica that came first.
-- Or, where it stands for an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight,
-  whether it is ready or not, and in it the replica with the fewest in flight gets the request, whatever it can do; ties
-  in turn. There are no second attempts.
-- A request has two attempts at most, and no two of them go to the same replica. A second one is made when
-  nothing of an answer came, when a bouncer refused (429, 503) and another replica has not done so just now, or to
-  hedge; only if there is time until the deadline, and only out of a budget, a share of all requests, so that replicas
-  in trouble do not get twice the load.
-- After `eject_after` failures in a row a replica is out for a back-off time, which doubles when it soon fails again,
-  and until it says that it is ready. Answers 500 and 502 count as well, but for them at most half of the replicas are
-  put out: what a client sent may be the reason.
+- Least expected completion: the learned response time x (in flight + 1) / weight, plus the remaining part of `avoid_s`
+  for a replica that has just refused or failed. Otherwise a replica that refuses everything would look idle and attract
+  all requests. Ties go to the older replica.
+- Or, to simulate an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight, whether it
+  is ready or not, and its replica with the fewest requests in flight gets the request, whatever its capacity; ties in
+  turn. There are no second attempts.
+- A request has at most two attempts, at different replicas. A second one is made if no part of an answer came, if a
+  bouncer refused (429, 503) and another replica has not just refused too, or to hedge. It needs time until the deadline
+  and a budget, a share of all requests, so that replicas in trouble do not get twice the load.
+- After `eject_after` failures in a row a replica is ejected for a back-off time, which doubles if it soon fails again,
+  and until it reports that it is ready. Answers 500 and 502 count as well, but eject at most half of the replicas,
+  because a client's input may be the reason.
 """
 
 from __future__ import annotations
@@ -48,36 +47,37 @@ from mark.domain.rules.routing import better
 from mark.serving.backend.bouncer import IllegalTransition
 from mark.serving.backend.refusals import FULL, NOBODY_READY
 
-# What becomes of a request.
-PASS_ON = "pass on"  # this answer is the client's
+# The result of an attempt for its request.
+PASS_ON = "pass on"  # the answer goes to the client
 WAIT = "wait"  # for the other attempt
-GIVE_UP = "give up"  # no replica answered it
+GIVE_UP = "give up"  # no replica answered
 
-# Which replica gets a request.
+# How a replica is chosen for a request.
 LEAST_COMPLETION, ALB = ROUTINGS = ("least-completion", "alb")
 
 _MOST_ATTEMPTS = 2  # of one request
 
-# Of the first replicas, before any answer. Less than any real one: a replica that is asked more then looks slower, so
-# that all are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.
+# Of the first replicas, before any answer. It is shorter than any real time: a replica with more requests then looks
+# slower, so that all are tried, and a slow first answer over a new connection does not discourage the use of its
+# replica.
 _FIRST_RESPONSE_S = 0.0005
 _LEARNED = 0.1  # share of the newest answer in the response time
-_FORGETTING_S = 10.0  # in which two thirds are forgotten of how much slower than the best a replica was
+_FORGETTING_S = 10.0  # seconds in which two thirds of a replica's excess over the best response time are forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayPolicy:
-    """How a gateway decides."""
+    """The limits and times of a gateway's decisions."""
 
     most_in_flight: int = 10_000  # requests
-    most_bytes: int = 1024**3  # of their bodies
-    most_per_replica: int = 512  # attempts, and so connections
+    most_bytes: int = 1024**3  # of the requests' bodies
+    most_per_replica: int = 512  # attempts, and therefore connections
     eject_after: int = 3
     backoff_s: float = 1.0
     longest_backoff_s: float = 30.0
-    probe_s: float = 1.0  # between questions for readiness
-    avoid_s: float = 0.1  # after a refusal or a failure; a queue changes its mind within a batch or two
-    retry_share: float = second_attempts.SHARE  # second attempts per request, in the long run
+    probe_s: float = 1.0  # between readiness polls
+    avoid_s: float = 0.1  # after a refusal or a failure; a queue's state changes within a batch or two
+    retry_share: float = second_attempts.SHARE  # long-run share of second attempts in requests
     retry_burst: float = second_attempts.BURST
     hedge_after_s: float = NEVER_S
     routing: str = LEAST_COMPLETION
@@ -91,7 +91,7 @@ class GatewayPolicy:
 
 
 class ReplicaState:
-    """What the gateway knows of one replica. Read it; only `Gateway` writes."""
+    """The state of one replica. Only `Gateway` writes it."""
 
     __slots__ = (
         "answers", "avoid_until_s", "back_s", "each_s", "ejections", "failed", "failures", "group", "in_flight",
@@ -102,19 +102,19 @@ class ReplicaState:
         self.url, self.number = url, number
         self.weight = 0.0
         self.group = ""
-        self.turn = 0  # the number of the last request that was routed here by ALB
-        self.ready = False  # until it says so
+        self.turn = 0  # number of the last request that ALB routed here
+        self.ready = False  # until it reports that it is
         self.in_flight = 0
         self.response_s = _FIRST_RESPONSE_S
         self.each_s = NEVER_S  # response_s / weight
-        self.seen_s = -NEVER_S  # its last answer
+        self.seen_s = -NEVER_S  # time of its last answer
         self.failures = 0  # in a row
         self.ejections = 0
-        self.back_s = -NEVER_S  # when it was last let in
+        self.back_s = -NEVER_S  # when it last became ready
         self.avoid_until_s = -NEVER_S
         self.probe_at_s = now_s
         self.probing = False
-        # Since the start.
+        # Counts since the start.
         self.answers = self.refused = self.failed = 0
 
     def __repr__(self) -> str:
@@ -122,23 +122,23 @@ class ReplicaState:
 
 
 class InFlightRequest:
-    """A request on its way through the gateway. Times are of one monotonic clock; `size` is its body's, in bytes."""
+    """A request in progress at the gateway. Times are of one monotonic clock; `size` is its body's, in bytes."""
 
     __slots__ = ("attempts", "deadline_s", "size", "under_way")
 
     def __init__(self, deadline_s: float, size: int) -> None:
         self.deadline_s, self.size = deadline_s, size
         self.under_way = False
-        self.attempts: list[ReplicaAttempt[Any]] = []  # in the order they were made, until it is over
+        self.attempts: list[ReplicaAttempt[Any]] = []  # in their order, until the request ends
 
 
 P = TypeVar("P", bound=InFlightRequest)
 
 
 class ReplicaAttempt(Generic[P]):
-    """An attempt of a request at a replica; `open` until it is known what became of it.
+    """An attempt of a request at a replica, `open` until its result is known.
 
-    `payload` is the body that it sends, None: that of the request.
+    `payload` is the body that it sends; None: the request's.
     """
 
     __slots__ = ("open", "payload", "replica", "request", "sent_s")
@@ -149,19 +149,22 @@ class ReplicaAttempt(Generic[P]):
 
 
 class Gateway(Generic[P]):
-    """See the module. Methods raise IllegalTransition, and change nothing, for an attempt or request that is closed."""
+    """The state machine of the module.
+
+    Methods raise IllegalTransition, and change nothing, for an attempt or request that is closed.
+    """
 
     def __init__(self, policy: GatewayPolicy | None = None) -> None:
         self.policy = policy or GatewayPolicy()
         self.replicas: dict[str, ReplicaState] = {}
-        self.leaving: dict[str, ReplicaState] = {}  # removed, with attempts still in flight
+        self.leaving: dict[str, ReplicaState] = {}  # removed replicas with attempts in flight
         self.in_flight = 0  # requests
         self.bytes = 0
         self.retries = self.hedges = self.ejections = 0
         self._budget = self.policy.retry_burst
         self._numbers = 0
-        self._open: list[ReplicaState] = []  # may be chosen: ready, with weight; in the order they came
-        # By group: its weight, and those of its replicas that may be chosen. Only routing by ALB asks.
+        self._open: list[ReplicaState] = []  # may be chosen: ready, with weight; oldest first
+        # By group: its weight, and its replicas that may be chosen. Only the routing ALB uses it.
         self._groups: dict[str, tuple[float, list[ReplicaState]]] = {}
         self._turns = 0
         self._random = Random(0)
@@ -169,15 +172,16 @@ class Gateway(Generic[P]):
 
     @property
     def ready(self) -> bool:
-        """Would a request find a replica?"""
+        """Return whether a replica can take a request."""
         return bool(self._open)
 
     def put(self, weights: Mapping[str, float], now_s: float, groups: Mapping[str, str] | None = None) -> None:
-        """These and no other replicas, by URL. Weight 0: nothing new is sent there; what is there stays.
+        """Replace the replicas by these, with their weights by URL.
 
-        `groups` names the group of a replica, "" unless said; routing by ALB takes its weight for that of the group,
-        which is the same for all in it. A new replica is asked for its readiness before it gets anything. Raises
-        BadInput, and changes nothing, where a weight is not a number of zero or more, or a group has two.
+        A replica with weight 0 gets no new requests; requests in progress continue. `groups` names the group of a
+        replica, "" by default. The routing ALB takes a replica's weight as that of its group, so all replicas of a
+        group have the same. A new replica's readiness is polled before it gets a request. Raises BadInput, and changes
+        nothing, if a weight is not a number of zero or more, or a group has two.
         """
         of_group = {url: (groups or {}).get(url, "") for url in weights}
         shares = {group: weights[url] for url, group in of_group.items()}
@@ -208,7 +212,7 @@ class Gateway(Generic[P]):
     # Requests
 
     def begin(self, request: P, now_s: float) -> ReplicaAttempt[P] | str:
-        """Its first attempt; or NOBODY_READY, or FULL, and then it is not under way."""
+        """Return the request's first attempt; or NOBODY_READY or FULL, and the request does not begin."""
         if request.under_way:
             raise IllegalTransition("this request is under way")
         policy = self.policy
@@ -229,7 +233,7 @@ class Gateway(Generic[P]):
         return self._attempt(request, replica, now_s, None)
 
     def answered(self, attempt: ReplicaAttempt[P], status: int, now_s: float) -> ReplicaAttempt[P] | str:
-        """The whole answer of a replica is there."""
+        """Take the complete answer of a replica; return the next step."""
         self._close(attempt)
         request, replica = attempt.request, attempt.replica
         replica.answers += 1
@@ -255,7 +259,7 @@ class Gateway(Generic[P]):
         return PASS_ON
 
     def failed(self, attempt: ReplicaAttempt[P], now_s: float, *, began: bool) -> ReplicaAttempt[P] | str:
-        """No answer will come: refused, reset, closed, nonsense. `began`: a part of one came."""
+        """Take the failure of an attempt: refused, reset, closed, malformed. `began`: a part of an answer came."""
         self._close(attempt)
         request = attempt.request
         self._fault(attempt.replica, now_s)
@@ -270,9 +274,9 @@ class Gateway(Generic[P]):
         return GIVE_UP
 
     def hedge(self, request: P, now_s: float, payload: bytes | None = None) -> ReplicaAttempt[P] | None:
-        """A second attempt of a request that takes long, with the same body unless `payload` is another one.
+        """Return a second attempt of a slow request, with the same body or with `payload`.
 
-        None: it has one, or no replica can take it.
+        None: it has two already, or no replica can take it.
         """
         self._check(request)
         other = self._another(request, now_s, payload)
@@ -281,7 +285,7 @@ class Gateway(Generic[P]):
         return other
 
     def expired(self, request: P, now_s: float, *, hung: bool) -> None:
-        """Its time is over. `hung`: by our own measure, so a replica that has an attempt has failed."""
+        """End a request whose time is over. `hung`: after the gateway's own limit, so its replicas have failed."""
         self._check(request)
         if hung:
             for attempt in request.attempts:
@@ -290,18 +294,18 @@ class Gateway(Generic[P]):
         self._end(request)
 
     def abandoned(self, request: P) -> None:
-        """Its client has gone."""
+        """End a request whose client has gone."""
         self._check(request)
         self._end(request)
 
     # Replicas
 
     def tick(self, now_s: float) -> list[ReplicaState]:
-        """Replicas to be asked whether they are ready; each is to be reported by `probed`."""
+        """Return the replicas whose readiness to poll; report each with `probed`."""
         best_s = min((one.response_s for one in self._open if one.seen_s >= self._ticked_s), default=NEVER_S)
         for one in self._open:
             if one.seen_s < self._ticked_s and not one.in_flight and one.response_s > best_s:
-                # Once slow, a replica is chosen no more, and would never show that it is fast again.
+                # A slow replica is not chosen any more, and could not show that it is fast again.
                 one.response_s = best_s + (one.response_s - best_s) * exp((self._ticked_s - now_s) / _FORGETTING_S)
                 one.each_s = one.response_s / one.weight
         self._ticked_s = now_s
@@ -311,14 +315,14 @@ class Gateway(Generic[P]):
         return due
 
     def probed(self, replica: ReplicaState, ready: bool | None, now_s: float) -> None:
-        """What it said of its readiness; None: nothing."""
+        """Take the result of a readiness poll; None: no answer."""
         if not replica.probing:
             raise IllegalTransition(f"{replica.url} was not asked")
         replica.probing = False
         was, due_s = replica.ready, replica.probe_at_s
         replica.probe_at_s = now_s + self.policy.probe_s
         if not was and due_s > now_s:
-            replica.probe_at_s = due_s  # it was ejected while it was asked: the back-off is not to be cut short
+            replica.probe_at_s = due_s  # it was ejected during the poll, and its back-off stays
         elif ready is None:
             if was:
                 self._fault(replica, now_s)
@@ -338,7 +342,7 @@ class Gateway(Generic[P]):
             finish_s = one.each_s * (one.in_flight + 1)
             if one.avoid_until_s > now_s:
                 finish_s += one.avoid_until_s - now_s
-            # Most are not better, which takes no call to find out.
+            # Most replicas are not better, which shows here without a call.
             if (
                 finish_s <= best_s
                 and (besides is None or one not in besides)
@@ -349,7 +353,7 @@ class Gateway(Generic[P]):
         return best
 
     def _drawn(self) -> list[ReplicaState]:
-        """Those that may be chosen of a group drawn by weight: maybe none, and no other group is looked for."""
+        """Return the ready replicas of a group drawn by weight; they may be none, and no other group is drawn."""
         groups = list(self._groups.values())
         if len(groups) == 1:
             return groups[0][1]
@@ -393,7 +397,7 @@ class Gateway(Generic[P]):
             del self.leaving[replica.url]
 
     def _waits(self, request: P) -> bool:
-        """Is another attempt in flight?"""
+        """Return whether another attempt is in flight."""
         return any(attempt.open for attempt in request.attempts)
 
     def _check(self, request: P) -> None:
@@ -407,7 +411,7 @@ class Gateway(Generic[P]):
         for attempt in request.attempts:
             if attempt.open:
                 self._close(attempt)
-        request.attempts.clear()  # a cycle would wait for the garbage collector
+        request.attempts.clear()  # otherwise a cycle would wait for the garbage collector
 
     def _learn(self, replica: ReplicaState, response_s: float, now_s: float) -> None:
         replica.response_s += _LEARNED * (response_s - replica.response_s)
@@ -416,7 +420,9 @@ class Gateway(Generic[P]):
             replica.each_s = replica.response_s / replica.weight
 
     def _outrun(self, request: P, now_s: float) -> None:
-        """A replica that still has an attempt takes at least this long; cancelled, it would look idle and fast."""
+        """Count the time so far for a replica that is still at its attempt; otherwise, once cancelled, it would look
+        fast.
+        """
         for attempt in request.attempts:
             if attempt.open:
                 slow, took_s = attempt.replica, now_s - attempt.sent_s

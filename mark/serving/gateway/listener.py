@@ -1,7 +1,7 @@
-"""The gateway before clients: its own pages, and all else forwarded; put together, run, drained.
+"""The gateway's listener for clients: its own pages, and forwarding of other requests; built, run, drained.
 
 /v2, /v2/models/..., /invocations     passed on (`mark.serving.gateway.forwarding`)
-/v2/health/live, /ready, /ping        the gateway's own: ready when a replica is, or where there are functions
+/v2/health/live, /ready, /ping        the gateway's own: ready when a replica is, or if there are functions
 /metrics                              the gateway's own
 /admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}, or
                                       [weight, "group"] instead of the weight
@@ -30,12 +30,12 @@ from mark.serving.gateway.gateway import ReplicaState
 from mark.serving.gateway.metrics import CONTENT_TYPE
 
 log = logging.getLogger("mark.serving")
-_CONNECTIONS_S = 0.05  # between looks at whether all have gone
-_MOST_REPLICAS = 1000  # each costs connections and questions for its readiness
+_CONNECTIONS_S = 0.05  # between checks whether all connections have ended
+_MOST_REPLICAS = 1000  # each needs connections and readiness polls
 
 
 class GatewayPages:
-    """Answers what is asked of the gateway itself, and hands the rest to `forwarder`."""
+    """Answers requests for the gateway itself, and hands others to `forwarder`."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
@@ -79,7 +79,7 @@ class GatewayPages:
         exchange.answer(200, orjson.dumps(self.state()))
 
     def state(self) -> dict[str, Any]:
-        """What `/admin/replicas` shows; times in seconds and milliseconds, as named."""
+        """Return the body of `/admin/replicas`; times in seconds and milliseconds, as named."""
         gateway, now_s = self._forwarder.gateway, time.monotonic()
 
         def shown(one: ReplicaState) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class GatewayPages:
 
 
 def _weights(body: bytes) -> tuple[dict[str, float], dict[str, str]]:
-    """Weights, and the groups of those that have one."""
+    """Return the weights and groups in a body. Raises BadInput."""
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -130,13 +130,13 @@ def _weights(body: bytes) -> tuple[dict[str, float], dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class GatewayListener:
-    """Where requests come in, and which may."""
+    """The address of the listener, and who may send requests."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     tls: TlsFiles | None = None
     auth: Auth | None = None
-    keys: KeyPoll | None = None  # renews those of `auth`
+    keys: KeyPoll | None = None  # renews the keys of `auth`
     limits: HttpLimits = field(default_factory=HttpLimits)
 
 
@@ -146,10 +146,10 @@ async def serve_gateway(
     weights: Mapping[str, float],
     started: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Forward until SIGTERM or SIGINT, then drain: no new connection, all that was taken is answered.
+    """Forward until SIGTERM or SIGINT, then drain: accept no new connection, and answer all accepted requests.
 
-    `started` is called with the port once each of the first replicas has been asked whether it is ready. Raises
-    BadInput for replicas that cannot be, and where the port is taken.
+    `started` is called with the port once the readiness of each of the first replicas has been polled. Raises BadInput
+    for a URL that no replica can have, and if the port is taken.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -184,7 +184,7 @@ async def serve_gateway(
         await http.let_in()
         http.stop_listening()
         until_s = time.monotonic() + forwarding.drain_s
-        # Kept connections end with their next answer, or idle: a client may be about to use one.
+        # Kept connections end after their next answer, or once idle, because a client may be about to use one.
         while http.connections and time.monotonic() < until_s:
             await asyncio.sleep(_CONNECTIONS_S)
         await forwarder.drain(max(0.0, until_s - time.monotonic()))

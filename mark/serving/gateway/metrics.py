@@ -1,4 +1,4 @@
-"""What a gateway counts, in Prometheus' words. Times are seconds."""
+"""The counts of a gateway, in Prometheus' format. Times are seconds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class GatewayMetrics(Collector):
-    """The page of a gateway: what the forwarder counts here, and the state of the gateway."""
+    """The metrics of a gateway: the forwarder's counts, and the gateway's state."""
 
     def __init__(self, gateway: Gateway[Any]) -> None:
         self._gateway = gateway
         self.requests: defaultdict[int, int] = defaultdict(int)  # by status
-        self.refused: defaultdict[str, int] = defaultdict(int)  # answered by the gateway itself: why
+        self.refused: defaultdict[str, int] = defaultdict(int)  # by reason why the gateway answered itself
         self.latency_s = Histogram(SECONDS)
         self.clients_gone = 0
-        self.by_functions = self.late = 0  # answered by functions; of them later than promised
-        self.spent: Spent | None = None  # on functions, where there are any
+        self.by_functions = self.late = 0  # answered by functions; late answers among them
+        self.spent: Spent | None = None  # on functions, if there are any
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def page(self) -> bytes:
-        """Prometheus' text format."""
+        """Return the page in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

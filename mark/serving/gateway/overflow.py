@@ -1,7 +1,7 @@
-"""The gateway's way to functions: for a request that no replica can take.
+"""The gateway's calls of functions, for requests that no replica can take.
 
-A fleet that is being bought, or was taken away as a whole, has no bouncer to send requests on to functions; so
-the gateway does. It knows no service times and promises nothing: whatever a function answers is an answer.
+A fleet that is being launched, or was lost as a whole, has no bouncer to send requests to functions, so the gateway
+does. It knows no service times and promises nothing: every answer of a function is used.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Thr
 log = logging.getLogger("mark.serving")
 
 MOST_CALLS, MOST_BYTES = 1000, 512 << 20  # at a time
-MOST_BODY_BYTES = HttpLimits().body_bytes  # of one, however small it came
-_SOON_S = 1.0  # a function that had less time than that is not to blame
+MOST_BODY_BYTES = HttpLimits().body_bytes  # of one body, after decompression
+_SOON_S = 1.0  # a function that had less time is not at fault
 
 
 @dataclass(frozen=True, slots=True)
 class ByFunctions:
-    """Functions that have the model too, under the name by which clients ask for it.
+    """Functions that also have the model, under the name that clients use for it.
 
-    `rt_max_s` is what clients are promised: what is answered later counts as late. Of a `stage` of a pipeline the calls
-    of its conductor are taken, too.
+    `rt_max_s` is the time promised to clients; later answers count as late. For a `stage` of a pipeline the calls of
+    its conductor are accepted too.
     """
 
     functions: FunctionClient
@@ -39,13 +39,13 @@ class ByFunctions:
     stage: bool = False
 
     def asks_ready(self, exchange: Exchange) -> bool:
-        """Does the request ask whether the model is ready? With functions it is."""
+        """Return whether the request asks if the model is ready. With functions it is."""
         return exchange.method in (b"GET", b"HEAD") and exchange.path == b"/v2/models/%b/ready" % self.model.encode()
 
     def call_of(self, exchange: Exchange) -> Call | None:
-        """The request as a function takes it; None: it takes no such request (another model, a named version).
+        """Return the request's call for a function; None if functions do not serve it (another model, a named version).
 
-        Raises Refused for one that no server takes.
+        Raises Refused for a request that every server refuses.
         """
         if exchange.method != b"POST":
             return None
@@ -61,7 +61,7 @@ Done = Callable[[Reply | None], None]
 
 
 class LastResort:
-    """Calls of functions that are under way. Everything runs on one event loop."""
+    """Calls of functions in progress. Everything runs on one event loop."""
 
     def __init__(self, by: ByFunctions, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
         self.by, self._loop, self._now = by, loop, now
@@ -70,9 +70,10 @@ class LastResort:
         self._bytes = 0
 
     def begin(self, exchange: Exchange, deadline_s: float, done: Done, *, hurried: bool) -> bool:
-        """Send it to a function; False where that cannot be: `done` is not called then. Raises Refused.
+        """Send the request to a function; return False if that is impossible. Raises Refused.
 
-        `hurried`: the deadline is the client's own, so that missing it says nothing of functions.
+        `done` is called once at the call's end, and not after False. `hurried`: the deadline is the client's own, so
+        that missing it is not the functions' fault.
         """
         now_s = self._now()
         if exchange.gone or deadline_s <= now_s or len(self._calls) >= MOST_CALLS or not self._breaker.admits(now_s):
@@ -97,7 +98,7 @@ class LastResort:
         return True
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for what is under way; at the end of `timeout_s` the rest is given up."""
+        """Wait for the calls in progress for `timeout_s`, then give them up."""
         if self._calls:
             await asyncio.wait(self._calls, timeout=timeout_s)
         for task in self._calls:

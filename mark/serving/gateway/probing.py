@@ -1,6 +1,7 @@
-"""Which replicas are ready: each is asked, again and again, over connections of its own.
+"""The replicas' readiness: each is polled periodically, over separate connections.
 
-A replica is asked by the protocol (`/v2/health/ready`), and where that is unknown as a SageMaker container (`/ping`).
+A replica is polled by the protocol (`/v2/health/ready`), or if it does not know that, like a SageMaker container
+(`/ping`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _READY, _PING = b"/v2/health/ready", b"/ping"
 
 
 class _Probe:
-    """A question for readiness."""
+    """A readiness poll."""
 
     __slots__ = ("line", "path", "replica", "timer")
 
@@ -30,7 +31,10 @@ class _Probe:
 
 
 class Probing:
-    """Probes when `gateway` says so, and reports the answers to it. `header` is a ready line with the gateway's key."""
+    """Polls replicas when `gateway` requests it, and reports the results to it.
+
+    `header` is a header line with the gateway's key.
+    """
 
     def __init__(
         self,
@@ -46,10 +50,10 @@ class Probing:
         self._upstreams: dict[str, Upstream[_Probe]] = {}
         self._under_way = 0
         self._said_ready: dict[str, bool] = {}
-        self.probed = asyncio.Event()  # every question has an answer
+        self.probed = asyncio.Event()  # set while every poll has its answer
 
     def look(self, now_s: float) -> None:
-        """Probe the replicas that are due, and log which became ready or unready."""
+        """Poll the replicas that are due, and log readiness changes."""
         gateway = self._gateway
         for replica in gateway.tick(now_s):
             probe = _Probe(replica)
@@ -68,7 +72,7 @@ class Probing:
         self._all_probed()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         for upstream in self._upstreams.values():
             upstream.close()
 
@@ -82,7 +86,7 @@ class Probing:
         probe.line = upstream.ask(probe, data)
 
     def answered(self, tag: _Probe, answer: HttpAnswer) -> None:
-        """A replica answered."""
+        """Take a replica's answer."""
         if answer.status == 404 and tag.path is _READY and tag.replica.url in self._upstreams:
             tag.path = _PING
             self._ask(tag)
@@ -90,7 +94,7 @@ class Probing:
             self._ended(tag, answer.status == 200)
 
     def failed(self, tag: _Probe, began: bool, why: str) -> None:
-        """A replica did not."""
+        """Take a replica's failure."""
         self._ended(tag, None)
 
     def _late(self, probe: _Probe) -> None:

@@ -2,8 +2,8 @@
 
     listeners ─► layers, in the service file's order ─► variants ─► one replica or conductor for each version
 
-A layer is a `Backend` with a backend behind it (`mark.serving.backend.port`). An installed package registers it by the
-entry point group `mark.layers`, and the section of that name in a service file adds it (`mark.config.layers`).
+A layer is a `Backend` with a backend behind it (`mark.serving.backend.port`). An installed package registers it in the
+entry point group `mark.layers`, and a section of its name in a service file adds it (`mark.config.layers`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from mark.serving.frontend.routes import ModelRoute
 
 @dataclass(frozen=True, slots=True)
 class LayerSite:
-    """Where a layer stands. It may append `routes`, which the server of the model then answers.
+    """The surroundings of a layer. It may append `routes`, which the server of the model then answers.
 
-    `versions` are the names that an attempt may give as its version.
+    `versions` are the names that an attempt may have as its version.
     """
 
     service: str
@@ -29,12 +29,12 @@ class LayerSite:
     routes: list[ModelRoute] = field(default_factory=list)
 
 
-# Makes a layer in front of the given backend.
+# Make a layer in front of the given backend.
 Layer = Callable[[Backend, LayerSite], Backend]
 
 
 def layered(backend: Backend, layers: Sequence[Layer], site: LayerSite) -> Backend:
-    """The backend with these layers before it, the first one outermost."""
+    """Return the backend with these layers before it, the first one outermost."""
     for layer in reversed(layers):
         backend = layer(backend, site)
     return backend

@@ -27,7 +27,7 @@ NEW, REPEATED, OLD = "new", "repeated", "old"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What one process learned from feedback on the answer to request `about`, at Unix time `at_s`."""
+    """A fact that one process learned from feedback on the answer to request `about`, at Unix time `at_s`."""
 
     writer: str
     number: int
@@ -37,18 +37,18 @@ class Fact:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it takes, roughly."""
+        """Return the approximate memory of the fact."""
         return 400 + len(self.content)
 
 
 def line_of(fact: Fact) -> bytes:
-    """The fact as a line of JSON."""
+    """Return the fact as a line of JSON."""
     said = (fact.writer, fact.number, fact.at_s, fact.about, b64encode(fact.content).decode())
     return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def fact_in(line: bytes) -> Fact:
-    """The fact in a line. Raises ValueError."""
+    """Return the fact in a line. Raises ValueError."""
     said = orjson.loads(line)
     if not isinstance(said, list) or len(said) != 5:
         raise ValueError("a fact has five parts")
@@ -63,13 +63,13 @@ def fact_in(line: bytes) -> Fact:
 
 
 def facts_in(lines: bytes) -> list[Fact]:
-    """The facts in whole lines. Raises ValueError if one of them cannot be read."""
+    """Return the facts in complete lines. Raises ValueError if one of them cannot be read."""
     return [fact_in(line) for line in lines.split(b"\n") if line]
 
 
 @dataclass(slots=True)
 class Applied:
-    """The numbers of a writer that were applied: all up to `through`, and those in `beyond`. Times are Unix time."""
+    """The applied numbers of a writer: all up to `through`, and those in `beyond`. Times are Unix time."""
 
     through: int = 0
     beyond: set[int] = field(default_factory=set)
@@ -86,7 +86,7 @@ class Applied:
             self.beyond.remove(self.through)
 
     def lacked_by(self, other: Applied) -> int:
-        """The count of numbers that are here and not there."""
+        """Return the count of numbers here that `other` lacks."""
         common = sum(number <= self.through for number in other.beyond)
         beyond = sum(not other.has(number) for number in self.beyond)
         return max(0, self.through - other.through - common) + beyond
@@ -96,7 +96,7 @@ _NOTHING = Applied()
 
 
 class Vector:
-    """The facts that a state holds, as the module says."""
+    """The facts that a state holds, as the module describes."""
 
     def __init__(self, writers: Mapping[str, Applied] | None = None, since_s: float = -math.inf) -> None:
         self.writers = dict(writers or {})
@@ -108,19 +108,19 @@ class Vector:
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> Vector:
-        """A vector that changes apart from this one."""
+        """Return an independent copy."""
         writers = {name: Applied(one.through, set(one.beyond), one.newest_s) for name, one in self.writers.items()}
         return Vector(writers, self.since_s)
 
     def judge(self, fact: Fact) -> str:
-        """Is this fact new, repeated, or too old to say?"""
+        """Return whether this fact is new, repeated, or too old to tell."""
         applied = self.writers.get(fact.writer)
         if applied is None:
             return NEW if fact.at_s >= self.since_s else OLD
         return REPEATED if applied.has(fact.number) else NEW
 
     def has(self, writer: str, number: int) -> bool:
-        """Was the fact applied? Any thread may ask."""
+        """Return whether the fact was applied. Any thread may call it."""
         applied = self.writers.get(writer)
         return applied is not None and applied.has(number)
 
@@ -129,7 +129,7 @@ class Vector:
         self.writers.setdefault(fact.writer, Applied()).add(fact.number, fact.at_s)
 
     def forget(self, before_s: float, keep: Collection[str]) -> list[str]:
-        """Forget writers whose newest fact is from before that time, but for those to keep. Returns their names."""
+        """Forget writers whose newest fact is from before that time, except those to keep. Returns their names."""
         old = [name for name, one in self.writers.items() if one.newest_s < before_s and name not in keep]
         for name in old:
             del self.writers[name]
@@ -138,7 +138,7 @@ class Vector:
         return old
 
     def ahead_of(self, other: Vector) -> Iterator[tuple[str, int]]:
-        """Each writer of which facts are here and not there, with the count of these facts."""
+        """Yield each writer with facts here that `other` lacks, and the count of these facts."""
         for name, one in self.writers.items():
             theirs = other.writers.get(name)
             if theirs is None and one.newest_s < other.since_s:
@@ -147,11 +147,11 @@ class Vector:
                 yield name, count
 
     def lacks(self, other: Vector) -> int:
-        """The count of facts that are there and not here."""
+        """Return the count of facts in `other` that are missing here."""
         return sum(count for _, count in other.ahead_of(self))
 
     def to_json(self) -> dict[str, Any]:
-        """The vector for a message or a file."""
+        """Return the vector for a message or a file."""
         since_s = self.since_s if math.isfinite(self.since_s) else None
         writers = {
             name: [one.through, sorted(one.beyond), one.newest_s if math.isfinite(one.newest_s) else None]
@@ -161,7 +161,7 @@ class Vector:
 
 
 def vector_in(said: Any) -> Vector:
-    """The vector that `to_json` wrote. Raises ValueError."""
+    """Return the vector that `to_json` wrote. Raises ValueError."""
     try:
         since_s, writers = said["since_s"], said["writers"]
         found = {name: _applied(*one) for name, one in writers.items()}
@@ -187,7 +187,7 @@ def _is_name(value: Any) -> bool:
 
 
 def pages(facts: Iterable[Fact], most_bytes: int) -> Iterator[tuple[list[Fact], bytes]]:
-    """The facts in lines, in pages of about that many bytes."""
+    """Yield the facts in pages of about `most_bytes` bytes of lines."""
     page: list[Fact] = []
     lines = bytearray()
     for fact in facts:

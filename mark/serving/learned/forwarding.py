@@ -1,8 +1,8 @@
 """Feedback that reached another process than the one that answered is passed on to that one, once.
 
 A request id that a server made begins with its writer, so its process is known. Any other id that is unknown here goes
-to all peers, one after the other: at most one of them applies it. What comes within `GATHER_S` goes together. Feedback
-that was passed on is judged where it arrives, and never passed on again.
+to all peers, one after the other: at most one of them applies it. Feedback that arrives within `GATHER_S` is passed on
+together. Feedback that was passed on is judged by the process that gets it, and never passed on again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from mark.serving.learned.peers import NotThere, Peer, PeerError, Peers
 
 GATHER_S = 0.2
 _ANSWER_S = 10.0  # a peer waits for its own peers and its store
-_MOST_BYTES, _PART_BYTES = 16 << 20, 1 << 20  # of feedback on its way, and to a peer at a time
-Results = list[str] | None  # None: not all could be kept, and the client is asked to repeat them
+_MOST_BYTES, _PART_BYTES = 16 << 20, 1 << 20  # of waiting feedback, and per message to a peer
+Results = list[str] | None  # None: not all could be stored, and the client is asked to repeat them
 _LOG = logging.getLogger("mark.serving")
 
 
 class FeedbackForwarding:
-    """Takes feedback as its collector does, and passes on what other processes may know. Runs on the event loop."""
+    """Takes feedback as its collector does, and passes on feedback that other processes may know.
+
+    It runs on the event loop.
+    """
 
     def __init__(
         self, collector: FeedbackCollector, peers: Peers, writer: str, loop: asyncio.AbstractEventLoop
@@ -38,7 +41,7 @@ class FeedbackForwarding:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool:
-        """Take feedback, `size` bytes as it came; `told` is called once, later. False: too much is on its way."""
+        """Take feedback of `size` bytes; `told` is called once, later. Return False if too much is waiting."""
         places = [self._place(one) for one in feedback]
         if all(place == self._writer for place in places):
             return self._collector.post(feedback, size, told)
@@ -49,7 +52,7 @@ class FeedbackForwarding:
         return True
 
     async def judged(self, feedback: Sequence[Feedback], size: int, known_only: bool) -> Results:
-        """The results of feedback that a peer passed on; with `known_only`, unknown pieces are not kept here."""
+        """Return the results of feedback from a peer; with `known_only`, unknown pieces are not stored here."""
         ours = [not known_only or self._collector.join.knows(one.id) for one in feedback]
         results = await self._here([one for one, our in zip(feedback, ours, strict=True) if our], size)
         if results is None:
@@ -58,11 +61,11 @@ class FeedbackForwarding:
         return [next(left) if our else UNKNOWN for our in ours]
 
     async def close(self) -> None:
-        """Wait for the feedback on its way."""
+        """Wait for the feedback that is being passed on."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _place(self, one: Feedback) -> str:
-        """The writer that should judge it; "": any peer may."""
+        """Return the writer that should judge the feedback; "": any peer may."""
         writer = one.id.partition("-")[0]
         if writer == self._writer or self._collector.join.knows(one.id) or not self._peers.others:
             return self._writer
@@ -88,7 +91,7 @@ class FeedbackForwarding:
         if not place:
             return await self._by_any(feedback)
         peer = self._peers.of_writer(place)
-        if peer is None:  # this process, or a peer that went meanwhile
+        if peer is None:  # this process, or a peer that has gone
             return await self._here(feedback)
         try:
             return await self._by(peer, feedback, known_only=False)
@@ -105,7 +108,7 @@ class FeedbackForwarding:
         return None if results is None else list(results)
 
     async def _by_any(self, feedback: list[Feedback]) -> Results:
-        """The results of the peer that knows the answer, or of this process if none does."""
+        """Return the results of the peer that knows the answer, or of this process if none does."""
         first = len(self._gathered)
         self._gathered += feedback
         if self._asking is None:
@@ -120,7 +123,10 @@ class FeedbackForwarding:
         return [found[at] if at in found else next(left) for at in range(first, first + len(feedback))]
 
     async def _ask_all(self) -> dict[int, str] | None:
-        """The results of pieces that a peer knows, by place. None: a peer that answers could not keep its own."""
+        """Return the results of pieces that a peer knows, by position.
+
+        None: a peer that answers could not store its own.
+        """
         await asyncio.sleep(GATHER_S)
         feedback, self._gathered, self._asking = self._gathered, [], None
         found: dict[int, str] = {}
@@ -136,7 +142,7 @@ class FeedbackForwarding:
         return found
 
     async def _by(self, peer: Peer, feedback: Sequence[Feedback], known_only: bool) -> Results:
-        """The results of a peer. None, also where it does not answer: it may have kept them. Raises NotThere."""
+        """Return the results of a peer, or None if it fails; it may have stored the feedback. Raises NotThere."""
         found: list[str] = []
         for part in _parts(feedback):
             body = b'{"known_only":%b,"feedback":[%b]}' % (b"true" if known_only else b"false", b",".join(part))
@@ -160,7 +166,7 @@ class FeedbackForwarding:
 
 
 def _parts(feedback: Sequence[Feedback]) -> Iterator[list[bytes]]:
-    """The pieces in JSON, in parts that a peer takes at a time."""
+    """Yield the pieces in JSON, in parts that a peer accepts in one message."""
     part: list[bytes] = []
     size = 0
     for one in feedback:

@@ -3,8 +3,8 @@
     FOLDER/1/learned-00000001.jsonl   facts, one a line
     FOLDER/1/learned.snapshot         the state and the vector of its facts
 
-A process begins new files, and at its start reads those of all folders. Files from before the snapshot are kept until
-they have `tail_bytes` together, for processes that lag behind.
+A process begins new files, and at its start reads the files of all folders. Files from before the snapshot are kept up
+to `tail_bytes` in total, for processes that lag behind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILES, _SNAPSHOT = "learned-*.jsonl", "learned.snapshot"
 
 
 class Journal:
-    """Writes to a folder that no other process has. Any thread may call it. Every method raises OSError."""
+    """The journal in a folder that only this process uses. Any thread may call it. Every method raises OSError."""
 
     def __init__(self, folder: Path, tail_bytes: int) -> None:
         self._folder, self._tail_bytes = folder, tail_bytes
@@ -32,7 +32,7 @@ class Journal:
         self._old = {path: path.stat().st_size for path in sorted(folder.glob(_FILES))}
         last = max((int(path.stem.rpartition("-")[2]) for path in self._old), default=0)
         self._numbers = count(last + 1)
-        self._covered: list[Path] = []  # by the snapshot that is being taken
+        self._covered: list[Path] = []  # by the next snapshot
         self._path = folder
         self._open: int | None = None
         self._bytes = 0
@@ -44,15 +44,17 @@ class Journal:
             self._append(b"".join(map(line_of, facts)))
 
     def rotate(self) -> None:
-        """Begin a new file. A snapshot that is taken afterwards holds all facts before it, but for those under way."""
+        """Begin a new file. A snapshot taken afterwards holds all facts before it, except those under way."""
         with self._lock:
             self._end()
             self._covered = sorted(self._old)
             self.since_snapshot_bytes = 0
 
     def keep(self, snapshot: bytes, under_way: Iterable[Fact]) -> None:
-        """Replace the snapshot, which was taken after `rotate`, and delete old files. `under_way` are own facts that
-        the snapshot may lack."""
+        """Replace the snapshot, which was taken after `rotate`, and delete old files.
+
+        `under_way` are own facts that the snapshot may lack.
+        """
         with self._lock:
             _replace(self._folder / _SNAPSHOT, snapshot)
             self._append(b"".join(map(line_of, under_way)))
@@ -91,7 +93,8 @@ class Journal:
                 left = left[written:]
             os.fsync(self._open)
         except OSError:
-            self._end()  # a line that was cut off ends its file, and a second fsync would not find what the first lost
+            # A truncated line ends its file, and a second fsync would not report the data that the first lost.
+            self._end()
             raise
 
     def _end(self) -> None:
@@ -102,14 +105,14 @@ class Journal:
 
 
 class Journals:
-    """What the processes of a machine have left in the folders of a feedback log."""
+    """The journals and snapshots of a machine's processes in the folders of a feedback log."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.unreadable = 0  # lines that a crash has cut off
+        self.unreadable = 0  # lines truncated by a crash
 
     def snapshots(self) -> list[LearnedSnapshot]:
-        """All that can be read, the one of the most facts first."""
+        """Return all readable snapshots, those with the most facts first."""
         found = []
         for path in sorted(self._folder.glob(f"*/{_SNAPSHOT}")):
             with suppress(OSError, ValueError):
@@ -117,9 +120,9 @@ class Journals:
         return sorted(found, key=lambda one: -sum(each.through for each in one.vector.writers.values()))
 
     def rewrite(self, vector: Vector, change: Change) -> None:
-        """Change the lines in the folders of processes that have ended. Their snapshots go if the vector has them.
+        """Change the lines in the folders of processes that have ended. Raises OSError.
 
-        Raises OSError.
+        Their snapshots are deleted if the vector has all of their facts.
         """
         for folder in left_folders(self._folder):
             for path in sorted(folder.glob(_FILES)):
@@ -130,7 +133,7 @@ class Journals:
                     path.unlink()
 
     def facts(self) -> Iterator[Fact]:
-        """The facts in all files, each as often as it was written. Files that vanish meanwhile are passed over."""
+        """Yield the facts in all files, each as often as it was written. Files that vanish are skipped."""
         for path in sorted(self._folder.glob(f"*/{_FILES}")):
             with suppress(OSError), path.open("rb") as lines:
                 for line in lines:
@@ -156,7 +159,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _force(folder: Path) -> None:
-    """The folder's entries are on the disk when this returns."""
+    """Put the folder's entries on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

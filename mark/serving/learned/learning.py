@@ -2,9 +2,9 @@
 
     feedback ─► log ─► own journal ─► a peer's memory, or the object store ─► `applied`, and the learner's state
 
-A fact is under way from its number until it survives the loss of this machine; then the state has it. Facts that nobody
-took stay under way: they are sent again, and keep their numbers. Once a second the process asks each peer for facts
-that it lacks; every five seconds its own new facts go to the object store.
+A fact is under way from the time it gets its number until it survives the loss of this machine; then the state has it.
+Facts that no peer and no store took stay under way: they are sent again, with the same numbers. Every second the
+process asks each peer for facts that it lacks; every five seconds its own new facts go to the object store.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from mark.serving.learned.shared import LearnedSnapshot, Shared, snapshot_in
 from mark.serving.learned.stored import LearnedStore
 from mark.serving.learned.storing import WRITE_S, NotStored, Storing
 
-_TAIL_BYTES, _MOST_TAIL_BYTES = 16 << 20, 64 << 20  # of facts that are kept for peers that lag behind
+_TAIL_BYTES, _MOST_TAIL_BYTES = 16 << 20, 64 << 20  # of facts kept for peers that lag behind
 _SNAPSHOT_EVERY_BYTES = 8 << 20  # of journal
 _MOST_UNDER_WAY = 100_000
 _TICK_S, _STORE_EVERY_S = 1.0, 5.0
-_STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0  # between two; longer while nothing is found: each list is billed
-_PUSHED_TO = 3  # peers that get new facts at once; others ask for them
-# At the start: for a peer to be there, for a busy one to give its state, and for the store to be read.
+# Interval of reads; longer after reads without a result, because each list is billed.
+_STORE_READ_S, _MOST_STORE_READ_S = 30.0, 600.0
+_PUSHED_TO = 3  # peers that get new facts immediately; others ask for them
+# At the start: waits for a peer to be there, for a busy one to give its state, and for the store to be read.
 _FIRST_ANSWER_S, _BUSY_PEER_S, _FIRST_READ_S = 2.0, 30.0, 60.0
 _READ_AT_ONCE = 2000  # facts between two turns of the loop
-_ADOPT_EVERY_S = 60.0  # the whole state of a peer, where it could not be used: it may be large
-_PAGE_S = 10.0  # for a page of a snapshot, which may have to be made
-_FRESH_S, _HELD_S = 1.0, 120.0  # a snapshot for peers: until it is made anew, and while they read it
+_ADOPT_EVERY_S = 60.0  # interval of attempts to use the whole state of a peer after a failure, because it may be large
+_PAGE_S = 10.0  # for a page of a snapshot, which may have to be made first
+_FRESH_S, _HELD_S = 1.0, 120.0  # a snapshot for peers: until a new one is made, and while they read it
 _LOG = logging.getLogger("mark.serving")
 
 
 class NotKept(Exception):
-    """Facts are not known to survive the loss of this machine. The client must repeat its feedback."""
+    """Facts may not survive the loss of this machine. The client must repeat its feedback."""
 
 
 class _Held(NamedTuple):
@@ -59,7 +60,7 @@ class _Held(NamedTuple):
 
 
 class Learning:
-    """The shell around `Shared`. All but the methods for own facts run on the event loop.
+    """The shell around `Shared`. All methods except those for own facts run on the event loop.
 
     `folder` is this process's own in the feedback log. With `store_first` only the store makes facts durable. `now` is
     Unix time.
@@ -92,24 +93,25 @@ class Learning:
         self._journal = Journal(folder, _TAIL_BYTES)
         self._thread = ThreadPoolExecutor(1, "learned")
         self._under_way: dict[str, Fact] = {}  # by the request that they are about
-        self._made = self._written = 0  # the last own numbers: given, and on the disk
-        self._unwritten: list[Fact] = []  # of peers
+        self._made = self._written = 0  # last own number that was given; last one on the disk
+        self._unwritten: list[Fact] = []  # facts of peers
         self._writing: asyncio.Task[None] | None = None
         self._held: list[_Held] = []
         self._holding = asyncio.Lock()
         self._snapshots = self._rewrites = 0
         self._snapshot_due = self._read_due = False
         self._put_s = loop.time()
-        self._read_s, self._read_pause_s = self._put_s + _STORE_READ_S, _STORE_READ_S  # when the next is due
+        # When the next read is due; interval.
+        self._read_s, self._read_pause_s = self._put_s + _STORE_READ_S, _STORE_READ_S
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Own facts, in the thread of the sink
 
     def make_room(self, coming: Collection[str]) -> None:
-        """Forget facts that were applied meanwhile. Raises NotKept if too many are still under way.
+        """Forget facts that have been applied. Raises NotKept if too many are still under way.
 
-        Not those about the requests that are coming: feedback that was judged before its fact was applied must find
-        it. So this is called here, and never on the loop.
+        Facts about the `coming` requests stay, because their feedback was judged before its fact was applied and must
+        find it. So this is called in the sink's thread, and never on the loop.
         """
         for about, fact in tuple(self._under_way.items()):
             if about not in coming and self._is_applied(fact):
@@ -118,7 +120,7 @@ class Learning:
             raise NotKept(f"{_MOST_UNDER_WAY} facts wait for a peer or the store")
 
     def is_under_way(self, about: str) -> bool:
-        """Does a fact about this request wait for a peer or the store?"""
+        """Return whether a fact about this request waits for a peer or the store."""
         return about in self._under_way
 
     def number(self, about: str, content: bytes, at_s: float) -> None:
@@ -128,7 +130,7 @@ class Learning:
             self._under_way[about] = Fact(self.writer, self._made, at_s, about, content)
 
     def commit(self) -> None:
-        """Make the facts under way durable and apply them. Raises OSError or NotKept; they stay under way then."""
+        """Make the facts under way durable and apply them. Raises OSError or NotKept, and they stay under way."""
         facts = list(self._under_way.values())
         self._journal.append([fact for fact in facts if fact.number > self._written])
         self._written = self._made
@@ -139,7 +141,7 @@ class Learning:
     # Start and end
 
     async def catch_up(self) -> None:
-        """Load the state from the disk, and from a peer or the store. Goes on with what there is."""
+        """Load the state from the disk, and from a peer or the store. Without them it begins with the state it has."""
         await self._read_disk()
         if not await self._ask_until_caught_up():
             with suppress(TimeoutError):
@@ -152,7 +154,7 @@ class Learning:
         self._begin(self._run())
 
     async def close(self) -> None:
-        """Store and write what waits, and end. Nothing may follow."""
+        """Store and write all waiting facts, and end. Call nothing afterwards."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -169,12 +171,12 @@ class Learning:
     def hear(self, urls: Sequence[str]) -> None:
         """Replace the peers that the controller told of."""
         if self.peers.tell(urls):
-            # The one that went may have left facts in the store only.
+            # A peer that has gone may have left facts only in the store.
             self._read_s, self._read_pause_s = self._loop.time(), _STORE_READ_S
             self._read_due = True
 
     async def tick(self) -> None:
-        """Exchange facts with every peer, send what is under way again, and look after store and disk."""
+        """Exchange facts with every peer, send facts under way again, and use store and disk when due."""
         others, now_s = self.peers.others, self._loop.time()
         await asyncio.gather(*(self._exchange(peer) for peer in others))
         for peer in others:
@@ -195,9 +197,9 @@ class Learning:
             await self._write_snapshot()
 
     async def rewrite(self, change: Callable[[Fact], Fact]) -> None:
-        """Change the content of facts wherever this process keeps them, as where a user is deleted. Raises OSError.
+        """Change the content of facts in all places of this process. Raises OSError.
 
-        Facts in the object store stay as they are, until they expire there.
+        It is used when a user is deleted. Facts in the object store stay unchanged until they expire there.
         """
 
         def changed(line: bytes) -> bytes:
@@ -216,17 +218,17 @@ class Learning:
         vector = self.shared.vector.copy()
         await self._loop.run_in_executor(self._thread, Journals(self.folder.parent).rewrite, vector, changed)
 
-    # Questions of peers
+    # Requests from peers
 
     def have(self, lines: bytes) -> bytes:
         """Take facts that a peer made. Raises ValueError."""
         before = self.shared.old
-        # A process that is told its own address would otherwise confirm its facts to itself.
+        # Otherwise a process that is told its own address would confirm its facts to itself.
         self._take(fact for fact in facts_in(lines) if fact.writer != self.writer)
         return orjson.dumps({"writer": self.writer, "old": self.shared.old - before})
 
     def lacking(self, body: bytes) -> bytes:
-        """The facts that a peer lacks, by its vector. Raises ValueError."""
+        """Return the facts that a peer lacks according to its vector. Raises ValueError."""
         said = orjson.loads(body)
         vector = vector_in(said.get("vector") if isinstance(said, dict) else None)
         peer = self.peers.of_writer(str(said.get("writer")))
@@ -239,11 +241,11 @@ class Learning:
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + lines
 
     async def snapshot_page(self, number: int, begin: int) -> bytes | None:
-        """A page of a snapshot; number 0: of a recent one. None: the snapshot is not held any more."""
+        """Return a page of a snapshot; number 0: of a recent one. None: the snapshot was dropped."""
         now_s = self._loop.time()
         self._held = [one for one in self._held if now_s - one.at_s < _HELD_S]
         if number == 0:
-            async with self._holding:  # peers that come together share a snapshot
+            async with self._holding:  # peers that ask together share a snapshot
                 while not (self._held and now_s - self._held[-1].at_s < _FRESH_S):
                     await self._hold()
         held = self._held[-1] if number == 0 else next((one for one in self._held if one.number == number), None)
@@ -264,11 +266,11 @@ class Learning:
 
     @property
     def missing(self) -> int:
-        """Facts that a peer has and this process lacks."""
+        """Return the number of facts that a peer has and this process lacks."""
         return max((self.shared.vector.lacks(vector) for vector in self._vectors()), default=0)
 
     def metrics(self) -> Iterator[Metric]:
-        """For the page of the process."""
+        """Yield the metrics for the page of the process."""
         facts = CounterMetricFamily(
             "mark_learned_facts",
             "Facts from feedback: applied, not learnable (unlearned), too old, or refused by the learner (failed).",
@@ -314,7 +316,7 @@ class Learning:
             raise NotKept(f"the store has not taken the facts: {error}") from None
 
     async def _push(self, facts: Sequence[Fact], others: Sequence[Peer]) -> bool:
-        """Send facts to some peers. True as soon as one of them has all."""
+        """Send facts to some peers. Return True as soon as one of them has all."""
         asked = [peer for peer in others if peer.answering][:_PUSHED_TO]
         if not asked and self._storing is None:
             asked = list(others[:_PUSHED_TO])
@@ -345,12 +347,12 @@ class Learning:
             began_s = self._loop.time()
             try:
                 await self.tick()
-            except Exception:  # without this task a process learns from itself only
+            except Exception:  # without this task a process would learn only from its own feedback
                 _LOG.exception("exchanging facts failed")
             await asyncio.sleep(max(0.1, began_s + _TICK_S - self._loop.time()))
 
     async def _exchange(self, peer: Peer) -> bool:
-        """Take what the peer has, as far as that is possible. False: it does not answer."""
+        """Take the facts that the peer has, as far as possible. Return False if it does not answer."""
         try:
             while True:
                 question = {"writer": self.writer, "vector": self.shared.vector.to_json()}
@@ -398,7 +400,7 @@ class Learning:
         return adopted
 
     def _take(self, facts: Iterable[Fact]) -> list[Fact]:
-        """Apply new facts, and have those of others written."""
+        """Apply new facts, and have those from peers written."""
         taken = self.shared.take(facts)
         self.applied += len(taken)
         self._note(taken)
@@ -408,13 +410,16 @@ class Learning:
         return taken
 
     def _note(self, facts: Sequence[Fact]) -> None:
-        """Later feedback on these answers is a repetition, at every process."""
+        """Note that later feedback on these answers is a repetition, at every process."""
         now_s = self._now()
         for fact in facts:
             self._join.applied(fact.about, now_s)
 
     async def _ask_until_caught_up(self) -> bool:
-        """Take the state of the first peer that answers. False: none has for a while, longer if one is there."""
+        """Take the state of the first peer that answers. Return False if none does for a while.
+
+        The wait is longer if a server listens at a peer's address.
+        """
         began_s = self._loop.time()
         while others := self.peers.others:
             for peer in others:
@@ -430,7 +435,7 @@ class Learning:
         return self.shared.vector.has(fact.writer, fact.number)
 
     def _waiting(self) -> list[Fact]:
-        """Own facts that are not known to survive. The thread of the sink may change them meanwhile."""
+        """Return own facts that may not survive. The sink's thread may change them during the call."""
         return [fact for fact in tuple(self._under_way.values()) if not self._is_applied(fact)]
 
     def _vectors(self) -> list[Vector]:
@@ -458,7 +463,7 @@ class Learning:
                 await self._loop.run_in_executor(self._thread, self._journal.append, facts)
             except OSError as error:
                 _LOG.error("%d facts of peers are not in the journal: %s", len(facts), error)
-                self._snapshot_due = True  # it has them, as soon as there is room
+                self._snapshot_due = True  # the snapshot has them, as soon as the disk has room
         self._writing = None
 
     async def _write_snapshot(self) -> None:
@@ -467,7 +472,8 @@ class Learning:
             await self._loop.run_in_executor(self._thread, self._journal.rotate)
             frozen = self.shared.freeze()
             kept = [*self._waiting(), *self.shared.unshared(self._vectors())]
-            # One call of the one thread: otherwise an older state could replace a newer one, which lacks a deleted key.
+            # One call in the single thread: otherwise an older state could replace a newer one that lacks a deleted
+            # key.
             await self._loop.run_in_executor(self._thread, lambda: self._journal.keep(frozen().to_bytes(), kept))
         except OSError as error:
             _LOG.error("the learned state is not on the disk: %s", error)
@@ -480,7 +486,7 @@ class Learning:
             await self._storing.put()
 
     async def _read_store(self) -> None:
-        """Take facts from the store that this process lacks; into an empty state a snapshot first."""
+        """Take facts from the store that this process lacks; first a snapshot if the state is empty."""
         if self._storing is None:
             return
         try:

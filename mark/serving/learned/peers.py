@@ -1,7 +1,7 @@
-"""The other processes that serve a model: their addresses, and questions to them.
+"""The other processes that serve a model: their addresses, and requests to them.
 
 Addresses come from `--peer` and from the controller (`mark.serving.backend.peer_header`). A process may be told its own
-address: it notices by the writer that answers there.
+address, and recognizes it by the writer that answers there.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mark.serving.frontend.auth import is_loopback
 from mark.serving.learned.facts import Vector
 from mark.serving.overflow.http_client import CLOSED, Address, Asker, HttpAnswer, Reach, Upstream
 
-ANSWER_S = 1.0  # a peer that takes longer counts as silent
+ANSWER_S = 1.0  # a peer that takes longer counts as not answering
 PAGE_BYTES = 1 << 20
-# A page ends with the line that exceeds it, and has a vector before it.
+# A page ends with the line that exceeds its size, and a vector precedes it.
 REACH = Reach(answer_bytes=16 * PAGE_BYTES, connect_timeout_s=0.5)
-_UNREACHED = "cannot be reached"  # as `mark.serving.overflow.http_client` says it
+_UNREACHED = "cannot be reached"  # text of `mark.serving.overflow.http_client`
 _LOG = logging.getLogger("mark.serving")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerAccess:
-    """The peers of the options, and how peers are reached. `in_clear` allows http to other machines."""
+    """The peers from the options, and how to reach peers. `in_clear` allows http to other machines."""
 
     addresses: tuple[Address, ...] = ()
     key: str | None = field(default=None, repr=False)
@@ -40,19 +40,19 @@ class PeerAccess:
                 raise BadInput("would be reached in clear: https, or `stages_in_clear`", "peers", address.url)
 
     def reaches(self, address: Address) -> bool:
-        """May facts and the key be sent there?"""
+        """Return whether facts and the key may be sent there."""
         return address.tls or self.in_clear or is_loopback(address.host)
 
 
 class PeerError(Exception):
-    """A peer gave no answer that can be used."""
+    """A peer gave no usable answer."""
 
 
 class NotThere(PeerError):
-    """Nothing listens at its address, so that nothing has reached it."""
+    """No server listens at the peer's address, so it has received nothing."""
 
 
-_Asked = asyncio.Future[HttpAnswer]  # a question under way
+_Asked = asyncio.Future[HttpAnswer]  # a request in progress
 
 
 class _Answers(Asker[_Asked]):
@@ -66,9 +66,9 @@ class _Answers(Asker[_Asked]):
 
 
 class Peer:
-    """One other process. `writer` is "" and `vector` holds nothing until it has answered.
+    """One other process. Until it has answered, `writer` is "" and `vector` is empty.
 
-    `there`: something listens at its address. Its whole state could not be used, and is not asked for before `adopt_s`
+    `there`: a server listens at its address. If its whole state could not be used, it is not asked for before `adopt_s`
     (the loop's clock).
     """
 
@@ -86,7 +86,7 @@ class Peer:
         self._said = ""
 
     async def ask(self, method: bytes, path: bytes, body: bytes = b"", answer_s: float = ANSWER_S) -> bytes:
-        """The body of its answer with status 200. Raises PeerError. Every question may be repeated."""
+        """Return the body of its answer with status 200. Raises PeerError. Every request may be repeated."""
         head = b"%b %b%b%bcontent-length: %d\r\n\r\n" % (method, self._path, path, self._head, len(body))
         try:
             try:
@@ -131,7 +131,7 @@ class Peer:
 
 
 class Peers:
-    """All other processes that are known. `own` is the writer of this one."""
+    """All other known processes. `own` is the writer of this one."""
 
     def __init__(self, access: PeerAccess, model: str, own: str, loop: asyncio.AbstractEventLoop) -> None:
         self._access, self._model, self._own, self._loop = access, model, own, loop
@@ -141,17 +141,17 @@ class Peers:
 
     @property
     def others(self) -> list[Peer]:
-        """Those that are not this process."""
+        """Return the peers that are other processes."""
         return [peer for peer in self._peers.values() if peer.writer != self._own]
 
     def of_writer(self, writer: str) -> Peer | None:
-        """The process that is this writer."""
+        """Return the process of this writer."""
         return next((peer for peer in self.others if peer.writer == writer), None)
 
     def tell(self, urls: Sequence[str]) -> bool:
-        """Replace the peers, but for those of the options, with these. Did one go?
+        """Replace the peers, except those of the options, with these; return whether one was removed.
 
-        Addresses that cannot be used, or would be reached in clear, are passed over.
+        Addresses that cannot be used, or would be reached in clear, are skipped.
         """
         wanted = {address.url: address for address in self._access.addresses}
         for url in urls:
@@ -178,7 +178,7 @@ class Peers:
 
 
 def whole_number(value: Any) -> int:
-    """The value, if it is a whole number of zero or more. Raises ValueError."""
+    """Return the value if it is a whole number of zero or more. Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"no whole number: {value!r:.40}")
     return value

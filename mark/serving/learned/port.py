@@ -11,11 +11,11 @@ from mark.serving.feedback.port import Observation
 class Learner(Protocol):
     """Learns from facts, which several processes exchange (`mark.serving.learned.learning`).
 
-    A fact holds all that the state needs of one piece of feedback. Facts are opaque to everything but the learner.
+    A fact holds all data that the state needs from one piece of feedback. Only the learner reads its content.
     """
 
     def fact(self, observation: Observation) -> bytes | None:
-        """The fact in this feedback; None: nothing can be learned from it, which is counted as `unlearned`.
+        """Return the fact in this feedback; None: nothing can be learned from it, which is counted as `unlearned`.
 
         The thread of the feedback sink calls it, so it may take its time and must not change the state.
         """
@@ -36,8 +36,8 @@ class Learner(Protocol):
         ...
 
     def restore(self, state: bytes) -> None:
-        """Replace the state with a snapshot. Raises ValueError, and keeps the state, if the bytes are none.
+        """Replace the state with a snapshot. Raises ValueError, and keeps the state, unless the bytes are a snapshot.
 
-        A snapshot of another format version is none. The facts that are kept are then read from the first one.
+        A snapshot of another format version is refused too. The kept facts are then read from the first one.
         """
         ...

@@ -1,4 +1,4 @@
-"""The routes by which processes exchange what they learned. They are for peers, and not in `/openapi.json`.
+"""The routes on which processes exchange learned facts. They are for peers, and not in `/openapi.json`.
 
 POST /v2/models/M/learned/facts      takes facts, one a line
 POST /v2/models/M/learned/lacking    answers a vector with the facts that it lacks, a page of them
@@ -30,7 +30,7 @@ _LINES = b"application/x-ndjson"
 
 
 def routes_of(learning: Learning, forwarding: FeedbackForwarding, loop: asyncio.AbstractEventLoop) -> list[ModelRoute]:
-    """The routes of a process that learns."""
+    """Return the routes of a process that learns."""
     doors = _Doors(learning, forwarding, loop)
     return [
         ModelRoute(b"POST", b"/learned/facts", doors.of(doors.facts)),
@@ -46,7 +46,7 @@ class _Doors:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def of(self, answer: Callable[[Exchange], None]) -> Callable[[str | None, Exchange], None]:
-        """The handler of a route: for peers only, and a bad question is answered with 400."""
+        """Return the handler of a route: it serves peers only, and answers a malformed request with 400."""
 
         def handle(version: str | None, exchange: Exchange) -> None:
             if not self._learning.may_teach(exchange.headers):
@@ -91,7 +91,7 @@ class _Doors:
 
     async def _judge(self, exchange: Exchange, feedback: list[Feedback], size: int, known_only: bool) -> None:
         results = await self._forwarding.judged(feedback, size, known_only)
-        exchange.answer(200, orjson.dumps({"results": results}), JSON)  # null: it could not be kept
+        exchange.answer(200, orjson.dumps({"results": results}), JSON)  # null: it could not be stored
 
 
 def _piece(said: Any) -> Feedback:

@@ -1,7 +1,7 @@
 """The state that processes share: a learner, the vector of its facts, and the latest facts themselves.
 
-It has no I/O and no clock. Processes converge because each asks the others with its vector (`lacking`), takes the facts
-of the answer (`take`), and where these facts are not kept any more takes a whole snapshot (`adopt`).
+It has no I/O and no clock. Processes converge because each sends the others its vector (`lacking`), takes the facts of
+the answer (`take`), and takes a whole snapshot (`adopt`) if these facts were dropped.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class LearnedSnapshot:
     state: bytes
 
     def to_bytes(self) -> bytes:
-        """A line of JSON, and the state."""
+        """Return a line of JSON, and the state."""
         head = {"format": _FORMAT, "crc32": zlib.crc32(self.state), "vector": self.vector.to_json()}
         return orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE) + self.state
 
 
 def snapshot_in(data: bytes) -> LearnedSnapshot:
-    """The snapshot that `to_bytes` wrote. Raises ValueError for a damaged one, and one of another format."""
+    """Return the snapshot that `to_bytes` wrote. Raises ValueError for a damaged one, and one of another format."""
     line, _, state = data.partition(b"\n")
     head = orjson.loads(line)
     if not isinstance(head, dict) or head.get("format") != _FORMAT or head.get("crc32") != zlib.crc32(state):
@@ -46,26 +46,26 @@ def snapshot_in(data: bytes) -> LearnedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Facts that another process lacks. `whole`: it lacks facts that are kept here in the state only."""
+    """Facts that another process lacks. `whole`: it also lacks facts that are kept here only in the state."""
 
     facts: Iterator[Fact]
     whole: bool
 
 
 class Shared:
-    """The state of one process, as the module says. The latest facts are kept for others, of `tail_bytes`.
+    """The state of one process, as the module describes. The latest facts are kept for others, up to `tail_bytes`.
 
-    Facts that another process may lack are kept beyond that, up to `most_bytes`. Two processes that each have dropped
-    facts of the other's need could not take each other's snapshot.
+    Facts that another process may lack are kept beyond that, up to `most_bytes`. Otherwise two processes that each
+    dropped facts the other needs could not take each other's snapshot.
     """
 
     def __init__(self, learner: Learner, tail_bytes: int, most_bytes: int) -> None:
         self.vector = Vector()
-        self.old = self.failed = 0  # facts that were dropped, and that the learner could not apply
+        self.old = self.failed = 0  # facts that were too old, and those that the learner could not apply
         self._learner = learner
         self._tail_bytes, self._most_bytes = tail_bytes, most_bytes
-        self._tail: dict[tuple[str, int], Fact] = {}  # the oldest first
-        self._numbers: dict[str, list[int]] = {}  # those of the tail, ascending
+        self._tail: dict[tuple[str, int], Fact] = {}  # oldest first
+        self._numbers: dict[str, list[int]] = {}  # numbers in the tail, ascending
         self._bytes = 0
 
     def take(self, facts: Iterable[Fact]) -> list[Fact]:
@@ -92,9 +92,9 @@ class Shared:
         return taken
 
     def lacking(self, theirs: Vector) -> Lacking:
-        """The facts that a process with that vector lacks."""
+        """Return the facts that a process with that vector lacks."""
         found: list[Fact] = []
-        whole = self.vector.since_s > theirs.since_s == -math.inf  # it knows nothing of the writers forgotten here
+        whole = self.vector.since_s > theirs.since_s == -math.inf  # it does not know the writers forgotten here
         for writer, count in self.vector.ahead_of(theirs):
             applied = theirs.writers.get(writer, Applied())
             numbers = self._numbers.get(writer, [])
@@ -104,19 +104,19 @@ class Shared:
         return Lacking(iter(found), whole)
 
     def snapshot(self) -> LearnedSnapshot:
-        """The state as it is now."""
+        """Return a snapshot of the current state."""
         return self.freeze()()
 
     def freeze(self) -> Callable[[], LearnedSnapshot]:
-        """What makes a snapshot of the state as it is now. Another thread may call it."""
+        """Return a function that makes a snapshot of the current state. Another thread may call it."""
         vector, state = self.vector.copy(), self._learner.freeze()
         return lambda: LearnedSnapshot(vector, state())
 
     def adopt(self, snapshot: LearnedSnapshot) -> bool:
         """Replace the state with a snapshot of another process, and apply the facts that it lacks again.
 
-        False: this state has facts that the snapshot lacks and that are not kept here, so that they would be lost.
-        Raises ValueError where the learner refuses the snapshot; then nothing has changed.
+        Return False if this state has facts that the snapshot lacks and that are not kept here, so that they would be
+        lost. Raises ValueError if the learner refuses the snapshot; then the state is unchanged.
         """
         lacking = self.lacking(snapshot.vector)
         if lacking.whole:
@@ -130,7 +130,7 @@ class Shared:
         return True
 
     def trim(self, others: Collection[Vector]) -> None:
-        """Drop the oldest facts from the tail. `others` are the vectors of the other processes, as last known."""
+        """Drop the oldest facts from the tail. `others` are the last known vectors of the other processes."""
         while self._bytes > self._tail_bytes:
             fact = next(iter(self._tail.values()))
             if self._bytes <= self._most_bytes and _is_lacked(fact, others):
@@ -138,11 +138,11 @@ class Shared:
             self._drop(fact)
 
     def unshared(self, others: Collection[Vector]) -> list[Fact]:
-        """The kept facts that another process may lack."""
+        """Return the kept facts that another process may lack."""
         return [fact for fact in self._tail.values() if _is_lacked(fact, others)]
 
     def rewrite(self, change: Callable[[Fact], Fact]) -> None:
-        """Change the content of kept facts, as where a user is deleted."""
+        """Change the content of kept facts, for example when a user is deleted."""
         for at, fact in self._tail.items():
             now = change(fact)
             if now is not fact:
@@ -158,7 +158,7 @@ class Shared:
     def _apply(self, fact: Fact) -> None:
         try:
             self._learner.apply(fact.content)
-        except Exception:  # or one fact would keep this process from all later ones
+        except Exception:  # otherwise one fact would keep this process from all later ones
             self.failed += 1
             _LOG.exception("fact %d of writer %s cannot be applied", fact.number, fact.writer)
 

@@ -14,10 +14,10 @@ _LOG = logging.getLogger("mark.serving")
 
 
 class LearningSink:
-    """Passes everything on to `log`, and learns from observations.
+    """Passes all calls on to `log`, and learns from observations.
 
-    Feedback whose commit failed comes again. Its fact then has its number already, and its line is in the log, so that
-    neither is made twice.
+    Feedback whose commit failed comes again. By then its fact has a number and its line is in the log, so neither is
+    made twice.
     """
 
     def __init__(self, log: FeedbackSink, learning: Learning) -> None:
@@ -31,7 +31,7 @@ class LearningSink:
         learning.make_room({one.answer.id for one in observed})
         new = [one for one in observed if not learning.is_under_way(one.answer.id)]
         self._log.received(new, unknown, received_at_s)
-        # After the log: a learner may count, and what the log could not keep comes again.
+        # After the log: a learner may count, and feedback that the log could not store comes again.
         contents = [(one.answer.id, self._content(one)) for one in new]
         for about, content in contents:
             if content is not None:
@@ -48,7 +48,7 @@ class LearningSink:
     def _content(self, observation: Observation) -> bytes | None:
         try:
             content = self._learning.learner.fact(observation)
-        except Exception:  # the feedback is kept in the log whatever the learner does
+        except Exception:  # the feedback stays in the log even if the learner fails
             _LOG.exception("nothing is learned from feedback", extra={"request_id": observation.answer.id})
             return None
         if content is not None and len(content) > MOST_CONTENT:

@@ -1,9 +1,9 @@
-"""Facts and snapshots in an object store, for processes that start when no other one is left.
+"""Facts and snapshots in an object store, for processes that start when no other one runs.
 
     learned/NAME/WRITER/FIRST-LAST          facts of one writer, one a line
     learned/NAME/snapshots/TIME-WRITER      a snapshot; TIME in milliseconds
 
-Nothing is overwritten or deleted: a rule of the bucket may delete objects older than 30 days.
+Objects are never overwritten or deleted: a rule of the bucket may delete objects older than 30 days.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mark.models.registry import ObjectStore
 from mark.serving.learned.facts import Fact, Vector, facts_in, line_of
 from mark.serving.learned.shared import LearnedSnapshot, snapshot_in
 
-_DIGITS = 12  # as wide as that, so that keys sort as numbers do
+_DIGITS = 12  # fixed width, so that keys sort like numbers
 
 
 class LearnedStore:
@@ -25,28 +25,28 @@ class LearnedStore:
         self._objects, self._prefix = objects, f"learned/{name}/"
 
     def put(self, facts: Sequence[Fact]) -> None:
-        """Keep the facts of one writer, which follow each other. May be repeated, also with more facts."""
+        """Store successive facts of one writer. May be repeated, also with more facts."""
         first, last = facts[0], facts[-1]
         key = f"{self._prefix}{first.writer}/{first.number:0{_DIGITS}}-{last.number:0{_DIGITS}}"
         self._objects.create(key, b"".join(map(line_of, facts)))
 
     def put_snapshot(self, snapshot: bytes, writer: str, now_s: float) -> str:
-        """Keep a snapshot that `writer` made. Returns its key."""
+        """Store a snapshot that `writer` made. Returns its key."""
         now_ms = round(now_s * 1e3)
         while not self._objects.create(key := f"{self._prefix}snapshots/{now_ms:015}-{writer}", snapshot):
-            now_ms += 1  # a clock that was set back
+            now_ms += 1  # the clock was set back
         return key
 
     def snapshots(self) -> list[str]:
-        """Keys of the snapshots, the newest first."""
+        """Return the keys of the snapshots, newest first."""
         return self._objects.keys(f"{self._prefix}snapshots/")[::-1]
 
     def snapshot(self, key: str) -> LearnedSnapshot:
-        """The snapshot of a key. Raises ValueError for one that cannot be read, or has gone."""
+        """Return the snapshot of a key. Raises ValueError if it cannot be read, or was deleted."""
         return snapshot_in(self._objects.read(key) or b"")
 
     def lacking(self, vector: Vector) -> list[str]:
-        """Keys of objects that hold facts which this vector lacks."""
+        """Return the keys of objects with facts that this vector lacks."""
         found = []
         for key in self._objects.keys(self._prefix):
             writer, _, numbers = key.removeprefix(self._prefix).partition("/")
@@ -59,7 +59,7 @@ class LearnedStore:
         return found
 
     def facts(self, key: str) -> list[Fact]:
-        """The facts of an object; none if it has gone."""
+        """Return the facts of an object; none if it was deleted."""
         try:
             return facts_in(self._objects.read(key) or b"")
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""The way of facts to the object store and back, on the event loop; one thread has the calls that block."""
+"""The transfer of facts to the object store and back, on the event loop; one thread makes the blocking calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mark.serving.learned.facts import Fact, Vector
 from mark.serving.learned.shared import LearnedSnapshot, Shared
 from mark.serving.learned.stored import LearnedStore
 
-WRITE_S = 5.0  # a store that takes longer counts as gone
+WRITE_S = 5.0  # a store that takes longer counts as failed
 _OBJECT_BYTES, _MOST_WAITING_BYTES = 8 << 20, 64 << 20
 _OBJECTS_A_SNAPSHOT = 200
 _SNAPSHOT_EVERY_S, _SNAPSHOT_AGAIN_S = 86_400.0, 60.0
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class NotStored(Exception):
-    """The store has not taken it."""
+    """The store has not taken the data."""
 
 
 class Storing:
     """Own facts wait here until the store has them.
 
-    If too many wait, those that were applied are dropped, and the store gets a snapshot as soon as it answers. It gets
-    one each day, too, so that a rule of the bucket may delete old objects.
+    If too many wait, the applied ones are dropped, and the store gets a snapshot as soon as it answers. It also gets
+    one each day, so that a rule of the bucket may delete old objects.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class Storing:
         self._waiting: dict[int, Fact] = {}  # by number, ascending
         self._bytes = 0
         self._newest = 0
-        self._dropped_s = 0.0  # when the oldest fact was made that was dropped; 0: none was
+        self._dropped_s = 0.0  # time of the oldest dropped fact, or 0
         self._puts = 0
-        self._own_snapshot = ""  # the key of the last one
+        self._own_snapshot = ""  # key of the last one
         self._snapshot_s, self._again_s = now(), 0.0  # when it was made, and when the next may be tried
         self._putting = asyncio.Lock()
         self._said = ""
 
     def queue(self, facts: Iterable[Fact]) -> None:
-        """Have new own facts stored; those that came before are passed over."""
+        """Queue new own facts for the store; facts that were queued before are skipped."""
         for fact in facts:
             if fact.number > self._newest:
                 self._newest = fact.number
@@ -68,7 +68,7 @@ class Storing:
                 self._remove(fact)
 
     def unstored_s(self) -> float:
-        """The age of the oldest own fact that is not in the store, in seconds."""
+        """Return the age of the oldest own fact that is not in the store, in seconds."""
         oldest = next(iter(self._waiting.values()), None)
         since_s = self._dropped_s or (0.0 if oldest is None else oldest.at_s)
         return max(0.0, self._now() - since_s) if since_s else 0.0
@@ -84,13 +84,13 @@ class Storing:
             raise NotStored(f"no answer within {WRITE_S:g} s") from None
 
     async def put(self) -> None:
-        """Store all that waits. Raises NotStored."""
+        """Store all waiting facts. Raises NotStored."""
         await self._put()
         while self._waiting:
             await self._put()
 
     async def snapshots(self) -> AsyncIterator[LearnedSnapshot]:
-        """The snapshots in the store that can be read, the newest first. Raises NotStored."""
+        """Yield the readable snapshots in the store, newest first. Raises NotStored."""
         for key in await self._call(self._store.snapshots):
             try:
                 found = await self._call(self._store.snapshot, key)
@@ -100,12 +100,12 @@ class Storing:
                 yield found
 
     async def facts(self, lacked_by: Vector) -> AsyncIterator[list[Fact]]:
-        """The facts in the store that this vector lacks, and some that it has. Raises NotStored."""
+        """Yield the facts in the store that this vector lacks, and some that it has. Raises NotStored."""
         for key in await self._call(self._store.lacking, lacked_by):
             yield await self._call(self._store.facts, key)
 
     def close(self) -> None:
-        """A call that hangs must not keep the process."""
+        """End the thread without waiting, because a hanging call must not keep the process."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _put(self) -> None:
@@ -127,7 +127,7 @@ class Storing:
                     self._remove(fact)
 
     async def _put_snapshot(self) -> None:
-        """Store the state, but for one that lacks facts of the newest snapshot, which it would hide."""
+        """Store the state, unless it lacks facts of the newest snapshot, which it would hide."""
         keys = await self._call(self._store.snapshots)
         if keys and keys[0] != self._own_snapshot:
             with suppress(ValueError):

@@ -1,7 +1,7 @@
-"""Structured logs: a line of JSON each, on standard error.
+"""Structured logs: one line of JSON per record, on standard error.
 
-A thread writes them, so that serving does not wait for the reader of standard error: a pipe can be full, with what a
-model prints or because its reader has gone. What does not fit into that thread's queue is lost, and counted.
+A thread writes them, so that serving does not wait for the reader of standard error: a pipe can be full of a model's
+output, or because its reader has gone. Lines that do not fit into the thread's queue are lost, and counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class JsonLines(logging.Formatter):
-    """Time (UTC), level, logger, message, and whatever was given as `extra`."""
+    """Writes the time (UTC), level, logger, message, and the fields given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -41,13 +41,13 @@ class JsonLines(logging.Formatter):
 
 
 class Aside(logging.Handler):
-    """Writes to a stream, which may take as long as it likes. `flush` waits for that, a second at most."""
+    """Writes to a stream in another thread. `flush` waits for it, a second at most."""
 
     FLUSH_S = 1.0
 
     def __init__(self, stream: TextIO, most_lines: int = 10_000) -> None:
         super().__init__()
-        self.lost = 0  # lines, since the start
+        self.lost = 0  # lines since the start
         self._stream = stream
         self._lines: queue.Queue[str] = queue.Queue(most_lines)
         threading.Thread(target=self._write, name="log", daemon=True).start()
@@ -57,7 +57,7 @@ class Aside(logging.Handler):
             self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.lost += 1
-        except Exception:  # as every handler does: logging must not fail the code that logs
+        except Exception:  # as in every handler: logging must not fail the code that logs
             self.handleError(record)
 
     def flush(self) -> None:
@@ -71,14 +71,14 @@ class Aside(logging.Handler):
             if lost := self.lost - reported:
                 reported += lost
                 line += f'\n{{"level": "warning", "logger": "{__name__}", "message": "{lost} lines were lost"}}'
-            with suppress(OSError, ValueError):  # its reader has gone
+            with suppress(OSError, ValueError):  # the reader has gone
                 self._stream.write(line + "\n")
                 self._stream.flush()
             self._lines.task_done()
 
 
 def to_stderr(level: int = logging.INFO) -> None:
-    """Send every logger of this process there."""
+    """Send the records of all loggers of this process to standard error."""
     handler = Aside(sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
@@ -89,7 +89,7 @@ def to_stderr(level: int = logging.INFO) -> None:
 
 
 def say(line: str) -> None:
-    """A line for people, behind all that was logged before. Where it cannot be written it is lost, as those are."""
+    """Print a line for people, after all earlier log lines. A line that cannot be written is lost, like log lines."""
     for handler in logging.getLogger().handlers:
         handler.flush()
     with suppress(OSError, ValueError):
@@ -97,7 +97,7 @@ def say(line: str) -> None:
 
 
 def answered(now: Callable[[], float]) -> Callable[[ObservedRequest, Answer], None]:
-    """Logs each answer: which request, what made it, how long it took. Bodies and headers are not logged."""
+    """Return a function that logs each answer: request, maker, latency. Bodies and headers are not logged."""
 
     def log(request: ObservedRequest, answer: Answer) -> None:
         _REQUESTS.info(

@@ -1,4 +1,4 @@
-"""What logs and traces read of requests and batches (`mark.serving.backend.request`)."""
+"""The parts of requests and batches that logs and traces read (`mark.serving.backend.request`)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mark.models.call import Call
 
 @dataclass(slots=True)
 class RequestTrace:
-    """What is known of a request for its span. `parent` are the headers of the client's own trace."""
+    """A request's data for its span. `parent` has the headers of the client's own trace."""
 
     parent: dict[str, str]
-    served: dict[str, float] = field(default_factory=dict)  # how a worker did
+    served: dict[str, float] = field(default_factory=dict)  # its worker's times, and its batch
 
 
 class ObservedRequest(Protocol):

@@ -1,8 +1,8 @@
-"""OpenTelemetry traces, when asked for: a span for each request, made when it is answered.
+"""OpenTelemetry traces, if configured: a span for each request, made when it is answered.
 
-Nothing is made on a request's way but a `RequestTrace`, which notes what the span will say. Where spans go, which of
-them and under which name the service is known is said by OpenTelemetry's own environment variables (OTEL_*). The
-packages are imported only here, and only when a `Tracer` is made.
+While a request is served only a `RequestTrace` is made, which holds the span's data. The exporter, the sampling and the
+service's name come from OpenTelemetry's own environment variables (OTEL_*). The packages are imported only here, and
+only when a `Tracer` is made.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PARENT = (b"traceparent", b"tracestate")  # W3C Trace Context
 
 
 class Tracer:
-    """Makes the spans of the model `name`. `begin`, then `served` where a worker answers, then `answered`."""
+    """Makes the spans of the model `name`. Call `begin`, then `served` if a worker answers, then `answered`."""
 
     def __init__(self, name: str, provider: TracerProvider) -> None:
-        # Here and below: the packages are no part of a plain installation.
+        # Imported here and below, because the packages are not in a plain installation.
         from opentelemetry.trace import SpanKind, Status, StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -38,16 +38,16 @@ class Tracer:
         self._kind, self._error, self._Status = SpanKind.SERVER, StatusCode.ERROR, Status
 
     def begin(self, headers: Mapping[bytes, bytes]) -> RequestTrace:
-        """Of a request that came with these headers."""
+        """Begin the trace of a request with these headers."""
         parent = {name.decode(): headers[name].decode("latin-1") for name in _PARENT if name in headers}
         return RequestTrace(parent)
 
     def served(self, batch: ServedBatch, service_s: float) -> None:
-        """A worker took `service_s` for this batch; its requests are answered next."""
+        """Note that a worker took `service_s` for this batch; its requests are answered next."""
         requests = batch.requests
         for request in requests:
             if request.trace is not None:
-                # Numbers, not the batch: it holds its requests, and cycles wait for the garbage collector.
+                # Numbers and not the batch: it refers to its requests, and cycles wait for the garbage collector.
                 request.trace.served = {
                     "mark.wait_s": batch.started_s - request.arrived_s,
                     "mark.service_s": service_s,
@@ -84,10 +84,9 @@ class Tracer:
 
 
 def from_environment(name: str) -> Tracer:
-    """A tracer that exports as OTEL_* says: by OTLP where its exporter is installed, else to standard output.
+    """Return a tracer that exports as OTEL_* says: by OTLP if its exporter is installed, otherwise to standard output.
 
-    Spans leave in batches, by a thread; what is left goes when the process ends. Raises BadInput where packages are
-    missing.
+    A thread sends spans in batches, and the last ones when the process ends. Raises BadInput if packages are missing.
     """
     try:
         from opentelemetry.sdk.resources import Resource
@@ -95,7 +94,7 @@ def from_environment(name: str) -> Tracer:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         raise BadInput("needs opentelemetry-sdk: pip install opentelemetry-sdk", WHERE) from None
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come first; without them the name would be "unknown_service".
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence; without them the name would be "unknown_service".
     resource = Resource.create()
     if resource.attributes.get("service.name", "").startswith("unknown_service"):  # type: ignore[union-attr]
         resource = resource.merge(Resource({"service.name": name}))
@@ -107,7 +106,7 @@ def from_environment(name: str) -> Tracer:
 
 
 def exporters(environment: Mapping[str, str], installed: Mapping[str, EntryPoint]) -> list[EntryPoint]:
-    """Those of the installed ones that OTEL_TRACES_EXPORTER names. Raises BadInput."""
+    """Return the installed exporters that OTEL_TRACES_EXPORTER names. Raises BadInput if one is not installed."""
     named = environment.get("OTEL_TRACES_EXPORTER", "")
     if not named:
         return [_otlp(installed, environment) or installed["console"]]
@@ -122,7 +121,7 @@ def exporters(environment: Mapping[str, str], installed: Mapping[str, EntryPoint
 
 
 def _otlp(installed: Mapping[str, EntryPoint], environment: Mapping[str, str]) -> EntryPoint | None:
-    """By the protocol that is asked for, else by the one whose exporter is there."""
+    """Return the exporter of the protocol that is asked for, or of one that is installed."""
     for variable in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if environment.get(variable):
             return installed.get("otlp_proto_grpc" if environment[variable] == "grpc" else "otlp_proto_http")

@@ -1,1 +1,1 @@
-"""Functions that answer what no instance can answer in time."""
+"""Functions that answer requests that no instance can answer in time."""

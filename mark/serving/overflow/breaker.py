@@ -1,11 +1,11 @@
-"""When functions fail one call after the other, calls stop for a while: a circuit breaker, pure.
+"""A circuit breaker: calls pause for a while when functions fail one call after the other. It does no I/O.
 
     closed ── a number of failures without a success in between ─► open ── its time is over ─► half open
       ▲                                                         ▲                             │ one call, the probe
       └──────────────── any success ────────────────────────────┴───── the probe fails ───────┘
 
-Without it an overloaded instance whose functions are broken would make each client it can't serve wait for a failure,
-and keep asking what is throttled already. Times are seconds of one monotonic clock.
+Without it, clients of an overloaded instance with broken functions would each wait for a failure, and throttled
+functions would get further calls. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,44 +16,45 @@ MOST_FAILURES = 5
 
 
 class Breaker:
-    """`admits`, then `begin`, then exactly one of `succeeded`, `failed` and `undecided` for each call.
+    """The state of the breaker, open or closed.
 
-    Open for pauses of `backoff`, longer after each probe that fails; or for as long as the functions themselves asked
-    for, `backoff.longest_s` at most. `begin` gives the period a call belongs to: the failure of a call of an earlier
-    one is known already, but any success, however old, says that functions answer.
+    Call `admits`, then `begin`, then exactly one of `succeeded`, `failed` and `undecided` for each call. The breaker
+    opens for pauses of `backoff`, longer after each failed probe, or for the time that the functions themselves asked
+    for, at most `backoff.longest_s`. `begin` returns the call's period. The failure of a call from an earlier period is
+    ignored as known, but any success, however old, shows that functions answer.
     """
 
     def __init__(self, most_failures: int = MOST_FAILURES, backoff: Backoff = FUNCTION) -> None:
         self._most_failures, self._backoff = most_failures, backoff
         self._failures = 0  # since the last success
-        self._opened = 0  # times, since the last success
+        self._opened = 0  # number of openings since the last success
         self._until_s = 0.0
         self._period = 0
         self._probing = False
 
     @property
     def closed(self) -> bool:
-        """No doubt about functions."""
+        """Return whether functions are believed to answer."""
         return self._opened == 0
 
     def admits(self, now_s: float) -> bool:
-        """May a call be sent now?"""
+        """Return whether a call may be sent now."""
         return self._opened == 0 or (now_s >= self._until_s and not self._probing)
 
     def begin(self, now_s: float) -> int:
-        """A call is sent; to be given back with its end."""
+        """Note that a call is sent; return its period, to be passed on at its end."""
         self._probing = self._opened > 0
         return self._period
 
     def succeeded(self) -> None:
-        """A call was answered, whatever by."""
+        """Note that a call was answered, even with an error of the model."""
         self._failures = self._opened = 0
         self._probing = False
 
     def failed(self, period: int, now_s: float, asked_s: float = 0.0) -> float:
-        """A call was not answered; functions asked to be left alone for `asked_s`.
+        """Note that a call was not answered; functions asked for a pause of `asked_s`.
 
-        Returns for how long no call is sent from now on; 0 where nothing changed.
+        Returns the seconds of a pause that begins now; 0 if none begins.
         """
         if period != self._period:
             return 0.0
@@ -68,6 +69,6 @@ class Breaker:
         return back_off_s
 
     def undecided(self, period: int) -> None:
-        """A call ended in a way that says nothing of functions."""
+        """Note that a call ended in a way that does not show whether functions answer."""
         if period == self._period:
             self._probing = False

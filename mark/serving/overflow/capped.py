@@ -1,8 +1,8 @@
-"""What functions may cost in an hour, kept on the way to them: a token bucket of dollars.
+"""A limit of the functions' cost per hour, enforced before each call: a token bucket of dollars.
 
-Each bouncer has the whole limit of the service. A share of it would have to follow the number of bouncers, and would be
-wrong just when functions are needed most: while instances come and go. On AWS the sum over all bouncers is bounded by
-the function's reserved concurrency, which Lambda itself keeps.
+Each bouncer has the whole limit of the service. A share would have to follow the number of bouncers, and would be wrong
+just when functions are needed most: while instances come and go. On AWS the sum over all bouncers is bounded by the
+function's reserved concurrency, which Lambda itself enforces.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mark.domain.service import FunctionUse
 from mark.models.call import Call, Reply
 from mark.serving.overflow.functions import FunctionClient, Spent, Throttled
 
-BURST_S = 60.0  # of spending that may come at once
+BURST_S = 60.0  # of spending in one burst
 _LEAST_WAIT_S = 1.0
 
 
 class Purse:
-    """Dollars that come evenly, `BURST_S` of them at most, and go as they are spent. Pure; times of one clock."""
+    """Dollars that arrive evenly, at most `BURST_S` of them, and are removed when spent. No I/O; times of one clock."""
 
     def __init__(self, usd_per_hour: float, now_s: float) -> None:
         self._usd_per_s = usd_per_hour / 3600.0
@@ -27,12 +27,14 @@ class Purse:
         self._spent_usd, self._at_s = 0.0, now_s
 
     def wait_s(self, usd: float, spent_usd: float, held_usd: float, now_s: float) -> float:
-        """Seconds until `usd` may be spent; 0: now. `spent_usd` is all that was, `held_usd` what is under way.
+        """Return the seconds until `usd` may be spent; 0: now.
 
-        What costs more than a whole burst has to wait for one.
+        `spent_usd` is the total so far, `held_usd` the cost of calls in progress. A cost above a whole burst waits for
+        a full one.
         """
         came = (now_s - self._at_s) * self._usd_per_s
-        # What was spent since the last look may have been spent at any time since: it made room for what came.
+        # The amount since the last call may have been spent at any time since, making room for the dollars that
+        # arrived.
         self._left_usd = min(self._most_usd, self._left_usd - (spent_usd - self._spent_usd) + came)
         self._spent_usd, self._at_s = spent_usd, now_s
         short_usd = min(usd, self._most_usd) - (self._left_usd - held_usd)
@@ -40,9 +42,9 @@ class Purse:
 
 
 class CappedFunctions:
-    """`functions` for `usd_per_hour` at most; a call beyond that is throttled here, and counted in `spent.capped`.
+    """`functions` for at most `usd_per_hour`; a call beyond that is throttled here, and counted in `spent.capped`.
 
-    A call under way counts for what a warm one costs (`use`), one that has ended for what it is billed.
+    A call in progress counts with the cost of a warm one (`use`), an ended one with its billed cost.
     """
 
     def __init__(

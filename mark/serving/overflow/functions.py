@@ -1,4 +1,4 @@
-"""The port to functions: where a bouncer sends what it cannot finish in time."""
+"""The port to functions, to which a bouncer sends requests that it cannot finish in time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mark.models.call import Call, Reply
 
 
 class FunctionsFailed(MarkError):
-    """The function did not answer: broken, unreachable, or not in time. The message says which."""
+    """The function did not answer: broken, unreachable, or too late. The message says which."""
 
 
 class Throttled(FunctionsFailed):
-    """No environment is to be had now; `retry_after_s` is a guess at when."""
+    """No environment is available now; `retry_after_s` is a guess at when one is."""
 
     def __init__(self, retry_after_s: float = 1.0) -> None:
         super().__init__("functions are throttled")
@@ -25,15 +25,15 @@ class Throttled(FunctionsFailed):
 
 
 class Unsuitable(FunctionsFailed):
-    """The function takes no such call, say because it is too large; it may well take others."""
+    """The function does not accept this call, for example because it is too large; it may accept others."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What functions were asked for so far: invocations that ran or may have run, and the seconds that they bill.
+    """The use of functions so far: invocations that ran or may have run, and the seconds that they bill.
 
-    The seconds are as their handlers measured them; for an invocation without an answer, as long as it was waited for.
-    `capped` calls were not sent, because they would have cost more than functions may.
+    The seconds are as their handlers measured them; for an invocation without an answer, the time of the wait for it.
+    `capped` calls were not sent, because they would have exceeded the functions' cost limit.
     """
 
     calls: int = 0
@@ -42,34 +42,34 @@ class Spent:
 
 
 class FunctionClient(Protocol):
-    """Somewhere else that has the model."""
+    """A function or another service that has the model."""
 
     @property
     def spent(self) -> Spent: ...
 
     async def open(self) -> None:
-        """Make ready to call, before there are requests: it may block the loop for a second. May be repeated.
+        """Prepare for calls, before there are requests: it may block the loop for a second. May be repeated.
 
-        Raises BadInput where it can never be called.
+        Raises BadInput if it can never be called.
         """
         ...
 
     async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
-        """One reply for each call, in order, of one invocation.
+        """Return one reply for each call, in order, from one invocation.
 
-        A model that refuses a call says so in its reply (status 400 or 500). Raises Throttled where no environment is
-        free, Unsuitable where the fault is the call's, FunctionsFailed for everything else: no answer to all of them in
-        `timeout_s`, say, or closed. Inference has no effects, so that an invocation may be repeated.
+        If a model refuses a call, its reply says so (status 400 or 500). Raises Throttled if no environment is free,
+        Unsuitable if the call is at fault, and FunctionsFailed for every other failure, such as missing replies after
+        `timeout_s` or a closed client. Inference is free of side effects, so an invocation may be repeated.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections, for good; calls under way fail."""
+        """Close the connections for good; calls in progress fail."""
         ...
 
 
 class UnderWay:
-    """For adapters: the calls of the port `name` that are under way, each with its limit of time, until `close`."""
+    """For adapters: the calls in progress of the port `name`, each with its time limit, until `close`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -79,7 +79,7 @@ class UnderWay:
 
     @asynccontextmanager
     async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        """Raises FunctionsFailed where the block takes longer, or is closed before its end."""
+        """Limit the time of the block. Raises FunctionsFailed if it takes longer, or the port is closed before."""
         if self._closed:
             raise FunctionsFailed(f"{self._name}: closed")
         limit = asyncio.timeout(timeout_s)
@@ -99,7 +99,7 @@ class UnderWay:
             self._ended.set()
 
     async def close(self) -> None:
-        """No call from now on, and an end to those under way: they have let go of their connections upon return."""
+        """Refuse further calls and end those in progress, which have released their connections when this returns."""
         self._closed = True
         now_s = asyncio.get_running_loop().time()
         for limit in self._limits:

@@ -1,7 +1,7 @@
-"""The client side of the gateway: requests to one server, over kept connections, an answer or a failure for each.
+"""The client side of the gateway: requests to one server over kept connections, with an answer or a failure for each.
 
 As in `mark.serving.frontend.http` there is no coroutine per request: a request is one write, its answer callbacks of
-llhttp. Only a new connection costs a task. A connection carries one request at a time; whatever is odd about an answer
+llhttp. Only a new connection costs a task. A connection carries one request at a time; any irregularity of an answer
 ends it.
 """
 
@@ -23,23 +23,23 @@ from mark.domain.errors import BadInput
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-# Of one connection, not of the message (RFC 9110, section 7.6.1), or said anew by each hop.
+# Headers that belong to a connection and not to the message (RFC 9110, section 7.6.1), or that each hop sets.
 HOP_BY_HOP = frozenset(
     (
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
         b"trailer", b"transfer-encoding", b"upgrade", b"content-length",
     )
 )  # fmt: skip
-# Why a request failed; with no byte of an answer before it is most likely the fate of a kept connection.
+# Reasons of a failure. The first, before any byte of an answer, most likely means that a kept connection was closed.
 CLOSED = "closed the connection"
 TOO_LARGE = "answered more than"
 _JSON_BYTES = re.compile(rb"(?:^|\n)inference-header-content-length: ([0-9]{1,18})\r\n")
-_NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the listener says these
+_NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the listener sets these itself
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a replica is: `http://host:port` or `https://host:port`."""
+    """The address of a replica: `http://host:port` or `https://host:port`."""
 
     url: str
     host: str
@@ -48,7 +48,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Raises BadInput for anything else."""
+        """Return the address of a URL. Raises BadInput for any other form."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -60,7 +60,7 @@ class Address:
             or not port
             or url != f"{parts.scheme}://{parts.netloc}"
             or "@" in parts.netloc
-            or "%" in parts.netloc  # a scope of IPv6: no name resolver takes it as it is quoted here
+            or "%" in parts.netloc  # an IPv6 scope: no name resolver accepts it as quoted here
             or not url.isascii()
             or not url.isprintable()
             or " " in url
@@ -70,24 +70,25 @@ class Address:
 
     @property
     def authority(self) -> bytes:
-        """The host header."""
+        """Return the value of the host header."""
         return self.url.partition("://")[2].encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How servers are reached. Times in seconds."""
+    """The limits and times of connections to servers. Times in seconds."""
 
     connect_timeout_s: float = 1.0
-    keep_s: float = 30.0  # an idle connection; less than any server's own idle time-out, or requests meet closed ones
-    answer_bytes: int = 64 * 1024 * 1024  # a larger answer is none
-    gathered_bytes: int = 256 * 1024 * 1024  # of all answers that are still coming; what goes beyond it is none
+    # For an idle connection; shorter than any server's idle time-out, or requests meet closed connections.
+    keep_s: float = 30.0
+    answer_bytes: int = 64 * 1024 * 1024  # a larger answer is a failure
+    gathered_bytes: int = 256 * 1024 * 1024  # of all incomplete answers; an answer beyond it is a failure
     head_bytes: int = 64 * 1024
     tls: ssl.SSLContext | None = None  # for https; None: the system's authorities
 
 
 class HttpAnswer:
-    """What a server answered. `headers` are ready lines without those of `HOP_BY_HOP` and the listener's own."""
+    """The answer of a server. `headers` are complete lines without those of `HOP_BY_HOP` and the listener's own."""
 
     __slots__ = ("body", "content_type", "headers", "status")
 
@@ -96,13 +97,13 @@ class HttpAnswer:
 
     @property
     def json_bytes(self) -> int | None:
-        """How much of the body is JSON, where the server says that bytes follow it."""
+        """Return the length of the body's JSON, if the server says that binary data follows it."""
         length = _JSON_BYTES.search(self.headers)
         return None if length is None else int(length[1])
 
 
 class Gathered:
-    """Bytes of answers that are still coming, over all connections that share it."""
+    """Bytes of incomplete answers, over all connections that share it."""
 
     __slots__ = ("bytes",)
 
@@ -111,19 +112,19 @@ class Gathered:
 
 
 class Asker(Protocol[T_contra]):
-    """What asks. For each `ask` that is not cancelled exactly one of these is called, with the ask's tag."""
+    """The user of a client. For each `ask` that is not cancelled one of these is called exactly once, with its tag."""
 
     def answered(self, tag: T_contra, answer: HttpAnswer) -> None:
-        """The whole answer is there."""
+        """Take the complete answer."""
 
     def failed(self, tag: T_contra, began: bool, why: str) -> None:
-        """None will come; `began`: a part of one did."""
+        """Note that no answer will come; `began`: a part of one came."""
 
 
 class Upstream(Generic[T]):
-    """One server. Its newest idle connection is used first, so that the others can be closed when idle for `keep_s`.
+    """One server. Its newest idle connection is used first, so that the others can be closed after `keep_s`.
 
-    Several may share what `gathered` counts, and with it the bound of `reach`.
+    Several servers may share `gathered`, and with it the limit of `reach`.
     """
 
     def __init__(
@@ -137,21 +138,21 @@ class Upstream(Generic[T]):
     ) -> None:
         self.address, self.asker, self.reach = address, asker, reach
         self.gathered = gathered or Gathered()
-        self.echoes = False  # has it ever said the id that it was asked with?
+        self.echoes = False  # has it ever returned the id of a request?
         self._loop, self.now = loop, now
         self.authority = address.authority
         self._tls = (reach.tls or ssl.create_default_context()) if address.tls else None
         self.connections: set[ClientConnection[T]] = set()
         self.idle: list[ClientConnection[T]] = []
         self._dials: dict[asyncio.Task[None], ClientConnection[T]] = {}
-        self.unasked = 0  # answers to no request, or begun twice
+        self.unasked = 0  # answers to no request, or repeated ones
         self.closed = False
 
     def ask(self, tag: T, data: bytes, identity: bytes = b"") -> ClientConnection[T]:
-        """Send a request. What is returned is for `cancel`, with this tag. No callback comes before this returns.
+        """Send a request; return the connection, for `cancel` with this tag. No callback comes before this returns.
 
-        `identity` is the `x-request-id` that `data` says, if any. A server that echoes those and answers with another
-        one has answered something else, such as an earlier request twice: that is a failure without an answer.
+        `identity` is the `x-request-id` in `data`, if any. If a server that echoes ids answers with another one, it has
+        answered something else, such as an earlier request twice: that is a failure without an answer.
         """
         idle = self.idle
         while idle:
@@ -170,14 +171,14 @@ class Upstream(Generic[T]):
         return connection
 
     def cancel(self, connection: ClientConnection[T], tag: T) -> None:
-        """The answer is not wanted any more: no callback comes for it. Too late is no error."""
+        """Drop the answer: no callback comes for it. After the callback this does nothing."""
         if connection.tag is tag:
             connection.tag = None
             connection.unsent = b""
-            connection.cut()  # the server notices, and need not go on
+            connection.cut()  # the server notices it and can stop
 
     def sweep(self) -> None:
-        """Close what has been idle for too long."""
+        """Close connections that have been idle for too long."""
         before_s = self.now() - self.reach.keep_s
         old = [one for one in self.idle if one.since_s < before_s]
         for connection in old:
@@ -204,16 +205,16 @@ class Upstream(Generic[T]):
 
 
 class ClientConnection(asyncio.Protocol, Generic[T]):
-    """To a server, with at most one request on it."""
+    """A connection to a server, with at most one request on it."""
 
     def __init__(self, upstream: Upstream[T]) -> None:
         self.upstream = upstream
         self.tag: T | None = None  # the request that waits for an answer
-        self.identity = b""  # of it
-        self.unsent = b""  # it, while the connection is being made
+        self.identity = b""  # of that request
+        self.unsent = b""  # its bytes, while the connection is being made
         self.transport: asyncio.Transport | None = None
-        self.dialling: asyncio.Timeout | None = None  # the limit of the task that makes the connection
-        self.since_s = 0.0  # idle
+        self.dialling: asyncio.Timeout | None = None  # time limit of the task that makes the connection
+        self.since_s = 0.0  # idle since then
         self._parser = httptools.HttpResponseParser(self)
         self._room = upstream.reach.answer_bytes
         self._body: bytes | bytearray = b""
@@ -224,7 +225,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         self._status = self._head_bytes = 0
         self._content_type = b"application/octet-stream"
         self._lines: list[tuple[bytes, bytes]] = []
-        self._named = b""  # headers that are of this connection only, as it says
+        self._named = b""  # headers that belong to the connection only, as it declares
         self._said_id = b""
         self._drop_body()
 
@@ -235,7 +236,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
     # --- the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The task ends some turns of the loop later. If it is cancelled until then, uvloop closes the transport, never
+        # The task ends some turns of the loop later. If it is cancelled before, uvloop closes the transport, never
         # calls `connection_lost`, and raises "the handler is closed" at the next write.
         if self.dialling is not None:
             if self.dialling.expired():
@@ -265,7 +266,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self.fail(f"{CLOSED}{f' ({error})' if error else ''}")
 
     def cut(self) -> None:
-        """Close at once; a request on it fails."""
+        """Close immediately; a request on the connection fails."""
         upstream = self.upstream
         if self in upstream.idle:
             upstream.idle.remove(self)
@@ -274,7 +275,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             self.transport.abort()
 
     def fail(self, why: str) -> None:
-        """Report the failure, if a request is under way."""
+        """Report the failure if a request is in progress."""
         tag = self.tag
         if tag is not None:
             self.tag = None
@@ -296,7 +297,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         try:
             self._parser.feed_data(data)
             if not self._status:
-                # A head is counted when it is complete; this bounds what is not.
+                # A complete head is counted elsewhere; this bounds an incomplete one.
                 self._head_bytes += len(data)
                 if self._head_bytes > self.upstream.reach.head_bytes:
                     why = "answered a head that is too long"
@@ -306,7 +307,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             why = f"gave an answer that is not HTTP/1.1 ({error})"
         if why:
             self._keep = False
-            if not self._whole:  # what follows a whole answer spoils the connection, not the answer
+            if not self._whole:  # input after a complete answer spoils the connection, not the answer
                 self.cut()
                 self.fail(why)
                 return
@@ -342,7 +343,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
             return
         self._status = status
         self._keep = parser.should_keep_alive()
-        self._to_the_end = not self._keep and not self._framed  # then the server's closing ends the answer
+        self._to_the_end = not self._keep and not self._framed  # then the answer ends when the server closes
 
     def on_body(self, piece: bytes) -> None:
         if len(self._body) + len(piece) > self._room:
@@ -370,7 +371,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
                 upstream.echoes = True
             elif upstream.echoes:
                 upstream.unasked += 1
-                self._began = False  # nothing of its own answer came: it may be asked again
+                self._began = False  # no part of its own answer came, so it may be repeated
                 self.cut()
                 self.fail("answered another request")
                 return
@@ -384,7 +385,7 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
         keep, transport = self._keep, self.transport
         self._forget()
         if transport is not None:
-            # The request may be unsent in part, where the server did not wait for it.
+            # A part of the request may be unsent if the server answered early.
             if keep and not transport.is_closing() and not transport.get_write_buffer_size() and not upstream.closed:
                 self._rest()
             else:
@@ -393,4 +394,4 @@ class ClientConnection(asyncio.Protocol, Generic[T]):
 
 
 class _Refused(Exception):
-    """An answer that is not taken; leaves the parser."""
+    """Leaves the parser, because the answer is refused."""

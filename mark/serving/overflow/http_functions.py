@@ -1,6 +1,6 @@
-"""Another server of the same model behind the port `FunctionClient`: whatever speaks one of the two protocols.
+"""Another server of the same model behind the port `FunctionClient`, in either protocol.
 
-For a place without Lambda: a big machine in the basement, a neighbour's gateway, or a test.
+For sites without Lambda: a large machine of your own, another site's gateway, or a test.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from mark.models.call import BY_VALUE, Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
 from mark.serving.overflow.http_client import CLOSED, TOO_LARGE, Address, ClientConnection, HttpAnswer, Reach, Upstream
 
-# What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
+# A model answers a call with these statuses. All others come from the path to it: keys, routes, proxies, a full queue.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
-# What a server says of one call: its accept header, its size, its headers. Others may well be answered.
+# With these a server refuses one call: its accept header, its size, its headers. It may answer others.
 _OF_THE_CALL = {406, 411, 413, 414, 417, 431}
 _AFTER = re.compile(rb"(?:^|\n)retry-after: ([0-9]{1,9})\r\n")
-MOST_ANSWER_BYTES = 16 * 1024 * 1024  # as much as a request may have here; Lambda itself allows 6 MB
+MOST_ANSWER_BYTES = 16 * 1024 * 1024  # the same as for a request here; Lambda itself allows 6 MB
 
 Waiting = asyncio.Future[HttpAnswer]
 
 
 class _Closed(FunctionsFailed):
-    """Without a byte of an answer."""
+    """The connection closed before any byte of an answer."""
 
 
 class HttpFunctions:
-    """Posts a call as it came to `url`: `http://host:port/v2/models/M` (OIP) or `.../invocations` (SageMaker). Where M
-    is a stage that is served by itself, the first takes calls of its conductor as well.
+    """Posts a call unchanged to `url`: `http://host:port/v2/models/M` (OIP) or `.../invocations` (SageMaker).
 
-    `key` is the API key that it asks for. Several calls of one invocation are sent one after the other, over kept
-    connections: those of the gateway, since a general client's cost is what an overloaded bouncer cannot spare (CPU per
-    call with 100 bytes: these 77 us, aiohttp 300 to 600 us, httpx 4 to 14 ms with 16 to 256 under way).
+    If M is a stage that is served alone, OIP also takes its conductor's calls. `key` is the API key that the server
+    requires. Several calls of one invocation are sent one after the other, over kept connections. The client is the
+    gateway's, because an overloaded bouncer cannot spare the cost of a general one (CPU per call with 100 bytes: 77 us
+    here, aiohttp 300 to 600 us, httpx 4 to 14 ms with 16 to 256 in progress).
     """
 
     def __init__(self, url: str, *, key: str | None = None, reach: Reach | None = None) -> None:
@@ -52,10 +52,10 @@ class HttpFunctions:
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._upstream: Upstream[Waiting] | None = None
         self._sweep: asyncio.TimerHandle | None = None
-        self.spent = Spent()  # it has no bill
+        self.spent = Spent()  # stays zero, as the server sends no bill
 
     async def open(self) -> None:
-        """Nothing to do."""
+        """Do nothing; the connection is made by the first call."""
 
     async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
         async with self._under_way.within(timeout_s):
@@ -76,14 +76,14 @@ class HttpFunctions:
             head += f"accept: {call.accept}\r\n"
         if call.json_bytes is not None:
             head += f"inference-header-content-length: {call.json_bytes}\r\n"
-        # Of this way only, so that an answer to another call is known for what it is.
+        # The id is of this client only, so that an answer to another call is recognized.
         self._ids += 1
         identity = f"{self._id_prefix}-{self._ids:x}".encode()
         lines = head.encode("latin-1") + b"x-request-id: %b\r\n\r\n" % identity
         data = b"".join((self._head, lines, call.body))
         try:
             answer = await self._asked(data, identity)
-        except _Closed:  # in the very moment of its use: a server ends kept connections when it likes
+        except _Closed:  # a server may close a kept connection just when it is used
             answer = await self._asked(data, identity)
         status = answer.status
         if status in (429, 503):
@@ -116,12 +116,12 @@ class HttpFunctions:
     # Callbacks of the upstream
 
     def answered(self, tag: Waiting, answer: HttpAnswer) -> None:
-        """The whole answer is there."""
+        """Take the complete answer."""
         if not tag.done():
             tag.set_result(answer)
 
     def failed(self, tag: Waiting, began: bool, why: str) -> None:
-        """None will come."""
+        """Note that no answer will come."""
         if not tag.done():
             kind = _Closed if why.startswith(CLOSED) and not began else FunctionsFailed
             if why.startswith(TOO_LARGE):
@@ -130,7 +130,7 @@ class HttpFunctions:
 
 
 def _split(url: str) -> tuple[Address, bytes]:
-    """Where to connect, and what to ask for there. Raises BadInput."""
+    """Return the address to connect to, and the request target. Raises BadInput."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -1,4 +1,4 @@
-"""Puts the parts of personal heads together for a server."""
+"""The assembly of the parts of personal heads for a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROWS = "personal-rows.sqlite"  # in the process's own folder of the feedback lo
 
 
 class Personal:
-    """The heads of a server with their store, table and doors. `horizon_s` is that of feedback."""
+    """The heads of a server with their store, table and doors. `horizon_s` is the horizon of feedback."""
 
     def __init__(self, serving: PersonalServing, name: str, horizon_s: float, loop: asyncio.AbstractEventLoop) -> None:
         self.heads = PersonalHeads(
@@ -51,17 +51,17 @@ class Personal:
         self._erasing: Erasing | None = None
 
     def stage(self, version: str, metrics: Metrics) -> ConductedStage:
-        """The head as a stage."""
+        """Return the head as a stage."""
         own = ModelMetrics(self._name, version, STAGE)
         metrics.models.append(own)
         return ConductedStage(STAGE, PersonalStage(self.heads, own, time.monotonic), 0.0, has_workers=False)
 
     def ask(self, stages: Mapping[str, ConductedStage], rt_max_s: float) -> None:
-        """Let items that come with feedback or `/top` go through the features stage, one of these."""
+        """Use the features stage, one of these, for items in feedback and in requests to `/top`."""
         graph = self._serving.features
         if graph is None:
             return
-        whole = ModelMetrics(self._name, "", STAGE)  # shown nowhere: these are no queries
+        whole = ModelMetrics(self._name, "", STAGE)  # not shown, because clients did not send these queries
         conductor = Conductor(
             [stages[name] for name in graph.names], whole, self._loop, name=self._name, graph=StageGraph(graph)
         )
@@ -82,7 +82,7 @@ class Personal:
         check_personal(feedback, self._serving.settings.loss)
 
     def routes(self, metrics: Metrics) -> list[ModelRoute]:
-        """The routes of the model."""
+        """Return the routes of the model."""
         metrics.more.append(partial(self.heads.metrics, self._name))
         self._doors = PersonalDoors(
             self._name,
@@ -96,7 +96,7 @@ class Personal:
         return self._doors.routes()
 
     def serve(self, server: Server, auth: Auth | None) -> None:
-        """Answer as this server does."""
+        """Use the request ids, observers and keys of this server."""
         assert self._doors is not None, "the server has its routes"
         doors = self._doors
         doors.identity, doors.answered, doors.rt_max_s = server.identity, server.answered, server.rt_max_s
@@ -110,38 +110,38 @@ class Personal:
         self._loop.call_later(_EXPIRE_EVERY_S, self._expire)
 
     def begin(self) -> None:
-        """The process has read its files."""
+        """Begin to erase and to index, because the process has read its files."""
         if self._erasing is not None:
             self._erasing.begin()
         self._index()
 
     def _index(self) -> None:
-        """Build an index of a large table where the extra `ann` is installed. Until it is ready `/top` scores all."""
+        """Build an index of a large table if the extra `ann` is installed. Until then `/top` scores all items."""
         rows = self.heads.to_index() if find_spec("usearch") is not None else None
         if rows is None:
             return
 
         def build() -> None:
             index = UsearchItems(rows)
-            with suppress(RuntimeError):  # the server has ended meanwhile
+            with suppress(RuntimeError):  # the server has ended
                 self._loop.call_soon_threadsafe(self.heads.use_index, index)
 
         # A daemon, because the end of the server must not wait for minutes of building.
         Thread(target=build, name="personal-index", daemon=True).start()
 
     async def erased(self) -> bool:
-        """Wait until the files have nothing of deleted keys. False: the disk refused."""
+        """Wait until no file has data of deleted keys. Return False if the disk refused."""
         return self._erasing is None or await self._erasing.done()
 
     async def close(self) -> None:
-        """Wait for feedback that is on its way, and for deletions."""
+        """Wait for feedback in progress, and for deletions."""
         if self._feedback is not None:
             await self._feedback.close()
         if self._erasing is not None:
             await self._erasing.close()
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Close the file of rows; call nothing afterwards."""
         if self._rows is not None:
             self._rows.close()
 

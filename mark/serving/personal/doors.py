@@ -41,7 +41,7 @@ Answered = Callable[[Request, Answer], None]
 
 
 class TopQuestion(NamedTuple):
-    """A question for the `k` best of `items` (None: of the table), but for those to exclude; with their `inputs`."""
+    """A request for the `k` best of `items` (None: of the table), except those to exclude; with their `inputs`."""
 
     k: int
     items: list[str] | None
@@ -50,7 +50,7 @@ class TopQuestion(NamedTuple):
 
 
 def question_in(body: bytes, heads: PersonalHeads) -> TopQuestion:
-    """The question in a body. Raises Refused."""
+    """Return the request in a body. Raises Refused."""
     if len(body) > MOST_TOP_BYTES:
         raise Refused(413, f"more than {MOST_TOP_BYTES} bytes")
     try:
@@ -99,8 +99,8 @@ def _named_inputs(items: list[Any]) -> tuple[list[Any], list[Any]]:
 class PersonalDoors:
     """Answers the routes. `feedback` None: nothing is learned, and no key can be deleted.
 
-    `may_manage` says by headers whether a client may read and delete keys. `identity` gives a request its id, and
-    `answered` is told of answers that feedback may be on. `version` is the service's.
+    `may_manage` decides from the headers whether a client may read and delete keys. `identity` gives a request its id,
+    and `answered` is called with answers that may get feedback. `version` is the service's.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PersonalDoors:
         self.rt_max_s, self.version = 1.0, ""
 
     def routes(self) -> list[ModelRoute]:
-        """The routes of the model."""
+        """Return the routes of the model."""
         keys, of_key = b"/keys/*", self._for_admin
         return [
             ModelRoute(b"POST", b"/top", self.top, described=top_operation, schemas=TOP_SCHEMAS),
@@ -136,7 +136,7 @@ class PersonalDoors:
     # The best items
 
     def top(self, version: str | None, exchange: Exchange) -> None:
-        """Answer with the best items, later where their inputs go through the features stage."""
+        """Answer with the best items, later if their inputs go through the features stage."""
         try:
             question = question_in(body_of(exchange, MOST_TOP_BYTES), self._heads)
             key = _key_in(exchange.headers)
@@ -191,7 +191,7 @@ class PersonalDoors:
             exchange.answer(200, orjson.dumps(found | {"key": key}), JSON)
 
     def delete(self, key: str, exchange: Exchange) -> None:
-        """Delete a key, and answer once the deletion will last and the files here have nothing of the key."""
+        """Delete a key, and answer once the deletion is durable and the key's data is gone from the files here."""
         if self._feedback is None:
             _refuse(exchange, error_reply(400, "nothing is learned here: there is no section [feedback]"))
             return
@@ -232,13 +232,13 @@ class PersonalDoors:
     # Numbers
 
     def page(self, version: str | None, exchange: Exchange) -> None:
-        """Answer with the numbers of the moment."""
+        """Answer with the current values."""
         said = self._heads.said() | {"lag_facts": self._lag()}
         answer_live(exchange, self._name, said, personal_page)
 
 
 def _key_in(headers: Mapping[bytes, bytes]) -> str:
-    """The name of the key of a request, "" where it has none. Raises Refused."""
+    """Return the name of a request's key, "" without one. Raises Refused."""
     key = headers.get(b"mark-key", b"")
     if len(key) > MOST_KEY_BYTES:
         raise Refused(400, f"mark-key must have {MOST_KEY_BYTES} bytes at most")
@@ -246,7 +246,7 @@ def _key_in(headers: Mapping[bytes, bytes]) -> str:
 
 
 def _nobody(request: Request, answer: Answer) -> None:
-    """The exchange has its answer."""
+    """Do nothing, because the exchange has its answer."""
 
 
 def _refuse(exchange: Exchange, reply: Reply, headers: bytes = b"") -> None:

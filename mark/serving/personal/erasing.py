@@ -23,17 +23,17 @@ _LOG = logging.getLogger("mark.serving")
 class Erasing:
     """Erases one batch of keys after the other. It runs on the event loop, and the threads of log and journal write.
 
-    Nothing is erased before `begin`: while a process reads its files, its state lacks facts, and so would a snapshot.
+    Erasing waits for `begin`: while a process reads its files, its state lacks facts, and so would a snapshot.
     """
 
     def __init__(self, learning: Learning, collector: FeedbackCollector) -> None:
         self._learning, self._collector = learning, collector
-        self._keys: dict[str, float] = {}  # until when each is erased, in Unix time
+        self._keys: dict[str, float] = {}  # by key: data up to this Unix time is erased
         self._running: asyncio.Task[None] | None = None
         self._begun = asyncio.Event()
 
     def begin(self) -> None:
-        """Erase from now on. The process has read its files."""
+        """Erase from now on, because the process has read its files."""
         self._begun.set()
         self._start()
 
@@ -43,14 +43,14 @@ class Erasing:
         self._start()
 
     async def done(self) -> bool:
-        """Erase the keys that wait. False: the disk refused, and the next deletion tries again."""
+        """Wait until the waiting keys are erased. Return False if the disk refused; the next deletion tries again."""
         await self._begun.wait()
         if self._running is not None:
             await asyncio.wait([self._running])
         return not self._keys
 
     async def close(self) -> None:
-        """Wait for the erasing that is under way."""
+        """Wait for the erasing in progress."""
         if self._running is not None:
             await asyncio.wait([self._running])
 
@@ -73,7 +73,10 @@ class Erasing:
 
 
 def _without(fact: Fact, keys: Mapping[str, float]) -> Fact:
-    """The fact without content if it is about one of the keys. It keeps its number, so that no process misses it."""
+    """Return the fact without content if it is about one of the keys.
+
+    It keeps its number, so that no process reports it missing.
+    """
     try:
         found = fact_in(fact.content)
     except ValueError:
@@ -84,17 +87,17 @@ def _without(fact: Fact, keys: Mapping[str, float]) -> Fact:
 
 
 def _line_without(line: bytes, keys: Mapping[str, float]) -> bytes:
-    """The line of a feedback log; b"" if it is about one of the keys."""
+    """Return the line of a feedback log, or b"" if it is about one of the keys."""
     try:
         said = orjson.loads(line)
     except ValueError:
-        return b""  # was cut off by a crash, and nobody can read it
+        return b""  # truncated by a crash, and unreadable
     at_s = said.get("received_at_s", said.get("served_at_s", 0.0))
     return b"" if any(at_s <= keys[name] for name in keys_of_line(said) if name in keys) else line
 
 
 def keys_of_line(said: Any) -> set[str]:
-    """The names of the keys that a line of a feedback log is about."""
+    """Return the names of the keys that a line of a feedback log is about."""
     if not isinstance(said, dict):
         return set()
     found = set()
@@ -103,7 +106,7 @@ def keys_of_line(said: Any) -> set[str]:
         found.add(key_name(feedback["key"]))
     if isinstance(how, dict) and "note" in how:
         with suppress(ValueError):
-            # A deletion is in the log, too. Without a scored item its note is about nobody.
+            # A deletion is in the log too; its note is without a scored item and about no key.
             found |= {note.key for note in notes_in(orjson.dumps(how["note"])) if note.scored}
     return found
 

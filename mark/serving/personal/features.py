@@ -1,4 +1,4 @@
-"""Asks the features stage, with the stages before it, for the vector of an item that comes with feedback or `/top`."""
+"""Vectors of items in feedback or `/top`, from the features stage and the stages before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mark.serving.personal.stage import vector_in
 
 
 class NoVector(Exception):
-    """The features stage gave no vector of an item; `reply` is its error."""
+    """The features stage gave no vector for an item; `reply` is its error."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
@@ -28,11 +28,11 @@ class NoVector(Exception):
 
     @property
     def is_of_item(self) -> bool:
-        """Would the same item fail again? Else the stage was late, overloaded or away."""
+        """Return whether the same item would fail again. Otherwise the stage was late, overloaded or unreachable."""
         return self.reply.status < 500 and self.reply.status not in (413, 429)
 
     def said(self) -> str:
-        """The error in words."""
+        """Return the text of the error."""
         try:
             return str(orjson.loads(self.reply.body)["error"])
         except (ValueError, KeyError, TypeError):
@@ -52,7 +52,7 @@ class Features:
         self._backend, self._rt_max_s, self._loop, self._now = backend, rt_max_s, loop, now
 
     async def vectors(self, items: Sequence[Any], identity: str) -> list[Vector | NoVector]:
-        """The vector of each item, or why there is none."""
+        """Return the vector of each item, or the error of the stage."""
         found = await asyncio.gather(*(self._vector(item, identity) for item in items), return_exceptions=True)
         vectors: list[Vector | NoVector] = []
         for one in found:

@@ -1,7 +1,7 @@
 """Feedback without an answer: `{"id": "c-1", "key": "u42", "item": "s7", "reward": 4.5}`, or with `input`.
 
-Such a piece is taken as feedback on an answer that is made for it here, and so is the deletion of a key. From then on
-it goes the way of all feedback: log, facts, peers. Its id counts once.
+Such a piece is treated as feedback on an answer that is made for it here, and so is the deletion of a key. From then on
+it is handled like all feedback: log, facts, peers. Its id counts once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mark.serving.personal.features import Features, NoVector
 from mark.serving.personal.heads import PersonalHeads
 from mark.serving.personal.notes import MOST_KEY_BYTES, HeadNote, Scored, id_name, key_name
 
-_MOST_BYTES = 16 << 20  # of feedback whose input is on its way through the features stage
+_MOST_BYTES = 16 << 20  # of feedback whose input is in the features stage
 
 
 class RemembersAnswers(Protocol):
-    """Remembers answers, and tells the outcome of feedback (`mark.serving.feedback.collector`)."""
+    """The memory of answers that feedback is joined with (`mark.serving.feedback.collector`)."""
 
     model: str
     join: FeedbackJoin
@@ -49,9 +49,9 @@ def check_personal(feedback: Sequence[Feedback], loss: str) -> None:
 
 
 class PersonalFeedback:
-    """Takes feedback as `behind` does, and makes answers for pieces that have none. Runs on the event loop.
+    """Takes feedback as `behind` does, and makes answers for pieces without one. Runs on the event loop.
 
-    `now` is Unix time. `features` is None where items have their vectors from a table.
+    `now` is Unix time. `features` is None if the vectors come from a table.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PersonalFeedback:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool:
-        """Take feedback, `size` bytes as it came; `told` is called once, later. False: too much is on its way."""
+        """Take feedback of `size` bytes; `told` is called once, later. Return False if too much is waiting."""
         own = [at for at, one in enumerate(feedback) if self._stands_alone(one)]
         if not own:
             return self._behind.post(feedback, size, told)
@@ -86,8 +86,9 @@ class PersonalFeedback:
         return True
 
     def forget(self, key: str, told: Callable[[bool], None]) -> bool:
-        """Delete a key by its name in the state; `told` is called once, with True when that will last."""
-        identity = f"{self._writer}-{secrets.token_hex(8)}"  # not to be guessed: feedback on it would take its place
+        """Delete a key by its name in the state; `told` is called once, with True when the deletion is durable."""
+        # Random, because feedback with a guessed id would take the deletion's place.
+        identity = f"{self._writer}-{secrets.token_hex(8)}"
         self._remember(identity, HeadNote("", self._heads.version, ()).to_json())
 
         def done(results: Sequence[str] | None) -> None:
@@ -96,7 +97,7 @@ class PersonalFeedback:
         return self._behind.post([Feedback(identity, {"forget": key})], len(key), done)
 
     async def close(self) -> None:
-        """Wait for feedback whose input is on its way."""
+        """Wait for feedback whose input is in the features stage."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _stands_alone(self, one: Feedback) -> bool:
@@ -104,7 +105,7 @@ class PersonalFeedback:
         if "key" not in one.said or not ("item" in one.said or "input" in one.said) or join.knows(one.id):
             return False
         if self._heads.has_seen(one.id):
-            join.applied(one.id, self._now())  # so that it is a duplicate here, too
+            join.applied(one.id, self._now())  # so that it is a duplicate here too
             return False
         return True
 
@@ -142,7 +143,7 @@ class PersonalFeedback:
         return self._behind.post(feedback, size, with_unlearned)
 
     def _remember(self, identity: str, note: bytes, version: str = "") -> None:
-        """Make an answer that feedback of this id is on."""
+        """Remember an answer that feedback of this id refers to."""
         nothing = RecordedBody("application/json", 0, b"")
         self._remembered.join.answered(
             ServedAnswer(

@@ -1,6 +1,6 @@
 """The heads of one process: their state, the facts that change it, and counts of their answers.
 
-`mark.serving.learned` writes the facts down, and brings those of other processes.
+`mark.serving.learned` stores the facts, and brings those of other processes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mark.serving.feedback.port import Observation
 from mark.serving.personal.notes import HeadFact, HeadNote, Scored, Vector, fact_in, id_name, notes_in
 
 _LOG = logging.getLogger("mark.serving")
-_MOST_IDS = 1_000_000  # of feedback without an answer, that are remembered
+_MOST_IDS = 1_000_000  # number of remembered ids of feedback without an answer
 _RATE_S = 60
-_INDEX_GROWTH = 1.2  # of all observations, after which an index is built again, because items' means have moved
+_INDEX_GROWTH = 1.2  # growth of all observations after which an index is built again, because items' means have moved
 BY_HEAD, BY_PRIOR, WITHOUT_KEY = "head", "prior", "without_key"
 
 
 class PersonalHeads:
     """The learner of one service, with item vectors of `version`, from `table` or from a stage.
 
-    The first vector of a stage decides the length of all. An id of feedback without an answer counts once in
-    `horizon_s`. `now` is monotonic, in seconds.
+    The first vector of a stage fixes the length of all. An id of feedback without an answer counts once in `horizon_s`.
+    `now` is monotonic, in seconds.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PersonalHeads:
         horizon_s: float = 86_400.0,
     ) -> None:
         self.settings, self.version, self.table = settings, version, table
-        self.answers: Counter[str] = Counter()  # of the head of a key, of the prior, of the prior for want of a key
+        self.answers: Counter[str] = Counter()  # by the head of a key, the prior, or the prior without a key
         self.repeated = self.unusable = self.forgotten = 0
         self.erase: Callable[[str, float], None] = lambda key, at_s: None  # erases a key outside of this state
         self._now, self._horizon_s = now, horizon_s
@@ -56,20 +56,23 @@ class PersonalHeads:
         self._draw = np.random.default_rng()
         self._explores = settings.explore.alpha > 0.0 or settings.explore.share > 0.0
         self._ids: dict[int, float] = {}  # of feedback without an answer, in order of arrival
-        self._early: dict[str, float] = {}  # deleted keys, while nothing is learned yet
+        self._early: dict[str, float] = {}  # keys deleted before anything was learned
         self._shown = bytearray(0 if table is None else len(table))
         self._per_second: deque[tuple[int, int]] = deque(maxlen=_RATE_S + 1)
         self._learner: PersonalLearner | None = None
         self._is_indexing, self._index_until = False, 0.0
 
     def keep_rows_in(self, store: RowStore) -> None:
-        """Keep rows beyond the memory that is allowed there. Call it before anything is learned."""
+        """Keep rows there that exceed the allowed memory. Call it before anything is learned."""
         self._store = store
 
     # Answers
 
     def score(self, key: str, scored: Scored) -> Scores:
-        """The expected reward of one item for a key; the prior's for the key "". Raises ValueError for a bad vector."""
+        """Return the expected reward of one item for a key, or the prior's for the key "".
+
+        Raises ValueError for a bad vector.
+        """
         learner = self._of(scored.vector)
         vectors = None if scored.vector is None else scored.vector[None, :]
         found = learner.score(key or None, vectors, None if scored.item is None else [scored.item])
@@ -84,7 +87,7 @@ class PersonalHeads:
         vectors: Sequence[Vector] | None = None,
         exclude: Collection[str] = (),
     ) -> TopItems:
-        """The best items for a key. Raises ValueError for unknown items and bad vectors."""
+        """Return the best items for a key. Raises ValueError for unknown items and bad vectors."""
         rows = None
         if vectors is not None:
             if len({one.shape for one in vectors}) > 1:
@@ -100,7 +103,7 @@ class PersonalHeads:
         return found
 
     def to_index(self) -> NDArray[np.float32] | None:
-        """The rows for a new index of the table; None: none is needed, or one is being built."""
+        """Return the rows for a new index of the table; None: no new one is needed, or one is being built."""
         if self.table is None or len(self.table) <= INDEXED_FROM or self._explores or self._is_indexing:
             return None
         learner = self._of(None)
@@ -121,21 +124,21 @@ class PersonalHeads:
             self.erase(key, now_s)
 
     def show(self, key: str) -> dict[str, Any] | None:
-        """The state of a key; None: the key is unknown."""
+        """Return the state of a key; None: the key is unknown."""
         return None if self._learner is None else self._learner.show(key)
 
     def logged(self) -> Iterator[PersonalObservation]:
-        """All observations of items of the table, by key."""
+        """Return all observations of items of the table, by key."""
         return iter(()) if self._learner is None else self._learner.logged()
 
     def has_item(self, item: str) -> bool:
-        """Is there an item of this name in the table?"""
+        """Return whether the table has an item of this name."""
         return self.table is not None and item in self.table.numbers
 
     # The port `mark.serving.learned.port.Learner`
 
     def fact(self, observation: Observation) -> bytes | None:
-        """The fact in feedback on an answer, or in feedback that stands for itself. Another thread may call it."""
+        """Return the fact in feedback, with or without an answer of the model. Another thread may call it."""
         provenance = observation.answer.provenance
         if provenance is None or not provenance.note:
             return None
@@ -145,7 +148,7 @@ class PersonalHeads:
         return None if found is None else found.to_json()
 
     def learnable(self, note: bytes, said: dict[str, Any], at_s: float) -> HeadFact | None:
-        """The fact in feedback on an answer with this note; None: it teaches nothing."""
+        """Return the fact in feedback on an answer with this note; None: nothing can be learned from it."""
         reward = said.get("reward", said.get("label"))
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
             return None
@@ -154,7 +157,7 @@ class PersonalHeads:
         chosen = [(one, scored) for one in notes_in(note) for scored in one.scored]
         if "item" in said and any(scored.item is not None for _, scored in chosen):
             chosen = [(one, scored) for one, scored in chosen if scored.item == said["item"]]
-        if len(chosen) != 1:  # the reward may be of any of them
+        if len(chosen) != 1:  # the reward could belong to any of them
             return None
         head, scored = chosen[0]
         if not head.key or (self.table is None and head.version != self.version):
@@ -172,7 +175,7 @@ class PersonalHeads:
         return HeadFact(head.key, at_s, self.version, float(reward), item, scored.vector, head.own_id)
 
     def apply(self, fact: bytes) -> None:
-        """Apply a fact of this process or another one. A malformed fact is logged and left out."""
+        """Apply a fact of this process or another one. A malformed fact is logged and ignored."""
         try:
             found = fact_in(fact)
         except ValueError as error:
@@ -201,7 +204,7 @@ class PersonalHeads:
             self.unusable += 1
 
     def freeze(self) -> Callable[[], bytes]:
-        """What encodes the state after all facts that were applied. Another thread may call it."""
+        """Return a function that encodes the state after all facts applied so far. Another thread may call it."""
         head = {"ids": list(self._ids.items()), "early": self._early.copy()}
         state = None if self._learner is None else self._learner.freeze()
 
@@ -211,7 +214,7 @@ class PersonalHeads:
         return snapshot
 
     def restore(self, state: bytes) -> None:
-        """Replace the state. Raises ValueError for bytes that are no snapshot of this table or features stage."""
+        """Replace the state. Raises ValueError unless the bytes are a snapshot for this table or features stage."""
         line, _, heads = state.partition(b"\n")
         try:
             said = orjson.loads(line)
@@ -230,14 +233,14 @@ class PersonalHeads:
     # Ids of feedback without an answer
 
     def has_seen(self, identity: str) -> bool:
-        """Was feedback without an answer learned that had this id?"""
+        """Return whether feedback without an answer with this id was learned."""
         return id_name(identity) in self._ids
 
     def _first(self, number: int, at_s: float) -> bool:
         if number in self._ids:
             return False
         self._ids[number] = at_s
-        # The oldest go first. They are ordered by arrival, so one that came late keeps later ones from going.
+        # The oldest go first. They are ordered by arrival, so a late one delays the removal of later ones.
         while len(self._ids) > _MOST_IDS or at_s - next(iter(self._ids.values())) > self._horizon_s:
             del self._ids[next(iter(self._ids))]
         return True
@@ -246,16 +249,16 @@ class PersonalHeads:
 
     @property
     def observations(self) -> int:
-        """The count of observations that are learned and not deleted."""
+        """Return the count of observations that are learned and not deleted."""
         return 0 if self._learner is None else self._learner.observations
 
     def observations_per_s(self) -> float:
-        """Over the last minute."""
+        """Return the rate over the last minute."""
         since = int(self._now()) - _RATE_S
         return sum(count for second, count in self._per_second if second > since) / _RATE_S
 
     def said(self) -> dict[str, Any]:
-        """The numbers of the moment."""
+        """Return the current values."""
         learner = self._learner
         errors = [
             {"version": version, "keys": segment, "observations": one.count, "mean": one.mean, "interval": bounds}
@@ -281,7 +284,7 @@ class PersonalHeads:
         }
 
     def metrics(self, model: str) -> Iterator[Metric]:
-        """For the page of the process."""
+        """Yield the metrics for the page of the process."""
         answers = CounterMetricFamily(
             "mark_personal_answers",
             "Answers of the head of a key, of the prior for a new key, or of the prior for want of a key.",
@@ -304,7 +307,7 @@ class PersonalHeads:
     # Within
 
     def _of(self, vector: Vector | None) -> PersonalLearner:
-        """The learner, made for vectors as long as this one where there is none. Raises ValueError."""
+        """Return the learner, first making it for vectors of this length if necessary. Raises ValueError."""
         if self._learner is not None:
             return self._learner
         if vector is None and self.table is None:
@@ -340,7 +343,7 @@ class PersonalHeads:
 
 
 def note_of(key: str, version: str, found: TopItems, vectors: dict[str, Vector] | None) -> HeadNote:
-    """The note of the answer to a question for the best items."""
+    """Return the note of an answer with the best items."""
     rows = zip(found.items, found.propensities.tolist(), strict=True)
     return HeadNote(
         key,

@@ -1,4 +1,4 @@
-"""The observations that servers left in the folder of a feedback log, read as a server does at its start."""
+"""The observations that servers left in the folder of a feedback log, read as a server reads them at its start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES = 5
 
 
 def observations_left(folder: Path, serving: PersonalServing) -> list[PersonalObservation]:
-    """Each observation once, without those of deleted keys. Servers may run meanwhile."""
+    """Return each observation once, without those of deleted keys. Servers may run during the call."""
     for _ in range(_TRIES):
         heads = PersonalHeads(serving.settings, serving.version, now=time.monotonic, table=serving.table)
         shared, journals = Shared(heads, 0, 0), Journals(folder)

@@ -1,4 +1,4 @@
-"""What an answer scored, for whom: the note that feedback on the answer reads again, and the facts made of it.
+"""Notes and facts: a note has the items that an answer scored for a key; feedback on the answer makes a fact of it.
 
 Keys are named by a digest, so that no user's name is in a note, fact, snapshot or file of rows.
 """
@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
 _DIGEST_BYTES = 16
-MOST_KEY_BYTES = 128  # as of the header mark-key
+MOST_KEY_BYTES = 128  # as for the header mark-key
 
 
 def key_name(key: str) -> str:
-    """The name of a key in the state: a digest of its UTF-8 bytes."""
+    """Return the name of a key in the state: a digest of its UTF-8 bytes."""
     return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def key_of_header(value: str) -> str:
-    """The key in the header `mark-key`, which the listener has read as Latin-1. Clients send UTF-8."""
+    """Return the key in the header `mark-key`, which the listener has read as Latin-1. Clients send UTF-8."""
     return value.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def id_name(identity: str) -> int:
-    """A number in the place of an id of feedback: a digest of 53 bits, which JSON holds exactly."""
+    """Return a number for an id of feedback: a digest of 53 bits, which JSON holds exactly."""
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) >> 11
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """An item that was scored: its name, its vector, or both; and the probability with which it was shown."""
+    """A scored item: its name, its vector, or both; and the probability with which it was shown."""
 
     item: str | None = None
     vector: Vector | None = None
@@ -47,9 +47,9 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadNote:
-    """The items that were scored for a key ("": the client named none) with vectors of a version.
+    """The items that were scored for a key ("": the client sent none) with vectors of a version.
 
-    `own_id` is 0, or the number of the client's id where feedback comes without an answer: it may come again at
+    `own_id` is 0, or for feedback without an answer the number of the client's id: the feedback may come again at
     another process, and counts once.
     """
 
@@ -64,7 +64,7 @@ class HeadNote:
 
 
 def notes_in(note: bytes) -> list[HeadNote]:
-    """The notes of an answer: one, or a list where a request has several items. Raises ValueError."""
+    """Return the notes of an answer: one, or a list if the request has several items. Raises ValueError."""
     try:
         said = orjson.loads(note)
         heads = said if isinstance(said, list) else [said]
@@ -102,7 +102,7 @@ class HeadFact:
 
 
 def fact_in(content: bytes) -> HeadFact | None:
-    """The fact that `to_json` wrote; None for one whose content was erased. Raises ValueError."""
+    """Return the fact that `to_json` wrote; None if its content was erased. Raises ValueError."""
     if not content:
         return None
     try:

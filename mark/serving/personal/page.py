@@ -1,4 +1,4 @@
-"""`GET /v2/models/M/personal` for people: errors by version and segment of keys, rates, memory, lag and reach."""
+"""The HTML of `GET /v2/models/M/personal`: errors by version and segment of keys, rates, memory, lag and reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mark.serving.frontend import pages
 
 
 def personal_page(name: str, said: dict[str, Any]) -> str:
-    """The page. It loads nothing, runs nothing, and is fetched again every two seconds."""
+    """Return the HTML page. It is complete in itself, without scripts, and the browser reloads it every two seconds."""
     loss = "squared error" if said["loss"] == SQUARED else "log loss"
     head = ("version of the vectors", "keys with observations before", "observations", f"mean {loss}", "interval")
     rows = [f"<tr>{''.join(f'<th>{one}' for one in head)}"]

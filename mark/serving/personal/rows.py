@@ -1,7 +1,7 @@
 """Rows of keys in a SQLite file, for keys that do not fit into memory.
 
-The file belongs to one process and holds nothing that lasts: facts and snapshots do. So it begins empty, and is written
-without waiting for the disk. What is deleted is overwritten with zeros.
+The file belongs to one process and holds no durable data: facts and snapshots do. So it starts empty, and is written
+without waiting for the disk. Deleted data is overwritten with zeros.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CACHE_KIB = 16_384
 
 
 class SqliteRows:
-    """The rows in one file. Raises BadInput where it cannot be there."""
+    """The rows in one file. Raises BadInput if the file cannot be written."""
 
     def __init__(self, path: Path) -> None:
         try:
-            for left in path.parent.glob(f"{path.name}*"):  # with its journal, of a process that was killed
+            for left in path.parent.glob(f"{path.name}*"):  # also the journal of a killed process
                 left.unlink()
             path.touch(mode=0o600)
-            # `check_same_thread`: the loop's thread uses it, another one may close it.
+            # `check_same_thread`: the loop's thread uses it, and another one may close it.
             self._rows = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             for setting in (
                 "secure_delete = ON",
@@ -41,7 +41,7 @@ class SqliteRows:
             raise BadInput(f"cannot be written ({error})", "[feedback] log", str(path)) from error
 
     def get(self, key: str) -> bytes | None:
-        """The rows of a key; None where there are none."""
+        """Return the rows of a key; None for an unknown key."""
         found = self._rows.execute("SELECT rows FROM rows WHERE key = ?", (key,)).fetchone()
         return None if found is None else bytes(found[0])
 
@@ -54,7 +54,7 @@ class SqliteRows:
         self._rows.execute("DELETE FROM rows WHERE key = ?", (key,))
 
     def keys(self, before_s: float = math.inf) -> Iterator[str]:
-        """The keys whose newest row is from before this time. Keys may be deleted meanwhile."""
+        """Yield the keys whose newest row is from before this time. Keys may be deleted during the iteration."""
         asked = "SELECT key FROM rows WHERE newest_s < ? AND key > ? ORDER BY key LIMIT ?"
         last = ""
         while found := self._rows.execute(asked, (before_s, last, _KEYS_AT_ONCE)).fetchall():
@@ -62,7 +62,7 @@ class SqliteRows:
             last = found[-1][0]
 
     def close(self) -> None:
-        """Nothing may follow."""
+        """Close the file; call nothing afterwards."""
         self._rows.close()
 
 

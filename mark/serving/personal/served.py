@@ -1,4 +1,4 @@
-"""What a service file says of personal heads, for the data plane. No numpy here: services without heads import it."""
+"""The settings of personal heads for the data plane. It does not import numpy, as services without heads import it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PersonalServing:
-    """The head of a pipeline. `version` is that of the items' vectors, which come from a `table` or from `features`.
+    """The head of a pipeline. `version` is the version of the items' vectors, from a `table` or from `features`.
 
     `features` is the graph of the features stage and of the stages before it.
     """

@@ -1,6 +1,6 @@
 """The head of a pipeline as a stage: it gets an item's vector or name, and answers with the reward expected of a key.
 
-It runs in the process that takes queries through the stages, and answers at once.
+It runs in the process that takes queries through the stages, and answers within the call.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class PersonalStage:
 
     @property
     def ready(self) -> bool:
-        """Always: the process is not ready before the state is loaded."""
+        """Return True, because the process is not ready before the state is loaded."""
         return True
 
     @property
     def least_s(self) -> float:
-        """What a call takes at least."""
+        """Return the least time of a call."""
         return 0.0
 
     def retry_after_s(self) -> float:
-        """Nothing is refused."""
+        """Return 0, because no call is refused."""
         return 0.0
 
     async def drain(self, until_s: float) -> None:
-        """Every call is answered at once."""
+        """Do nothing, because every call is answered immediately."""
 
     def offer(self, request: Request) -> None:
         """Answer the call."""
@@ -59,9 +59,9 @@ class PersonalStage:
         )
         try:
             request.answer(request, answer)
-        except Exception:  # its answer could not be said
+        except Exception:  # the answer could not be written
             _LOG.exception("an answer failed", extra={"request_id": request.id})
-            with suppress(Exception):  # most likely it has its answer
+            with suppress(Exception):  # most likely the request has its answer
                 request.answer(request, Answer(error_reply(500, "internal error"), INSTANCE))
 
     def _answered(self, request: Request) -> Answer:
@@ -82,9 +82,9 @@ class PersonalStage:
 
 
 def scored_in(item: Any) -> Scored:
-    """The item of a call: a vector, a name, or both as `{"vector": ..., "item": ...}`. Raises ValueError or TypeError.
+    """Return the item of a call: a vector, a name, or both as `{"vector": ..., "item": ...}`.
 
-    ValueError and TypeError are faults of the stage or the driver that made the call.
+    Raises ValueError or TypeError, which are faults of the stage or the driver that made the call.
     """
     if isinstance(item, dict) and (len(item) != 1 or item.keys() & {"vector", "item"}):
         unknown = item.keys() - {"vector", "item"}
@@ -97,8 +97,8 @@ def scored_in(item: Any) -> Scored:
 
 
 def vector_in(value: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The vector that a features stage answered with. Raises ValueError or TypeError."""
-    if isinstance(value, dict) and len(value) == 1:  # the one output of a model that names it
+    """Return the vector in a features stage's answer. Raises ValueError or TypeError."""
+    if isinstance(value, dict) and len(value) == 1:  # a model with a single named output
         (value,) = value.values()
     try:
         with np.errstate(over="ignore"):  # a number too large for a float32 becomes infinite, and is refused

@@ -1,8 +1,8 @@
-"""How a worker process comes to be: as a child of the bouncer, or by a keeper that runs as another user.
+"""The start of a worker process: as a child of the bouncer, or by a keeper that runs as another user.
 
-A keeper (`mark.serving.worker.keeper`) is started by what listens on a socket, systemd say, with the user, the
-groups and the limits that a model's code is to have. So the bouncer needs no right to change users, and a model has
-none of the bouncer's.
+A keeper (`mark.serving.worker.keeper`) is started by a program that listens on a socket, such as systemd, with the
+user, groups and limits that a model's code is to have. So the bouncer needs no right to change users, and a model has
+none of the bouncer's rights.
 """
 
 from __future__ import annotations
@@ -22,51 +22,52 @@ from typing import Protocol
 
 from mark.serving.worker.descendants import MARK, end_marked
 
-# To a keeper, after the first message: end it, or ask it to end. From one: the worker's id, its return code.
+# Messages to a keeper after the first one: kill the worker, or ask it to end. Messages from a keeper: the worker's id,
+# its return code.
 KILL, TERMINATE = b"K", b"T"
 STARTED, ENDED = b"P", b"E"
 NUMBER = struct.Struct("<ci")
 KEPT_BYTES = 150_000  # of the first message: arguments and environment; the kernel takes 200 kB
-_PATIENCE_S = 10.0  # for the last word of a keeper
+_PATIENCE_S = 10.0  # for the last message of a keeper
 
 
 class ChildProcess(Protocol):
-    """A worker process, to the bouncer."""
+    """A worker process as the bouncer sees it."""
 
     @property
     def pid(self) -> int:
-        """0: not known yet."""
+        """Return the process id, or 0 while it is unknown."""
 
     @property
     def ended_fd(self) -> int:
-        """Readable when `ended` may have become true."""
+        """Return a descriptor that is readable when `ended` may have become true."""
 
     def ended(self) -> bool:
-        """Has it ended?"""
+        """Return whether the process has ended."""
 
     def kill(self) -> None:
-        """With all that it has started, if there is any left."""
+        """Kill the process and all processes that it started, if any are left."""
 
     def give_up(self) -> None:
-        """Take it for killed, whether or not its keeper says so: `ended` is true from now on."""
+        """Count the process as killed even if its keeper does not report it; `ended` is true from now on."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
 
     def wait(self) -> int:
-        """Let go of it when it has ended; its return code, as `subprocess` has it."""
+        """Release the process after its end; return its return code, as in `subprocess`."""
 
 
-# File descriptors that the worker gets: a channel, arenas; the lifeline; its arguments; its environment.
+# Takes the worker's file descriptors (a channel, arenas), the lifeline, its arguments and its environment.
 Spawn = Callable[[Sequence[int], int, Sequence[str], Mapping[str, str]], ChildProcess]
 
 
 def start(
     fds: Sequence[int], lifeline: int, arguments: Sequence[str], environment: Mapping[str, str], output: int = 2
 ) -> subprocess.Popen[bytes]:
-    """The process itself. `output` takes what it prints."""
-    # -P: a mark.py where the user stands must not hide ours. A group of its own: what a terminal or a shell sends to
-    # the bouncer's group would end the worker before the bouncer has drained.
+    """Start the process. `output` gets its output."""
+    # -P: a mark.py in the user's folder must not hide ours. The process has its own group, because a signal that a
+    # terminal or a shell sends to the bouncer's group would otherwise end the worker before the bouncer has drained.
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", "mark.serving.worker.worker"]
     return subprocess.Popen(
         [*command, ",".join(map(str, fds)), str(lifeline), *arguments],
@@ -80,7 +81,7 @@ def start(
 
 
 class OwnChild:
-    """A child of this process. Raises OSError where there is none to be had."""
+    """A child of this process. Raises OSError if it cannot be started."""
 
     def __init__(
         self,
@@ -101,16 +102,16 @@ class OwnChild:
             raise
 
     def ended(self) -> bool:
-        return True  # nothing else makes it readable
+        return True  # the descriptor is readable only after the end
 
     def kill(self) -> None:
-        # Until it has been waited for, no other process can have its id.
+        # Before it is waited for, no other process can have its id.
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         end_marked(self._token)
 
     def give_up(self) -> None:
-        """Nothing to do: the kernel itself ends what was killed, and tells."""
+        """Do nothing, because the kernel itself ends killed processes and reports it."""
 
     def terminate(self) -> None:
         self._popen.terminate()
@@ -122,7 +123,7 @@ class OwnChild:
 
 
 class KeptChild:
-    """A child of a keeper, which is at the other end of a connection. Raises OSError where none is to be had."""
+    """A child of a keeper, which is at the other end of a connection. Raises OSError if it cannot be started."""
 
     def __init__(self, door: socket.socket) -> None:
         self._door, self._code, self.pid = door, 0, 0
@@ -131,7 +132,9 @@ class KeptChild:
 
     @classmethod
     def through(cls, path: Path, output: int = 2) -> Spawn:
-        """What listens there starts a keeper for each connection; workers print to `output`."""
+        """Return a `Spawn` by keepers: the listener at `path` starts one for each connection. Workers print to
+        `output`.
+        """
 
         def spawn(
             fds: Sequence[int], lifeline: int, arguments: Sequence[str], environment: Mapping[str, str]
@@ -166,8 +169,8 @@ class KeptChild:
             self._door.send(KILL)
 
     def give_up(self) -> None:
-        # What the keeper has said already is still heard, then the end of the connection. A keeper that goes on hears
-        # that end, too, and ends its worker.
+        # Messages that the keeper has sent are still read, followed by the end of the connection. A keeper that is
+        # alive sees that end too, and ends its worker.
         with suppress(OSError):
             self._door.shutdown(socket.SHUT_RDWR)
 
@@ -191,6 +194,6 @@ class KeptChild:
                 return
             if kind == ENDED:
                 self._code = number
-        if not message:  # its keeper was killed, and with it all that it kept; or is not waited for any longer
+        if not message:  # the keeper was killed with its processes, or is given up
             self._code = -signal.SIGKILL
         self._over = True

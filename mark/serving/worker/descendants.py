@@ -1,8 +1,8 @@
-"""End what a worker has started outside its process group: a child with a session of its own, a daemon.
+"""End the processes that a worker started outside its process group: a child with its own session, a daemon.
 
-Such a process keeps the environment that it was started with. So the environment of each worker has a mark of its own
-(`MARK`), by which its processes are known, whatever their parent is by now. A process that was given another
-environment is not found; a cgroup, of systemd or of a container, ends that one.
+Such a process keeps the environment that it was started with. So each worker's environment has its own mark (`MARK`),
+which identifies the worker's processes whatever their current parent is. A process with another environment is not
+found; a cgroup, of systemd or of a container, ends that one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ MARK = "MARK_WORKER"
 
 
 def end_marked(token: str) -> None:
-    """Kill all processes with this mark, but this one. Look again until none is new: one may start as another ends.
+    """Kill all processes with this mark except this one.
 
-    With no descriptor left to look with, none is found: the worker itself is to be replaced all the same.
+    The search is repeated until it finds no new one, because one may start when another ends. Without a free descriptor
+    it finds none, and the worker itself is replaced all the same.
     """
     wanted, ended = f"{MARK}={token}".encode(), set[int]()
     while True:
@@ -36,10 +37,10 @@ def end_marked(token: str) -> None:
 def _ended(pid: int, wanted: bytes) -> bool:
     if pid == os.getpid():
         return False
-    with suppress(OSError):  # it has ended, or is another user's
+    with suppress(OSError):  # the process has ended, or belongs to another user
         held = os.pidfd_open(pid)
         try:
-            # Read while it is held: another process may get its number, but not what is held.
+            # Read while the process is held: its number may be reused, but the held process stays the same.
             if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 signal.pidfd_send_signal(held, signal.SIGKILL)
                 return True

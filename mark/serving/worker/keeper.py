@@ -1,12 +1,12 @@
-"""A keeper: starts one worker for a bouncer of another user, tells when it has ended, ends it when the bouncer says so.
+"""A keeper: starts one worker for a bouncer of another user, reports its end, and ends it on request.
 
     python -m mark.serving.worker.keeper
 
-Its standard input is a connection (AF_UNIX, SOCK_SEQPACKET) to the bouncer, `mark.serving.worker.child` its other end.
-The first message says what to start, and brings what the worker shares with the bouncer. What the worker inherits is
-the keeper's: user, groups, limits, folder; of the environment what the keeper has comes before what the bouncer has.
-When the bouncer goes the worker goes; and where the keeper runs in a group of its own (systemd's, say) what started
-it ends whatever is left when it ends.
+Its standard input is a connection (AF_UNIX, SOCK_SEQPACKET) to the bouncer, whose end is `mark.serving.worker.child`.
+The first message names the command and brings the descriptors that the worker shares with the bouncer. The worker
+inherits the keeper's user, groups, limits and folder; in its environment the keeper's variables override the bouncer's.
+When the bouncer ends, the worker is ended. If the keeper runs in its own group (such as systemd's), the program that
+started it ends all remaining processes after it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_FDS = 16
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, how a child has ended is lost
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, a child's return code is lost
     with socket.socket(fileno=os.dup(0)) as door:
         message, fds, *_ = socket.recv_fds(door, KEPT_BYTES, _MOST_FDS)
         if not message:
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _keep(door: socket.socket, pid: int) -> None:
-    """Until the bouncer has gone, or knows that the worker has ended and wants nothing more."""
+    """Serve until the bouncer has gone, or has been told of the worker's end and closes."""
     ended, polled = os.pidfd_open(pid), select.poll()
     polled.register(ended, select.POLLIN)
     polled.register(door, select.POLLIN)
@@ -54,7 +54,7 @@ def _keep(door: socket.socket, pid: int) -> None:
         ready = {fd for fd, _ in polled.poll()}
         if ended in ready:
             polled.unregister(ended)
-            # Not reaped yet: no other process may have its id, and with it get what is meant for its group.
+            # Not reaped yet: another process could get its id, and with it signals meant for its group.
             found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             assert found is not None
             _tell(door, ENDED, found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
@@ -77,7 +77,7 @@ def _heard(door: socket.socket) -> bytes:
 
 
 def _tell(door: socket.socket, kind: bytes, number: int) -> None:
-    with suppress(OSError):  # the bouncer has gone, which shows at once
+    with suppress(OSError):  # the bouncer has gone, which the caller notices next
         door.send(NUMBER.pack(kind, number))
 
 

@@ -1,4 +1,4 @@
-"""Loaders: what makes the function that answers a worker's calls. Loading a model imports its libraries."""
+"""Loaders make the function that answers a worker's calls. Loading a model imports its libraries."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mark.models.metadata import metadata
 from mark.models.sample import sample_call
 from mark.serving.worker.worker_loop import Loaded, Stages
 
-# When the boot of the machine that this one stands in for is over, in Unix seconds; without it, at once.
+# Unix seconds at which the simulated boot of this machine ends; if unset, it is not delayed.
 READY_AT = "MARK_READY_AT"
-# `load_measured` answers a call of this protocol with a request of one item, in the shape of a reply.
+# `load_measured` answers a call of this protocol with a request of one item, in the form of a reply.
 SAMPLE = "sample"
 
 
 def load(reference: str, search: Path, name: str, version: str) -> Loaded:
-    """The usual loader: the model answers under the service's name, says what it is, and what one warm-up took."""
+    """Load the model for serving under the service's name, with its metadata and the time of one warm-up."""
     model = load_model(reference, search)
     model.name, model.version = name, version
     said = metadata(model)
     if items := answering.warm_up(model):
         began_s = perf_counter()
-        answering.warm_up(model)  # the first time is of lazy beginnings
+        answering.warm_up(model)  # the first warm-up includes lazy initialization
         said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
     stages = Stages(
         partial(answering.decode, model),
@@ -43,14 +43,16 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
 
 
 def load_paced(reference: str, search: Path, name: str, version: str) -> Loaded:
-    """`load` on a machine that stands in for one that boots more slowly: no worker is ready before `READY_AT`."""
+    """Load as `load`, but delay until `READY_AT`, so that this machine simulates one that boots more slowly."""
     loaded = load(reference, search, name, version)
     time.sleep(max(0.0, float(os.environ.get(READY_AT, "0")) - time.time()))
     return loaded
 
 
 def load_measured(reference: str, search: Path, name: str, version: str) -> Loaded:
-    """For workers to be measured: one step answers, also calls of `SAMPLE`; 404 where the model declares no input."""
+    """Load the model for measurements: one step answers, including calls of `SAMPLE`; 404 if the model declares no
+    input.
+    """
     model = load_model(reference, search)
     model.name, model.version = name, version
     answering.warm_up(model)

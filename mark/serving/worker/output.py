@@ -1,6 +1,6 @@
-"""What models print, passed on to standard error: all of it, unless it is so much that it would fill a disk.
+"""The models' output, copied to standard error, but limited so that it cannot fill a disk.
 
-Workers write to a pipe, and a thread here copies it. Where standard error is not read the thread waits, and with it the
+Workers write to a pipe, and a thread here copies it. If standard error is not read, the thread waits, and with it the
 workers that print.
 """
 
@@ -15,14 +15,14 @@ from contextlib import suppress
 
 BYTES_PER_S, BURST_BYTES = 1 << 20, 8 << 20
 _READ_BYTES = 65536
-_QUIET_S = 1.0  # after that what was left out is told, though nothing more is printed
+_QUIET_S = 1.0  # without output for this time, omitted output is reported
 _LAST_WORDS_S = 1.0
 
 
 class PrintedOutput:
-    """`fd` is for workers to print to; it goes on to the descriptor `to`.
+    """Workers print to `fd`, and the output is copied to the descriptor `to`.
 
-    Beyond `burst_bytes`, and `bytes_per_s` in the long run, what is printed is left out, and a line says how much.
+    Output beyond `burst_bytes`, and `bytes_per_s` in the long run, is omitted, and a line reports its size.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class PrintedOutput:
         self._thread.start()
 
     def close(self) -> None:
-        """When the workers have ended: their last words are passed on."""
+        """Copy the rest of the output; call it after the workers have ended."""
         os.close(self.fd)
         self._thread.join(_LAST_WORDS_S)
 
@@ -54,7 +54,7 @@ class PrintedOutput:
             now_s = self._now()
             allowed = min(self._burst_bytes, allowed + (now_s - at_s) * self._bytes_per_s)
             at_s = now_s
-            # Once too much was printed half of the burst must be free, or every other piece would be left out.
+            # After an omission half of the burst must be free, otherwise every other piece would be omitted.
             if data and len(data) > allowed - (0.5 * self._burst_bytes if left_out else 0.0):
                 left_out += len(data)
                 continue
@@ -71,6 +71,6 @@ class PrintedOutput:
         return 0
 
     def _write(self, data: bytes) -> None:
-        with suppress(OSError):  # its reader has gone
+        with suppress(OSError):  # the reader has gone
             while data:
                 data = data[os.write(self._to, data) :]

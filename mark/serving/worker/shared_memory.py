@@ -1,12 +1,12 @@
-"""What a bouncer and one worker share: memory for the calls of a batch, and for its replies. Nothing is pickled.
+"""Memory that a bouncer and one worker share, for the calls of a batch and for its replies. Nothing is pickled.
 
-A batch lies in memory as
+A batch is stored as
 
     u64 n, u64 bytes of the kinds | n lengths | n json_bytes, -1 for none | n kinds | the kinds, as JSON | n bodies
 
-where a kind is what calls or replies have in common: nearly always a batch has one, so that texts are encoded once for
-a batch, and never for a request. Beside the memory there is a channel for messages of a few bytes, one for a batch and
-one for its answer.
+where a kind holds the attributes that calls or replies have in common. A batch nearly always has one kind, so texts are
+encoded once per batch and not per request. Beside the memory there is a channel for messages of a few bytes, one for a
+batch and one for its answer.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from typing import Any, TypeAlias
 
 from mark.models.call import Call, Reply
 
-# What may stay allocated between batches, of calls and of replies: 16 images of 1 MB. Only pages once used cost memory.
+# Bytes kept between batches, each for calls and for replies: 16 images of 1 MB. Only used pages take memory.
 KEEP_BYTES = 16 << 20
-# A worker has memory for two batches, used in turns: the one it does and the one it does next.
+# A worker has memory for two batches, used in turns: the current one and the next one.
 SLOTS = 2
 
-# Messages. The bouncer says how much of the calls' arena is in use; the end of the channel is the end of the worker.
+# Messages. The bouncer's has the bytes in use of the calls' arena; the worker ends when the channel ends.
 BATCH = struct.Struct("<Q")
 DONE = struct.Struct("<cQd")  # b"D", bytes in use of the replies' arena, service time in seconds
-LOADED = struct.Struct("<cQ")  # b"R", bytes in use of the replies' arena: one, what is said of the model, in JSON
+LOADED = struct.Struct("<cQ")  # b"R", bytes in use of the replies' arena: one reply, the model's metadata in JSON
 FAILED = b"F"  # followed by one line of text
 MESSAGE_BYTES = 65536
 
 Kind: TypeAlias = tuple[Any, ...]  # a call's protocol, content type, accept; a reply's status, content type
 
 _HEAD = struct.Struct("<QQ")
-_MARK, _PROMISED = struct.Struct("<Q"), 2**64 - 1  # in the place of n
+_MARK, _PROMISED = struct.Struct("<Q"), 2**64 - 1  # takes the place of n
 
 
 class Malformed(Exception):
-    """What lies in the arena is no batch: its writer is broken."""
+    """The arena holds no valid batch: its writer is broken."""
 
 
 class Arena:
-    """A file in memory with no name, mapped on both sides. It grows to whatever a batch takes.
+    """An unnamed file in memory, mapped on both sides. It grows to the size of a batch.
 
-    Sealed against shrinking: a worker that runs wild can spoil what lies in there, not the bouncer that reads it.
+    It is sealed against shrinking: a faulty worker can spoil its content, but not crash the bouncer that reads it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -67,25 +67,25 @@ class Arena:
         os.close(self.fd)
 
     def trim(self) -> None:
-        """Give back what a large batch took beyond `KEEP_BYTES`; its content is lost."""
+        """Release the memory of a large batch beyond `KEEP_BYTES`; its content is lost."""
         if len(self._map) > KEEP_BYTES:
             self._map.madvise(mmap.MADV_REMOVE, KEEP_BYTES, len(self._map) - KEEP_BYTES)
 
     def begin(self) -> None:
-        """What lies here is no batch any more, and none is there yet."""
+        """Mark that the arena holds no batch yet."""
         self._map[: _MARK.size] = _MARK.pack(0)
 
     def promise(self) -> None:
-        """There will be replies: the model's part is done."""
+        """Mark that replies will follow, because the model's part is done."""
         self._map[: _MARK.size] = _MARK.pack(_PROMISED)
 
     @property
     def promised(self) -> bool:
-        """Are there replies since `begin`, or will there be?"""
+        """Return whether there are replies since `begin`, or will be."""
         return _MARK.unpack_from(self._map) != (0,)
 
     def write_calls(self, calls: Sequence[Call]) -> int:
-        """Bytes in use from then on."""
+        """Write calls; return the bytes in use."""
         return self._write(
             [(call.protocol, call.content_type, call.accept) for call in calls],
             [-1 if call.json_bytes is None else call.json_bytes for call in calls],
@@ -93,7 +93,7 @@ class Arena:
         )
 
     def write_replies(self, replies: Sequence[Reply]) -> int:
-        """Bytes in use from then on. A body may lie in the arena of the calls."""
+        """Write replies; return the bytes in use. A body may lie in the arena of the calls."""
         return self._write(
             [(reply.status, reply.content_type) for reply in replies],
             [-1 if reply.json_bytes is None else reply.json_bytes for reply in replies],
@@ -101,7 +101,7 @@ class Arena:
         )
 
     def read_calls(self, size: int) -> list[Call]:
-        """Bodies are views, valid until the next batch is written."""
+        """Return the calls. Bodies are views, valid until the next batch is written."""
         kinds, frames = self._read(size, (str, str, str))
         view = memoryview(self._map).toreadonly()
         calls = []
@@ -112,9 +112,9 @@ class Arena:
         return calls
 
     def read_replies(self, size: int) -> list[Reply]:
-        """Bodies are copies: the worker may have its next batch before they are on the wire.
+        """Return the replies. Raises Malformed.
 
-        Raises Malformed.
+        Bodies are copies, because the worker may get its next batch before they are sent.
         """
         try:
             kinds, frames = self._read(size, (int, str))
@@ -148,7 +148,7 @@ class Arena:
         return size
 
     def _read(self, size: int, types: tuple[type, ...]) -> tuple[Sequence[Kind], zip[tuple[int, int, int, int]]]:
-        """The kinds, and for each body (begin, end, json_bytes, kind). Raises ValueError."""
+        """Return the kinds, and for each body (begin, end, json_bytes, kind). Raises ValueError."""
         if size > len(self._map) and size > os.fstat(self.fd).st_size:
             raise ValueError(f"{size} bytes are said to be in use")
         self._hold(size)
@@ -174,7 +174,7 @@ class Arena:
             self._map = mmap.mmap(self.fd, there)
 
 
-# A few kinds come again and again.
+# The same few kinds recur.
 
 
 @lru_cache(256)
@@ -184,5 +184,5 @@ def _text(kinds: tuple[Kind, ...]) -> bytes:
 
 @lru_cache(256)
 def _kinds(text: bytes, types: tuple[type, ...]) -> Sequence[Kind]:
-    """Raises ValueError or TypeError for what is no list of kinds made of `types`."""
+    """Return the kinds. Raises ValueError or TypeError unless the text is a list of kinds made of `types`."""
     return [tuple(type_(part) for type_, part in zip(types, kind, strict=True)) for kind in json.loads(text)]

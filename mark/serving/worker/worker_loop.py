@@ -1,9 +1,9 @@
-"""The worker's loop: a batch from the channel, its replies to the channel, and so on until the channel ends.
+"""The worker's loop: read a batch from the channel, write its replies, until the channel ends.
 
-A batch is decoded, predicted and encoded, one after the other. Where the model takes so long that it is worth a second
-thread, the next batch is decoded, and the last one encoded, while the model works on this one: the bouncer has handed
-over the next batch by then (`SLOTS`), and the model need not idle between the two. The model's code is only ever called
-by the main thread. (5 ms + 0.2 ms x b for a batch of b <= 32, all on one core: see docs/serving-benchmark.md.)
+A batch is decoded, predicted and encoded, one after the other. If the model takes long enough for a second thread, that
+thread decodes the next batch and encodes the last one while the model works on the current one. The bouncer has sent
+the next batch by then (`SLOTS`), so the model need not idle between batches. The model's code is only called by the
+main thread. (5 ms + 0.2 ms x b for a batch of b <= 32, all on one core: see docs/serving-benchmark.md.)
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any, NamedTuple
 from mark.models.call import Call, Reply
 from mark.serving.worker.shared_memory import BATCH, DONE, MESSAGE_BYTES, Arena
 
-# What is worth a second thread: handing over to it costs some 0.05 ms.
+# A second thread pays off above this time: a hand-over to it costs some 0.05 ms.
 LONG_S = 2e-3
 
 Slot = tuple[Arena, Arena]  # of calls, and of replies
 
 
 class Stages(NamedTuple):
-    """What answers a batch of calls, in three steps; the second is the model's own.
+    """The three steps that answer a batch of calls; the second one is the model's own.
 
-    `hold` says after the second whether the third may be done while the model is at the next batch, having taken care
-    of it: a model may return what its next batch overwrites.
+    After the second one `hold` returns whether the third may run while the model works on the next batch. It makes
+    copies if needed, because a model may return arrays that its next batch overwrites.
     """
 
     decode: Callable[[Sequence[Call]], Any]
@@ -41,10 +41,10 @@ class Stages(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a LOADER makes: what answers a batch, as a whole or in stages, and what is said of the model, in JSON.
+    """The result of a LOADER: the function or the stages that answer a batch, and the model's metadata in JSON.
 
-    With stages, the second thread begins after `ahead_after` batches in a row in which the model's own one took longer
-    than `LONG_S`. More than one, because a core that is shared can make any of them long.
+    With stages, the second thread starts after `ahead_after` batches in a row whose model step took longer than
+    `LONG_S`. It takes several, because on a shared core any single one can be long.
     """
 
     answer: Callable[[Sequence[Call]], list[Reply]] | Stages
@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
 
 
 def serve(channel: socket.socket, slots: Sequence[Slot], loaded: Loaded) -> None:
-    """Answer until the channel ends; batches lie in the slots in turns. Raises what the channel or a slot does."""
+    """Answer until the channel ends; batches use the slots in turns. Raises the errors of the channel and the slots."""
     turns = itertools.cycle(slots)
     answer = _InTurn(loaded.answer) if isinstance(loaded.answer, Stages) else loaded.answer
     staged = answer if isinstance(answer, _InTurn) else None
@@ -72,7 +72,7 @@ def serve(channel: socket.socket, slots: Sequence[Slot], loaded: Loaded) -> None
 
 
 class _InTurn:
-    """The stages, one after the other; `predict_s` is what the model's own one last took."""
+    """The stages, one after the other; `predict_s` is the last time of the model's step."""
 
     def __init__(self, stages: Stages) -> None:
         self.stages, self.predict_s = stages, 0.0
@@ -86,7 +86,7 @@ class _InTurn:
 
 
 def _written(arena: Arena, count: int, replies_of: Callable[[], list[Reply]]) -> int:
-    """Bytes in use of the arena: the replies, or for all calls that this failed."""
+    """Write the replies, or the same error for all calls; return the bytes in use."""
     try:
         replies = replies_of()
         if len(replies) != count:
@@ -99,7 +99,7 @@ def _written(arena: Arena, count: int, replies_of: Callable[[], list[Reply]]) ->
 
 
 class _Batch:
-    """One batch on its way; `took_s` without its waits."""
+    """One batch in progress; `took_s` excludes its waits."""
 
     __slots__ = ("arena", "count", "failed", "opened", "took_s")
 
@@ -110,7 +110,7 @@ class _Batch:
         self.took_s = 0.0
 
     def step(self, what: Callable[[], Any]) -> Any:
-        """Do the next step, unless one before has failed."""
+        """Do the next step, unless an earlier one has failed."""
         began_s = perf_counter()
         try:
             if self.failed is None:
@@ -122,16 +122,18 @@ class _Batch:
 
 
 class _Ahead:
-    """The loop with two threads. The main one predicts; the other one receives and decodes, and encodes where the main
-    one has the next batch to begin with. Batches are answered in order, each by one of the two."""
+    """The loop with two threads. Batches are answered in order, each by one of the two threads.
+
+    The main thread predicts; the other one receives and decodes, and encodes if the main one can begin the next batch.
+    """
 
     def __init__(self, channel: socket.socket, turns: Iterator[Slot], stages: Stages) -> None:
         self._channel, self._turns, self._stages = channel, turns, stages
-        # Decoded, in order; at the end None, or what the other thread failed by.
+        # Decoded batches in order; at the end None, or the other thread's error.
         self._decoded: SimpleQueue[_Batch | BaseException | None] = SimpleQueue()
-        # For each of them: it is to be encoded; None: it has been answered.
+        # For each of them: the batch to encode, or None if it has been answered.
         self._predicted: SimpleQueue[_Batch | None] = SimpleQueue()
-        self._encoding = threading.Lock()  # held while the other thread owes an answer
+        self._encoding = threading.Lock()  # held while the other thread has an answer to send
 
     def serve(self) -> None:
         threading.Thread(target=self._receive, name="ahead", daemon=True).start()
@@ -142,7 +144,7 @@ class _Ahead:
             batch = self._next(wait=False)
             if batch is not None and this.step(partial(self._stages.hold, this.opened)):
                 self._encoding.acquire()
-                this.arena.promise()  # should the model crash from now on, it is by the next one
+                this.arena.promise()  # if the model crashes from now on, the next batch is the reason
                 self._predicted.put(this)
             else:
                 with self._encoding:
@@ -159,7 +161,7 @@ class _Ahead:
         if isinstance(found, BaseException):
             raise found
         if found is None:
-            self._decoded.put(None)  # the end stays the end
+            self._decoded.put(None)  # later calls find the end too
         return found
 
     def _receive(self) -> None:
@@ -171,7 +173,7 @@ class _Ahead:
                 batch = _Batch(replies_arena, len(calls))
                 batch.opened = batch.step(partial(self._stages.decode, calls))
                 self._decoded.put(batch)
-                del batch, calls  # they hold the memory of a slot
+                del batch, calls  # they refer to the memory of a slot
                 if before:
                     self._encode(self._predicted.get())
                 before = True
@@ -195,5 +197,5 @@ class _Ahead:
             return self._stages.encode(batch.opened)
 
         size = _written(batch.arena, batch.count, replies)
-        batch.opened = batch.failed = None  # what failed holds its frames, they hold the batch
+        batch.opened = batch.failed = None  # an error refers to its frames, and they to the batch
         self._channel.send(DONE.pack(b"D", size, batch.took_s + perf_counter() - began_s))

@@ -1,8 +1,8 @@
-"""One life of a worker process, as the bouncer holds it: its channel, its arenas, its end.
+"""One run of a worker process as the bouncer holds it: its channel, its arenas, its end.
 
-Whatever a worker has started is in its process group, and ends with it: the bouncer ends the group, and where the
-bouncer is killed itself the kernel does (`mark.serving.worker.worker`). What leaves the group (setsid) the bouncer
-finds by its environment (`mark.serving.worker.descendants`), but the kernel does not.
+Processes that a worker starts are in its process group and end with it: the bouncer ends the group, and if the bouncer
+itself is killed, the kernel does (`mark.serving.worker.worker`). The bouncer also finds processes that left the group
+(setsid) by their environment (`mark.serving.worker.descendants`); the kernel does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Slot:
-    """Where a batch and its replies lie."""
+    """The memory of a batch and its replies."""
 
     def __init__(self, calls: Arena, replies: Arena) -> None:
         self.calls, self.replies = calls, replies
@@ -32,28 +32,28 @@ class Slot:
 
 
 class WorkerProcess:
-    """One life of a worker. `now_s` is the loop's time; raises OSError where there is no process to be had.
+    """One run of a worker. `now_s` is the loop's time. Raises OSError if the process cannot be started.
 
     Until its `child` is waited for, no other process can have its id.
     """
 
     timer: asyncio.TimerHandle
-    killing: asyncio.TimerHandle | None = None  # since it was killed: when it counts as gone without a word
+    killing: asyncio.TimerHandle | None = None  # set when it is killed: it counts as ended then
 
     def __init__(
         self, arguments: list[str], environment: dict[str, str], now_s: float, spawn: Spawn = OwnChild
     ) -> None:
         self.ready = False
-        self.silent = False  # no more messages are wanted, or will come
-        self.batches: deque[tuple[int, Slot]] = deque()  # what it has, in order: calls, and where
-        self.sent = 0  # batches so far; slots take turns
+        self.silent = False  # its messages are ignored
+        self.batches: deque[tuple[int, Slot]] = deque()  # its batches in order: number of calls, and slot
+        self.sent = 0  # batches so far; slots are used in turns
         self.load_s = 0.0
-        self.said = b""  # of the model, in JSON
-        self.bounded = True  # its memory: not where the model alone takes more than it may
-        self.since_s = now_s  # when it began what it does now
+        self.said = b""  # metadata of the model, in JSON
+        self.bounded = True  # whether its memory is limited; not if the model alone exceeds the limit
+        self.since_s = now_s  # when its current work began
         self.reason = ""
-        self.lied = False  # what it said of its first batch is no answer
-        self.at_next = False  # when it ended: it had the results of its batch, and was at the one behind it
+        self.lied = False  # it sent something else than an answer to its first batch
+        self.at_next = False  # at its end it had the results of its batch, and was at the next one
         with ExitStack() as held:
             self.slots = [
                 Slot(*(held.enter_context(closing(Arena.create(name))) for name in ("mark-calls", "mark-replies")))
@@ -75,7 +75,7 @@ class WorkerProcess:
             self._held = held.pop_all()
 
     def hand(self, calls: Sequence[Call], now_s: float) -> None:
-        """A batch, of at most SLOTS. Raises OSError or MemoryError where there is no memory for it."""
+        """Hand over a batch; at most SLOTS at a time. Raises OSError or MemoryError if memory is short."""
         if not self.batches:
             self.since_s = now_s
         slot = self.slots[self.sent % SLOTS]
@@ -84,11 +84,11 @@ class WorkerProcess:
         slot.replies.begin()
         size = slot.calls.write_calls(calls)
         slot.large = size > KEEP_BYTES
-        with suppress(ConnectionError):  # it has just died
+        with suppress(ConnectionError):  # the process has just ended
             self.channel.send(BATCH.pack(size))
 
     def memory_bytes(self) -> int:
-        """What it has for itself, without what it shares with others or could read anew from files; 0: it is gone."""
+        """Return its private memory, without shared memory and pages that files could restore; 0 after its end."""
         try:
             pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()
         except OSError:
@@ -96,19 +96,19 @@ class WorkerProcess:
         return (int(pages[1]) - int(pages[2])) * _PAGE_BYTES
 
     def ask_to_end(self) -> None:
-        """After the batches that it has."""
+        """Ask it to end after its current batches."""
         with suppress(OSError):
             self.channel.shutdown(socket.SHUT_WR)
-        if not self.ready:  # does not listen yet
+        if not self.ready:  # it does not read the channel yet
             self.child.terminate()
 
     def kill(self, reason: str) -> None:
-        """With all processes that it has started."""
+        """Kill it with all processes that it started."""
         self.reason = self.reason or reason
         self.child.kill()
 
     def reap(self) -> str:
-        """Of a process that has ended: end what it has started, let go of everything; why it ended."""
+        """Release an ended process and end the processes that it started; return why it ended."""
         self.at_next = not self.lied and len(self.batches) > 1 and self.batches[0][1].replies.promised
         self._held.close()
         code = self._code

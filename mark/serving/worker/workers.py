@@ -1,10 +1,10 @@
 """The bouncer's side of its worker processes: start, feed, watch, restart, stop.
 
-A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What
-a model prints goes where `spawn` says, by default to standard error, and so does the traceback of a model that fails.
+A worker serves one batch at a time, and may already have the next one. Everything happens in callbacks on the loop. The
+output of a model and the traceback of a failing one go to the descriptor that `spawn` sets, standard error by default.
 
-A worker that has grown beyond `memory_bytes` is replaced between two batches by a successor, which has loaded the model
-by then: no request waits for that, and no callback reports it. There is one successor at a time.
+A worker that exceeds `memory_bytes` is replaced between two batches by a successor that has already loaded the model:
+no request waits for it, and the callbacks of workers do not report it. There is one successor at a time.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mark.serving.worker.child import OwnChild, Spawn
 from mark.serving.worker.shared_memory import DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, SLOTS, Malformed
 from mark.serving.worker.worker_process import WorkerProcess
 
-# A process that closed its channel has ended, or is about to; one without work that was asked to end does so.
+# Seconds in which a process ends after it closed its channel, or, without work, after it was asked to end.
 ENDING_S, LEAVING_S = 0.5, 10.0
-# For a keeper to say that a worker that was killed has ended: one that a model has stopped, or that never began, does
-# not.
+# Seconds in which a keeper reports the end of a killed worker. A keeper that a model stopped, or that never started,
+# does not report it.
 KILLING_S = 2.0
-_SLOWER = 10.0  # times the longest load so far: what a later one may take
-# Between looks at the workers' memory, and after a successor that could not be.
+_SLOWER = 10.0  # times the longest load so far; a later load may take this long
+# Between checks of the workers' memory, and after a failed successor.
 _LOOK_S, _NO_SUCCESSOR_S = 1.0, 30.0
 
 _log = logging.getLogger(__name__)
 
 
 def backoff_s(losses: int) -> float:
-    """How long a worker waits for its start after `losses` losses without one finished batch in between."""
+    """Return how long a worker's start waits after `losses` losses without a finished batch in between."""
     return 0.0 if losses <= 1 else min(30.0, 0.1 * 2.0 ** min(losses - 2, 10))
 
 
@@ -43,21 +43,29 @@ class Workers:
     """`count` processes that have the model `reference`, found from the folder `search`.
 
     Callbacks, with workers numbered from 0; each worker's come in the order (ready, done*, lost)*:
-    on_ready(worker, load_s, said): from the start of the process until it had loaded the model and warmed up; what it
-    says of the model, in JSON.
-    on_done(worker, replies, service_s): one reply for each call, in order; time within the worker. May send at once.
-    on_lost(worker, reason, back_in_s, at_next): the process is gone, and with it its batches if it had any; `at_next`:
-    it was at the second one, and had the results of the first, which are lost, too. It is started again by
-    itself: at once, then after growing waits while it finishes no batch. Ready in `back_in_s` if it loads as before.
-    on_failed(reason): once at most: the very first load failed, or a later one when none was ready for `give_up_s`.
-    on_replaced(): a worker that had grown too large has been succeeded.
 
-    A batch sent ends in exactly one on_done or, with all that the worker has, on_lost. `threads` is what numerical
-    libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`,
-    costs the process its life, as does one that takes ten times as long as any so far, and longer than `hang_s`.
-    `give_up_s` is `hang_s` unless said: a burst of kills (an OOM killer) must not end a server that can come back.
-    `memory_bytes` is of one worker's process, not of what it has started. `spawn` makes the processes.
-    Call from one thread, which must outlive the processes: they die with it.
+    on_ready(worker, load_s, said): seconds from the start of the process until it had loaded the model and warmed up;
+    the model's metadata in JSON.
+
+    on_done(worker, replies, service_s): one reply for each call, in order; time within the worker. May send
+    immediately.
+
+    on_lost(worker, reason, back_in_s, at_next): the process has ended, and its batches are lost; `at_next`: it was at
+    the second one, and had the results of the first, which are lost too. It is restarted automatically: immediately,
+    then after growing waits while it finishes no batch. It is ready in `back_in_s` if it loads as before.
+
+    on_failed(reason): called at most once: the very first load failed, or a later one when no worker was ready for
+    `give_up_s`.
+
+    on_replaced(): a worker that had grown too large has been replaced.
+
+    A batch sent ends in exactly one on_done or, together with the worker's other batches, one on_lost. `threads` is the
+    number of threads of numerical libraries in one worker. A process is killed if a batch takes longer than `hang_s`,
+    or a load longer than `load_limit_s`, or than both `hang_s` and ten times the longest load so far. `give_up_s`
+    defaults to `hang_s`: a burst of kills (an OOM killer) must not end a server that can recover. `memory_bytes` limits
+    one worker's process, without the processes it started. `spawn` makes the processes.
+
+    Call it from one thread, which must outlive the processes, because they end with it.
     """
 
     def __init__(
@@ -94,18 +102,18 @@ class Workers:
         self._on_replaced = on_replaced
         self._processes: dict[int, WorkerProcess] = {}
         self._heir: WorkerProcess | None = None  # the successor, while it loads or waits
-        self._heir_of = -1  # of which worker
-        self._held: list[Sequence[Call]] = []  # batches for it, while the other one finishes its own
-        self._leaving: set[WorkerProcess] = set()  # replaced
+        self._heir_of = -1  # the worker that it will replace
+        self._held: list[Sequence[Call]] = []  # batches for the successor, while the worker finishes its own
+        self._leaving: set[WorkerProcess] = set()  # replaced workers
         self._looking: asyncio.TimerHandle | None = None
-        self._losses = [0] * count  # of each worker, since it last finished a batch
-        self._none_since_s: float | None = None  # since when no worker is ready, though one was
+        self._losses = [0] * count  # by worker, since it last finished a batch
+        self._none_since_s: float | None = None  # since when no worker is ready, after one was
         self._longest_load_s = 0.0
         self._was_ready = self._has_failed = self._stopping = False
         self._ended = asyncio.Event()
 
     def start(self) -> None:
-        """Start all. Callbacks report what becomes of them."""
+        """Start all workers. Callbacks report their events."""
         self._loop = asyncio.get_running_loop()
         for worker in range(self.count):
             self._start(worker)
@@ -113,7 +121,7 @@ class Workers:
             self._look_in(_LOOK_S)
 
     def send(self, worker: int, calls: Sequence[Call]) -> None:
-        """Hand a batch to a worker that is ready and has at most one. The calls' bodies are copied."""
+        """Hand a batch to a ready worker that has at most one. The calls' bodies are copied."""
         process = self._processes.get(worker)
         held = self._held if worker == self._heir_of else ()
         if process is None or not process.ready or len(process.batches) + len(held) == SLOTS or not calls:
@@ -124,15 +132,14 @@ class Workers:
             self._hand(process, calls)
 
     def pids(self) -> dict[int, int]:
-        """Process ids of the workers that live."""
+        """Return the process ids of the living workers."""
         return {worker: process.child.pid for worker, process in self._processes.items()}
 
     async def stop(self, timeout_s: float) -> None:
-        """End all and wait for it; nothing is left behind. What takes longer than `timeout_s` is killed.
+        """End all workers and wait; no process is left.
 
-        That takes `KILLING_S` more at most.
-
-        A batch under way is finished. Workers without one end without an on_lost.
+        Workers are killed after `timeout_s`, which takes `KILLING_S` more at most. Batches in progress are finished.
+        Workers without a batch end without an on_lost.
         """
         self._stopping = True
         if self._looking is not None:
@@ -184,7 +191,7 @@ class Workers:
             self._condemn(process, f"there is no memory for its batch: {error}")
 
     def _heard(self, worker: int, process: WorkerProcess) -> bool:
-        """Take one message; False where there was none."""
+        """Take one message; return whether there was one."""
         try:
             message = process.channel.recv(MESSAGE_BYTES)
         except BlockingIOError:
@@ -252,9 +259,12 @@ class Workers:
             self._on_ready(worker, process.load_s, process.said)
 
     def _watch(self, process: WorkerProcess) -> None:
-        """One timer for a process, not for a batch: it looks when the present work would be overdue."""
+        """Check whether the current work is overdue, and set the timer to when it would be.
+
+        There is one timer per process and not per batch.
+        """
         limit_s = self._hang_s if process.ready else self._load_limit_s
-        if not process.ready and self._was_ready:  # a load that takes far longer than any before has failed
+        if not process.ready and self._was_ready:  # a load that takes far longer than all earlier ones has failed
             limit_s = min(limit_s, max(self._hang_s, _SLOWER * self._longest_load_s))
         left_s = limit_s
         if process.batches or not process.ready:
@@ -265,7 +275,7 @@ class Workers:
             process.timer = self._loop.call_later(left_s, self._watch, process)
 
     def _condemn(self, process: WorkerProcess, reason: str) -> None:
-        """Kill, and read no more of its messages."""
+        """Kill the process, and read no more of its messages."""
         self._hear_no_more(process)
         self._kill(process, reason)
 
@@ -274,7 +284,7 @@ class Workers:
         self._loop.remove_reader(process.channel)
 
     def _gone(self, worker: int, process: WorkerProcess) -> None:
-        """The process may have ended; it may have said something before."""
+        """Handle the end of a process, after reading its last messages."""
         if not process.child.ended():
             return
         while not process.silent and self._heard(worker, process):
@@ -300,7 +310,7 @@ class Workers:
             self._none_since_s = self._loop.time()
         heir = self._heir if worker == self._heir_of else None
         if heir is not None:
-            # It is there already, or nearly; what was held for it is lost with the rest.
+            # The successor has loaded, or nearly; the batches held for it are lost with the others.
             self._processes[worker], self._heir, self._heir_of = heir, None, -1
             self._held.clear()
             _log.warning("worker %d is lost (%s); its successor takes over", worker, reason)
@@ -314,7 +324,7 @@ class Workers:
             wait_s = self._start_later(worker, reason)
             self._on_lost(worker, reason, wait_s + process.load_s, process.at_next)
 
-    # Replacing what has grown too large
+    # Replacing workers that have grown too large
 
     def _look_in(self, seconds: float) -> None:
         if self._looking is not None:
@@ -322,7 +332,7 @@ class Workers:
         self._looking = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Check the memory of each worker; begin with a successor of the first that has too much."""
+        """Check the memory of each worker; start a successor of the first that has too much."""
         self._look_in(_LOOK_S)
         if self._heir is not None:
             return
@@ -337,13 +347,13 @@ class Workers:
                 return
 
     def _succeed(self) -> None:
-        """The successor takes over, if it is ready and the other one has no batch."""
+        """Let the successor take over if it is ready and the worker is idle."""
         worker, heir, process = self._heir_of, self._heir, self._processes.get(self._heir_of)
         if heir is None or not heir.ready or heir.silent or process is None or process.batches:
             return
         self._processes[worker], self._heir, self._heir_of = heir, None, -1
         self._on_replaced()
-        # A model that needs so much for its batches has it again at once: one start after another would not help.
+        # If the model's batches need this memory, the successor has it again soon, and replacing it would not help.
         self._look_in(_NO_SUCCESSOR_S)
         self._leaving.add(process)
         process.timer.cancel()
@@ -354,7 +364,7 @@ class Workers:
             self._hand(heir, calls)
 
     def _no_successor(self, reason: str) -> None:
-        """There will be none for a while: the present worker goes on."""
+        """Give up the successor for a while; the current worker continues."""
         heir, worker, held = self._heir, self._heir_of, self._held
         self._heir, self._heir_of, self._held = None, -1, []
         if not self._stopping:
@@ -377,7 +387,7 @@ class Workers:
             self._start_later(worker, reason)
 
     def _start_later(self, worker: int, reason: str) -> float:
-        """In how many seconds."""
+        """Schedule a restart of the worker; return the seconds until then."""
         if self._stopping:
             return math.inf
         self._losses[worker] += 1
