@@ -140,8 +140,7 @@ class CloudWatchMetrics:
         self._put([one | {"Unit": "Seconds"}])
 
     def beat(self, at_unix_s: float) -> None:
-        """Queue a heartbeat: a controller leads here. Called once a minute, so that an alarm can watch for its absence.
-        """
+        """Queue a heartbeat: a controller leads here. Called once a minute, so that an alarm can watch for its absence."""
         at, of = datetime.fromtimestamp(at_unix_s, UTC), [{"Name": "Site", "Value": self._site}]
         self._put([{"MetricName": HEARTBEAT, "Dimensions": of, "Timestamp": at, "Value": 1.0, "Unit": "Count"}])
 

@@ -253,8 +253,9 @@ class DynamoTable:
         return {"Put": put}
 
     def _call(self, method: str, **arguments: Any) -> Any:
-        """Call DynamoDB. Raises _Refused if a condition fails or another writer interferes, otherwise the gate's
-        errors.
+        """Call DynamoDB. Raises _Refused if a condition fails or another writer interferes.
+
+        Other errors are the gate's.
         """
         if method != "transact_write_items":
             arguments["TableName"] = self._name
