@@ -100,10 +100,10 @@ def _failed_rounds(decisions: Sequence[DecisionView]) -> int:
 
 
 class CloudWatchMetrics:
-    """Sends the queued metrics once a minute. Thread-safe; `put` never blocks. Needs a `gate` that no other object
-    uses.
+    """Sends the queued metrics once a minute. Thread-safe; `put` never blocks.
 
-    `counts`: data points "sent", "dropped" (the queue was full) and "refused" (by CloudWatch), and calls that "failed".
+    Needs a `gate` that no other object uses. `counts`: data points "sent", "dropped" (the queue was full) and "refused"
+    (by CloudWatch), and calls that "failed".
     """
 
     def __init__(self, gate: Gate, site: str, *, period_s: float = PERIOD_S) -> None:
@@ -140,7 +140,7 @@ class CloudWatchMetrics:
         self._put([one | {"Unit": "Seconds"}])
 
     def beat(self, at_unix_s: float) -> None:
-        """Queue a heartbeat: a controller leads here. Called once a minute, so that an alarm can watch for its absence."""
+        """Queue a heartbeat of the leading controller. Called once a minute, so that an alarm notices its absence."""
         at, of = datetime.fromtimestamp(at_unix_s, UTC), [{"Name": "Site", "Value": self._site}]
         self._put([{"MetricName": HEARTBEAT, "Dimensions": of, "Timestamp": at, "Value": 1.0, "Unit": "Count"}])
 

@@ -1,6 +1,6 @@
 """Controllers in dry run over workloads that other autoscalers scale; their plans are published as floors.
 
-The parts are those of a site: manager, lease, store, controllers. Only the ports differ: load and replicas come from a
+Manager, lease, store and controllers are the same as a site's. Only the ports differ: load and replicas come from a
 Prometheus, and no instance is launched or terminated.
 """
 
@@ -59,8 +59,8 @@ class Minimum(Protocol):
 class FloorSpec:
     """One service whose floor is published. `policy` plans for a resolved service, `predictor` makes a fresh one.
 
-    The predictor begins with the last `history_minutes` that Prometheus has of the `workload`. A service with a
-    `minimum` has one offer.
+    The predictor learns the last `history_minutes` of the `workload` in Prometheus. A service with a `minimum` has one
+    offer.
     """
 
     resolved: ResolvedService
@@ -156,7 +156,7 @@ class FloorControl:
 
 @dataclass(frozen=True, slots=True)
 class _Led:
-    """What a service has while this process leads."""
+    """The service's parts while this process leads."""
 
     clock: WallClock
     store: Store
@@ -189,7 +189,10 @@ class _Service:
     # -- looks ---------------------------------------------------------------------------------------------------------
 
     def begin_look(self, looks: Executor) -> None:
-        """Look at the workload, if a look is due and the last one has ended. Looks come just before a minute's round."""
+        """Start a look at the workload, if one is due and the last one has ended.
+
+        Looks come just before a minute's round.
+        """
         led = self._led
         if led is None or (self._look is not None and not self._look.done()):
             return

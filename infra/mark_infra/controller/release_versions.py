@@ -1,6 +1,6 @@
 """The versions that belong to a release: of its launch templates and of its function.
 
-A controller is configured with those of the newest release only. Those of earlier releases are kept in the store,
+A controller is configured with the newest release's versions only. The store keeps the versions of earlier releases,
 because a roll-back launches from them.
 """
 
@@ -15,7 +15,7 @@ from mark.control.ports import Store
 from mark_infra.aws.site import SiteService
 
 TEMPLATES, PLATFORMS, FUNCTIONS = "templates", "platforms", "functions"  # keys in the store
-MOST = 20  # remembered releases, besides those that a roll-out needs
+MOST = 20  # remembered releases, besides the releases that a roll-out needs
 
 
 T = TypeVar("T")

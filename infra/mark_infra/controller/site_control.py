@@ -76,12 +76,11 @@ _REMEMBERED = 1000  # instances that are gone
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """One service to run. `policy` plans for a resolved service (the same, in other limits), `predictor` makes a fresh
-    one.
+    """One service to run. `policy` plans for a resolved service (in any limits), `predictor` makes a fresh one.
 
-    `history` is load from before the service's first second, in steps of a minute that end there. `prices` are asked
-    for while it runs; without them those of the resolved service hold. What bouncers and gateway count as
-    `calls_per_request` is one request of the service, in the mean: it is stages that are bought together.
+    `history` is the load before the service's first second, in steps of a minute that end there. `prices` are refreshed
+    while the service runs; without them the resolved service's prices hold. For stages that are bought together,
+    bouncers and gateway count `calls_per_request` calls per request of the service, on average.
     """
 
     resolved: ResolvedService
@@ -196,7 +195,7 @@ class SiteControl:
         for name in self._services:
             there = site.service(name)
             one = behind_balancer(there.listener_rules, there.function_group)
-            if one is not None and there.gateway is None:  # a gateway counts whatever comes
+            if one is not None and there.gateway is None:  # a gateway counts all requests itself
                 behind[name] = one
         self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
@@ -438,8 +437,9 @@ class _Service:
         return None if telemetry is None else telemetry.last_minute_rps()
 
     def told(self) -> dict[str, str]:
-        """Return the headers that tell bouncers prices and each other's addresses; a dry run changes nothing and sends
-        none.
+        """Return the headers that tell bouncers prices and each other's addresses.
+
+        A dry run sends none, because it changes nothing.
         """
         if self._control.dry_run:
             return {}
@@ -659,8 +659,7 @@ def joined(before: Load, seen: Load) -> Load:
 
 
 def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList:
-    """Return the prices that a conductor is told of a stage; with `fleet` also its cost and capacity, for parity
-    models.
+    """Return the prices that a conductor is told of a stage; with `fleet` also cost and capacity, for parity models.
 
     The marginal price is told only if conductors count the `wanted` calls that it prevents. Otherwise it would hide
     these calls from the planner, which would then buy nothing.

@@ -1,6 +1,6 @@
 """AWS and Prometheus for the commands and the SDK of `mark`, found by the entry points `mark.adapters`.
 
-Each function imports its clients when it is called, because a plain installation lacks those of AWS.
+Each function imports its clients when it is called, because a plain installation lacks AWS's clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def deploy(file: Path, folder: Path | None, options: dict[str, Any]) -> Deployed:
-    """Deploy one service alone on its site; `options` are those of `DeployTarget`. Raises BadInput, MarkError."""
+    """Deploy one service alone on its site, with the `options` of `DeployTarget`. Raises BadInput, MarkError."""
     from mark_infra.deploy.deploy import plan
     from mark_infra.deploy.shipments import shipment
     from mark_infra.deploy.target import DeployTarget
@@ -30,7 +30,7 @@ def deploy(file: Path, folder: Path | None, options: dict[str, Any]) -> Deployed
 
 
 def floor(**options: Any) -> int:
-    """Serve floors until a signal; return the exit code. `options` are those of `FloorOptions`. Raises BadInput."""
+    """Serve floors until a signal, with the `options` of `FloorOptions`; return the exit code. Raises BadInput."""
     from mark_infra.launch.launch_floor import FloorOptions, run_floor
 
     return run_floor(FloorOptions(**options))
@@ -57,14 +57,17 @@ def lambda_functions(name: str, profile: str | None) -> FunctionClient:
 
 
 def profile_on_rented(say: Callable[[str], None], **options: Any) -> ProfiledOn:
-    """Run `mark profile --on`; `options` are those of `ProfileOnOptions`."""
+    """Run `mark profile --on` with the `options` of `ProfileOnOptions`."""
     from mark_infra.launch.profile_on import ProfileOnOptions, profile_on
 
     return profile_on(ProfileOnOptions(**options), say)
 
 
 def prometheus(url: str, **access: Any) -> MetricsReader:
-    """Return a reader of a Prometheus' HTTP API; `access` has the other fields of `PrometheusAccess`. Raises BadInput."""
+    """Return a reader of a Prometheus' HTTP API; `access` has the other fields of `PrometheusAccess`.
+
+    Raises BadInput.
+    """
     from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 
     return Prometheus(PrometheusAccess(url, **access))

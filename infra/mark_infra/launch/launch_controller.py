@@ -109,8 +109,9 @@ def _spec(
     session: Any,
     keepers: dict[str, PriceKeeper],
 ) -> ServiceSpec:
-    """Return a service's spec. `pipeline` has the service's stages; services of equal catalogue and zones share
-    `keepers`.
+    """Return a service's spec. `pipeline` has the service's stages.
+
+    Services of equal catalogue and zones share `keepers` of prices.
     """
     if options.catalog is not None:
         service = replace(service, catalog=options.catalog)

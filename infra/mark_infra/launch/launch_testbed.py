@@ -206,7 +206,7 @@ class TraceLoad:
             raise BadInput(f"the testbed has {', '.join(there)}", "service", options.service)
         pipeline = whole.get(self._name)
         self._slo = alone[self._name].slo if pipeline is None else pipeline.slo
-        # The services that buy instances: this service, or those of the pipeline's stages.
+        # The services that buy instances: this service, or the pipeline's stages.
         bought_for = [alone[self._name]] if pipeline is None else pipeline.bought_services()
         self._stages = None if pipeline is None else pipeline.service_of_stages()
         self._least = {service.name: min(1, service.min_instances) for service in bought_for}
@@ -245,9 +245,7 @@ class TraceLoad:
 
     @property
     def _url(self) -> str | None:
-        """Return the address for requests, or None while a pipeline's conductor waits for the first instances of its
-        stages.
-        """
+        """Return the address for requests, or None while a pipeline's conductor waits for its stages' first instances."""
         url: str | None = self._before[self._among][self._name]
         return url
 
@@ -326,8 +324,9 @@ def _ready(gateway: str) -> int:
 
 
 def calls_of(body: Path | None, service: ServiceConfig | None, count: int, seed: int) -> Sequence[Call]:
-    """Return a call for each request; for a pipeline (`service` None), calls drawn independently from the file's
-    queries.
+    """Return a call for each request.
+
+    For a pipeline (`service` None) and a file of queries, each call is drawn from the file independently.
     """
     if service is not None or body is None or body.suffix != ".jsonl":
         return [_call(body, service)] * count

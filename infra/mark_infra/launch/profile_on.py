@@ -82,9 +82,9 @@ class RentalOverdue(MarkError):
 
 @dataclass(frozen=True, slots=True)
 class RentalBill:
-    """An instance that was rented, from its launch to its end, and what that costs at most.
+    """A rented instance, from its launch to its end, and its maximum cost.
 
-    EC2 bills a little less: from when it says `running`.
+    EC2 bills a little less, because it bills from `running` on.
     """
 
     offer: str
@@ -225,8 +225,7 @@ class RentedSearch:
 
         try:
             self._wait_until_ready(held, left_s)
-            # A slow type takes its minimum of rounds whatever the time, so less time would only give a worse
-            # measurement.
+            # A slow type takes its minimum of rounds anyway, so less time would only give a worse measurement.
             began_s = self.clock.now_s()
             if (took_s := self._took_s.get(name, 0.0)) > until_s - began_s:
                 left = max(0.0, until_s - began_s)
@@ -595,8 +594,9 @@ class _NoNotices:
 
 
 def _key(site: Site) -> dict[str, str]:
-    """Return the headers that a bouncer demands of a client. Raises BadInput for a key file without a key that may
-    infer.
+    """Return the headers that a bouncer demands of a client.
+
+    Raises BadInput for a key file without a key that may infer.
     """
     if site.key_file is None:
         return {}
