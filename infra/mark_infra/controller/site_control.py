@@ -681,7 +681,7 @@ def open_control(
 ) -> SiteControl | None:
     """Build and start the control, retrying CloudErrors; None if `wait(seconds)` says to give up.
 
-    `session` is that of `site_parts`, `pipelines` those of `SiteControl`.
+    See `site_parts` for `session` and `SiteControl` for `pipelines`.
     """
     pause_s = 1.0
     while True:

@@ -245,7 +245,10 @@ class TraceLoad:
 
     @property
     def _url(self) -> str | None:
-        """Return the address for requests, or None while a pipeline's conductor waits for its stages' first instances."""
+        """Return the address for requests.
+
+        None while a pipeline's conductor waits for its stages' first instances.
+        """
         url: str | None = self._before[self._among][self._name]
         return url
 

@@ -153,7 +153,10 @@ def _value(line: bytes) -> float:
 
 
 def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
-    """Return the metric's lines; `page` begins with a newline. Searching is four times as fast as a regular expression."""
+    """Return the metric's lines; `page` begins with a newline.
+
+    Searching is four times as fast as a regular expression.
+    """
     sought = b"\n" + name
     begin = page.find(sought)
     while begin >= 0:

@@ -11,14 +11,13 @@ from mark.serving.backend.metrics import SECONDS
 def latency_quantile_s(
     within: Sequence[float], quantile: float, known: tuple[float, float] | None = None
 ) -> float | None:
-    """Return the latency, in seconds, that a share `quantile` (0 to 1) of the answers had at most; None without
-    answers.
+    """Return the latency, in seconds, that a share `quantile` (0 to 1) of the answers had at most.
 
-    `within` counts the answers within each of the bouncers' bounds (`mark.serving.backend.metrics.SECONDS`), and then
-    all answers. Bounds are a factor of 1.6 apart above 10 ms. Answers are assumed to be spread evenly between two
-    bounds, like in Prometheus' `histogram_quantile`; answers above the last bound count as that bound. `known` adds a
-    bound, in seconds, with its number of answers. With RT_max as this bound, a quantile exceeds RT_max exactly if too
-    many answers do.
+    None without answers. `within` counts the answers within each of the bouncers' bounds
+    (`mark.serving.backend.metrics.SECONDS`), and then all answers. Bounds are a factor of 1.6 apart above 10 ms.
+    Answers are assumed to be spread evenly between two bounds, like in Prometheus' `histogram_quantile`; answers above
+    the last bound count as that bound. `known` adds a bound, in seconds, with its number of answers. With RT_max as
+    this bound, a quantile exceeds RT_max exactly if too many answers do.
     """
     if len(within) != len(SECONDS) + 1 or within[-1] <= 0.0:
         return None
