@@ -41,9 +41,9 @@ _ENDED = ("shutting-down", "terminated", "")
 
 @dataclass(frozen=True, slots=True)
 class ImageWanted:
-    """An image to be baked. `types` are the service's own that have a fixed price, the cheapest first.
+    """An image to bake. `types` are the service's own types at a fixed price, the cheapest first.
 
-    They are of one platform, whose launch template the image is for.
+    All types are of one platform, and the image is for this platform's launch template.
     """
 
     service: str
@@ -57,7 +57,7 @@ class ImageWanted:
 
 @dataclass(frozen=True, slots=True)
 class BuilderPlace:
-    """What a builder is launched from, and where."""
+    """The launch template, subnets and log group of a builder."""
 
     launch_template: str
     version: str

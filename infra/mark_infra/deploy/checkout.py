@@ -24,7 +24,10 @@ def boot_script() -> Path:
 
 
 def deployer_policy() -> Path:
-    """Return the file of the deployer's permissions, with placeholders for site, region, account, partition and bucket."""
+    """Return the file of the deployer's permissions.
+
+    It has placeholders for site, region, account, partition and the state's bucket.
+    """
     return _shipped("terraform/deployer-policy.json")
 
 

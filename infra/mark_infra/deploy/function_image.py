@@ -46,7 +46,7 @@ def function_image(site: str, service: str, contents: Mapping[str, Path | bytes]
 
 
 def repository_of(site: str, service: str) -> str:
-    """Return the name of the repository in ECR: words of lower-case letters and digits with single dashes in between."""
+    """Return the name of the repository in ECR: words of lower-case letters and digits, joined by dashes."""
     slug = re.sub(r"[^a-z0-9]", "-", service.lower())
     word = re.sub(r"-+", "-", slug).strip("-")
     # Two services may differ only in the removed characters.

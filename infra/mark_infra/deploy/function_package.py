@@ -52,8 +52,7 @@ def function_contents(files: Files, libraries: Path) -> dict[str, Path | bytes]:
         contents |= {
             f"{package}/{name}": path
             for path, name in walk(home, home)
-            if path.suffix
-            in (".py", ".csv", ".toml")  # include profiles, because a service without code answers by them
+            if path.suffix in (".py", ".csv", ".toml")  # a service without code answers by its profiles
         }
     return contents | {name: path for path, name in walk(libraries, libraries)}
 

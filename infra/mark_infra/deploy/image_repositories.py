@@ -103,7 +103,10 @@ class ImageRepositories:
         return base64.b64decode(found[0]["authorizationToken"]).decode().partition(":")[2]
 
     def remove_others(self, keep: Collection[str] = ()) -> None:
-        """Delete all of the site's repositories except `keep`, with their images; none if the caller may not list them."""
+        """Delete all of the site's repositories except `keep`, with their images.
+
+        Nothing is deleted if the caller may not list them.
+        """
         try:
             there = list(self._names())
         except DeniedError:

@@ -147,8 +147,9 @@ class ConductedQueries:
         )
 
     def history(self, hours: float, points: int) -> QueriesHistory:
-        """Return the last `hours` (at most 24) in at most `points` equal steps of whole minutes; the last may be
-        incomplete.
+        """Return the last `hours` (at most 24) in at most `points` equal steps of whole minutes.
+
+        The last step may be incomplete.
         """
         with self._lock:
             minutes = dict(self._minutes)

@@ -27,7 +27,7 @@ from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.latency_quantile import latency_quantile_s
 
 _PER_STEP = round(STEP_S / WINDOW_S)
-_KEPT = 30 * 24 * 3600  # windows, if nobody reads the load
+_KEPT = 30 * 24 * 3600  # windows, while the load is not read
 # Steps returned by one call. Of a longer gap, whole weeks are left out, so that the hours of the week stay in place.
 _WEEK = round(7 * DAY_S / STEP_S)
 MOST_STEPS = 2 * _WEEK
@@ -271,9 +271,7 @@ class ScrapedTelemetry:
 
     def windows_rps(self) -> FloatArray:
         with self._lock:
-            newest = list(
-                islice(reversed(self._counts), _PER_STEP)
-            )  # only the newest, because there are many if nobody reads the load
+            newest = list(islice(reversed(self._counts), _PER_STEP))  # unread load may be long
         return np.array(newest[::-1], dtype=np.float64) / self._window_s
 
     def recent(self) -> RecentAnswers:
