@@ -132,8 +132,9 @@ class Planned:
             self.terraform.apply(sum(2 if change.action == "replace" else 1 for change in changes), progress)
 
     def _with_images(self, progress: Progress | None) -> list[ResourceChange]:
-        """Bake the missing images, and plan with them. First create the builders' resources; the controller sees no
-        change.
+        """Bake the missing images, and plan with them.
+
+        The builders' resources are created first; the controller sees no change.
         """
         names = dict.fromkeys(one.service for one in self.to_bake)
         targets = [f"module.fleet[{json.dumps(name)}]" for name in names]
@@ -172,8 +173,9 @@ class Planned:
         (self.target.folder / "plan.txt").write_text(self.terraform.text(), encoding="utf-8")
 
     def _repositories(self) -> set[str]:
-        """Return the repositories of services with a function, even with a zip now, because the last release may use an
-        image.
+        """Return the repositories of all services with a function.
+
+        A function that is a zip now may have had an image in its last release.
         """
         variables = json.loads((self.target.folder / VARIABLES).read_text(encoding="utf-8"))
         with_function = (name for name, service in variables["services"].items() if service.get("function"))

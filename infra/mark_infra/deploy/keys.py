@@ -97,7 +97,10 @@ def rotated(keys: Sequence[SiteKey], name: str, ends_unix_s: int | None, key: st
 
 
 def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
-    """Remove the keys of the name. Raises BadInput for an unknown name, and for the controller's and the conductors'."""
+    """Remove the keys of the name.
+
+    Raises BadInput for an unknown name, and for the controller's and the conductors'.
+    """
     if name == CONTROLLER:
         raise BadInput("the controller needs one to ask bouncers: rotate it, with no overlap", "name of a key", name)
     if name == CONDUCTOR:

@@ -1,6 +1,4 @@
-"""The service's types that can be launched: sold in the site's zones today, with a GPU that the image's driver
-supports.
-"""
+"""The service's types that can be launched in the site's zones today, with a GPU that the image's driver supports."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
 
 
 def _parity_file(config: PipelineConfig, folder: Path) -> dict[str, Path]:
-    """Return the file about the parity models' training, of an insured service. Raises BadInput if it lies elsewhere."""
+    """Return the file that describes an insured service's parity models. Raises BadInput if it lies elsewhere."""
     if config.insurance is None or (parity := config.insurance.parity) is None:
         return {}
     return _in_folder(Path(parity.file), folder, f"{config.source} [insurance] parity")
@@ -374,7 +374,7 @@ def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | by
             needs.append(read_text(own).strip())
     for before, version in zip(said, service.versions, strict=False):
         if version in registered:
-            quoted = rf"""(["']){re.escape(before.model)}\1"""  # with quotes, because one reference may be a prefix of another
+            quoted = rf"""(["']){re.escape(before.model)}\1"""  # quoted, as one may be another's prefix
             text = re.sub(quoted, json.dumps(_shipped(version.model)), text)
     if needs and "requirements.txt" not in files:
         files["requirements.txt"] = ("\n".join(dict.fromkeys(needs)) + "\n").encode()

@@ -68,10 +68,10 @@ class Wheelhouse:
 
 
 def wheelhouse(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
-    """Return the wheels of `wanted`, with `own`, mark's wheel. The folder `to` keeps them; `pins` is a constraints
-    file.
+    """Return the wheels of `wanted`, with `own`, mark's wheel.
 
-    Raises BadInput for packages that do not suit the instances, MarkError for packages that cannot be fetched.
+    The folder `to` keeps them; `pins` is a constraints file. Raises BadInput for packages that do not suit the
+    instances, MarkError for packages that cannot be fetched.
     """
     tags = linux_tags(PYTHON, wanted.machine)
     if not parse_wheel_filename(own.name)[3] & tags:
@@ -215,8 +215,9 @@ def _text(wanted: PackagesWanted) -> str:
 
 
 def _name(wanted: PackagesWanted, own: Path, pins: Path) -> str:
-    """Return the name of the folder that keeps the wheels. mark's own wheel is not in it, because it changes more
-    often.
+    """Return the name of the folder that keeps the wheels.
+
+    mark's own wheel is not in it, because it changes more often.
     """
     named = {
         name: hashlib.sha256(bytes_of(wanted.files, name)).hexdigest()
