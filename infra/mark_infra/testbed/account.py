@@ -68,7 +68,7 @@ class AccountKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccountRefusal:
-    """An error of AWS's."""
+    """An error of AWS."""
 
     code: str
     message: str
@@ -77,10 +77,9 @@ class AccountRefusal:
 
 @dataclass(frozen=True, slots=True)
 class CloudAccount:
-    """An account's limits. `vcpus` by family and whether spot, as in `mark.cloud.ec2.refusal.quota_of`; missing ones
-    are 0.
+    """An account's limits; a generous account has none, whatever the fields say.
 
-    A generous account has no limits, whatever the other fields say.
+    `vcpus` by family and whether spot, as in `mark.cloud.ec2.refusal.quota_of`; missing quotas are zero.
     """
 
     kind: AccountKind = AccountKind.GENEROUS

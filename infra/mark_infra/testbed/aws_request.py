@@ -59,7 +59,7 @@ _RULES = ("ModifyRule", "DeleteRule")
 class AwsRequest:
     """One call, with flat parameters (query protocol), JSON's, or those in the path (S3, Lambda)."""
 
-    service: str  # as signed for
+    service: str  # the name in the signature
     action: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     key_id: str = ""
