@@ -22,7 +22,7 @@ TOO_FAST = "FunctionInvocationRateLimitExceeded"
 
 @dataclass(slots=True)
 class Account:
-    """The counts and cost of one function. Every invocation that reached an environment is billed, even if it failed."""
+    """The counts and cost of one function. Every invocation that got an environment is billed, even if it failed."""
 
     offer: FunctionOffer
     invocations: int = 0

@@ -170,7 +170,10 @@ class MotoStock:
         return "" if found is None else str(found)
 
     def image_path(self, image: str) -> tuple[str, ...]:
-        """Return the parts of the path of the image's parameter, or of the image that it was baked from; () if unknown."""
+        """Return the path of the image's parameter, in parts; () if unknown.
+
+        A baked image has the path of the image that it was baked from.
+        """
         parameters = ssm_backends[ACCOUNT][self.region]._parameters
         parameters.get("/aws/service/ami-amazon-linux-latest/")  # moto loads them on the first access
         for path in list(parameters):

@@ -249,7 +249,7 @@ class InstanceLifecycle:
         self._push(instance.interruption_at_s, InstanceEvent.GONE, instance_id, instance.start)
 
     def interrupt_share(self, share: float, seed: int, now_s: float) -> tuple[str, ...]:
-        """Announce an interruption to this share of the running spot instances, drawn with the seed; return their ids."""
+        """Announce an interruption to this share of the running spot instances, drawn; return their ids."""
         running = sorted(self._spot_in(None), key=lambda instance: instance.number)
         running = [instance for instance in running if instance.state == State.RUNNING]
         chosen = Random(seed).sample(running, min(len(running), math.floor(len(running) * share + 0.5)))

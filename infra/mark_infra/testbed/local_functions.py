@@ -74,10 +74,10 @@ class FunctionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configuration of the local Lambda. `sandbox_mean_s` and `sandbox_p95_s`: AWS's own, unbilled part of a cold
-    start.
+    """The configuration of the local Lambda.
 
-    AWS does not publish that part; the defaults are assumptions.
+    `sandbox_mean_s` and `sandbox_p95_s` describe AWS's own, unbilled part of a cold start. AWS does not publish that
+    part; the defaults are assumptions.
     """
 
     functions: Sequence[FunctionConfig]

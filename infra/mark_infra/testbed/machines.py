@@ -120,7 +120,7 @@ class Processes:
         self._machines[instance_id].metadata.announce(action, at_unix_s)
 
     def set_speed(self, instance_id: str, speed: float) -> None:
-        """See `Machines`. Holds from the next batch on."""
+        """Set the speed from the next batch on, see `Machines`."""
         file = self._speed_file(self._machines[instance_id].running.machine)
         written = file.with_suffix(".new")
         written.write_text(f"{speed:g}")

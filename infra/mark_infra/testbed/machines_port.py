@@ -48,11 +48,10 @@ class Machines(Protocol):
         ...
 
     def announce(self, instance_id: str, action: str, at_unix_s: float) -> None:
-        """Show a notice in the machine's metadata service: `terminate`, `stop` or `hibernate` at this time (Unix
-        seconds).
+        """Show a notice in the machine's metadata service.
 
-        `rebalance` is a recommendation to leave, noticed at this time. The caller must still end the machine with
-        `end`.
+        `terminate`, `stop` and `hibernate` happen at this time (Unix seconds); `rebalance` is a recommendation to
+        leave, noticed at this time. The caller must still end the machine with `end`.
         """
         ...
 
