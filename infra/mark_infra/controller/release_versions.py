@@ -26,7 +26,7 @@ TemplatesByPlatform = Mapping[str, Mapping[str, str]]  # for one release
 class ReleaseVersions:
     """By release: version of the first launch template, templates of its platforms, NAME:VERSION of its function.
 
-    Releases older than platforms have no entry there; releases without a function have none in `functions`.
+    Releases older than platforms are missing in `platforms`, releases without a function in `functions`.
     """
 
     templates: Mapping[str, str] = field(default_factory=dict)

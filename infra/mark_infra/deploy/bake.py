@@ -237,7 +237,7 @@ class Bakery:
 
     @contextmanager
     def _ended_anyway(self) -> Iterator[None]:
-        """After the block, terminate all builders of this run, and those that a killed run left behind."""
+        """After the block, terminate all builders of this run and of killed runs."""
         try:
             yield
         finally:
@@ -246,7 +246,7 @@ class Bakery:
             self._end()
 
     def _left(self) -> list[str]:
-        """Return the builders to terminate: launches without an answer, and those of killed runs."""
+        """Return the builders to terminate: of launches without an answer, and of killed runs."""
         filters = [
             {"Name": f"tag:{SITE}", "Values": [self._site]},
             {"Name": "tag-key", "Values": [BUILDER]},

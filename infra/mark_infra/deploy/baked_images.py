@@ -1,4 +1,4 @@
-"""The machine images that a site needs: those of the new deployment, and those that a roll-back may use.
+"""The machine images that a site needs, for the new deployment and for a roll-back.
 
 An image is identified by its content: base image, packages, boot script, disk size. The service's folder is not part of
 it, because an instance fetches it at each boot. So a change of code or weights bakes nothing.
@@ -68,7 +68,7 @@ def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
 
 
 def templates_now(there: SiteService) -> frozenset[TemplateVersion]:
-    """Return the templates that launch the newest release; empty if releases have no names."""
+    """Return the templates that launch the newest release; empty for releases without names."""
     if not there.release:
         return frozenset()
     return frozenset(

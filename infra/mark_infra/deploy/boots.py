@@ -44,7 +44,7 @@ class PlatformBoot:
 class ServiceBoots:
     """A service's boots by platform. `first` is the platform with the service's first launch template, if any.
 
-    The other platforms have templates of their own.
+    Each other platform has another template.
     """
 
     first: str | None
@@ -82,8 +82,8 @@ def first_platform(platforms: Sequence[str], before: Mapping[str, Any] | None) -
     """Return the platform with the service's first template; `before` is Terraform's output of the service's images.
 
     It stays the same, so that its instances are not replaced when types of other platforms are added. If its own types
-    are gone, the first template passes to another platform only if none of the remaining ones has a template already,
-    because a roll-back needs the templates that launched the earlier release.
+    are gone, the first template passes to another platform only if all remaining platforms lack a template, because a
+    roll-back needs the templates that launched the earlier release.
     """
     if before is None:
         return platforms[0]

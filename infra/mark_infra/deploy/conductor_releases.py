@@ -1,8 +1,7 @@
 """Roll back a pipeline's conductors together with its stages, to the folder with the earlier driver.
 
-Conductors have no releases of their own, because a deployment replaces them immediately. But each version of their
-launch template names the folder it boots from, as each version of a stage's template does. Equal folders belong
-together.
+A deployment replaces conductors immediately, without releases. But each version of their launch template names the
+folder it boots from, as each version of a stage's template does. Equal folders belong together.
 """
 
 from __future__ import annotations

@@ -302,9 +302,9 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
     """Destroy a site: first its controller, then its instances, then Terraform's resources.
 
-    Returns the ids of what is left: nothing, unless it was created elsewhere. Repeatable, on any machine if the state
-    is in a bucket. Raises BadInput if there is no state of this site, and for a region or account other than the
-    site's; MarkError for failures.
+    Returns the ids of remaining resources, which were created elsewhere. Repeatable, on any machine if the state is in
+    a bucket. Raises BadInput if there is no state of this site, and for a region or account other than the site's;
+    MarkError for failures.
     """
     target, gate = checked(target)
     check_endpoint(target)
@@ -338,13 +338,13 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
 
 
 def site_releases(target: DeployTarget) -> SiteReleases:
-    """Return the releases of a deployed site. Raises BadInput if there is no state of it, CloudError."""
+    """Return the releases of a deployed site. Raises BadInput if its state is missing, CloudError."""
     site, gate = site_there(target)
     return SiteReleases(site, open_table(site.store, gate))
 
 
 def site_conductors(target: DeployTarget) -> ConductorReleases:
-    """Return the conductors of a deployed site. Raises BadInput if there is no state of it."""
+    """Return the conductors of a deployed site. Raises BadInput if its state is missing."""
     return ConductorReleases(*site_there(target))
 
 

@@ -21,8 +21,8 @@ LOST = (
 class Interrupts:
     """A context in which ending signals go to a program as SIGINT; they reach this process when the context ends.
 
-    `say` gets what is waited for, and at a second signal what is lost. Ignored signals stay ignored. Outside of the
-    main thread no signals arrive, so none are passed on.
+    `say` gets `WAITED_FOR` at the first signal and `LOST` at further ones. Ignored signals stay ignored. Outside of the
+    main thread signals do not arrive, so they are not passed on.
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
@@ -50,7 +50,7 @@ class Interrupts:
             signal.raise_signal(self._came[0])
 
     def pass_on_to(self, process: subprocess.Popen[str]) -> None:
-        """Set the process to send signals to, including those that arrived before it started."""
+        """Set the process to send signals to, including signals that arrived before it started."""
         self._process = process
         self._send()
 

@@ -59,7 +59,7 @@ def first_keys() -> list[SiteKey]:
 
 
 def with_conductor(keys: Sequence[SiteKey]) -> list[SiteKey]:
-    """Add an inner key, the last, if there is none. Raises BadInput if the key of this name may not infer."""
+    """Add an inner key, the last, unless one exists. Raises BadInput if the key of this name may not infer."""
     own = [key for key in keys if key.name == CONDUCTOR]
     if own and not {INFER, ADMIN} & set(own[-1].scopes):
         raise BadInput("conductors ask stages by the key of this name: it needs infer", "keys", CONDUCTOR)

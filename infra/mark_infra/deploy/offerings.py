@@ -48,8 +48,8 @@ def here(
 ) -> list[ResolvedService]:
     """Return the services with the available types only, reporting each type that is left out with the reason.
 
-    If EC2 does not tell the sold types, that is reported and nothing is checked. Raises BadInput for a service without
-    any type left.
+    If EC2 does not tell which types it sells, the types are not checked, which is reported. Raises BadInput for a
+    service without any type left.
     """
     types = {offer.instance for of in services for offer in of.offers}
     try:

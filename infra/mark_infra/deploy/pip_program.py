@@ -62,7 +62,7 @@ def linux_markers(python: str, machine: str) -> dict[str, str]:
 
 
 def pins_beside(pins: str, requirements: str) -> str:
-    """Return our pins without those that a requirements file excludes.
+    """Return our pins without the pins that a requirements file excludes.
 
     A model that was made with one release of a library must be served with that release.
     """

@@ -62,7 +62,7 @@ class SiteReleases:
             self._wish(service, BACK)
 
     def before(self, service: str) -> TemplateVersion | None:
-        """Return the template of the release that a roll-back would serve, or None if there is none."""
+        """Return the template of the release that a roll-back would serve, or None without such a release."""
         rollout, store = self._rollout(service), self._store(service)
         release = "" if rollout is None else rollout.release if rollout.candidate else rollout.before
         if not release:

@@ -1,4 +1,4 @@
-"""The files sent for a service or a pipeline's stages: those of its folder, named as instances find them."""
+"""The files sent for a service or a pipeline's stages, from its folder and named as instances find them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shipment:
 
     @property
     def folder(self) -> str:
-        """Return the name of what is sent as a whole: the service's, or its pipeline's."""
+        """Return the name of the folder's archive: the service's, or its pipeline's."""
         return self.service.name if self.pipeline is None else self.pipeline.name
 
 
@@ -94,7 +94,8 @@ def shipment(service_file: str, search: Path | None = None, opened: Opened = ope
 
 
 def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
-    """Return what a service file or pipeline file sends; a pipeline's stages are one service each, or one as a whole.
+    """Return the shipments of a service file or pipeline file; a pipeline's stages are one service each, or one as a
+    whole.
 
     Raises BadInput, also for stages without their part of RT_max; Infeasible if no type keeps a stage's SLO.
     """

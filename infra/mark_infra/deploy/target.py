@@ -112,7 +112,7 @@ def keys_of(target: DeployTarget, gate: Gate) -> SiteKeys:
 
 
 def check_remembered(target: DeployTarget, gate: Gate) -> None:
-    """Raise BadInput for another region or account than that of the site in the target's folder, if there is one."""
+    """Raise BadInput if the target's folder has a site in another region or account."""
     there = remembered(target.folder)
     if there.regions:
         there.check(target.name, target.region, known(lambda: caller(gate)) if there.accounts else None)

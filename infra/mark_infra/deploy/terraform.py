@@ -44,7 +44,7 @@ class Terraform:
     """Runs Terraform in `folder`, a root module.
 
     `credentials` returns, before every command, variables of AWS's SDKs that replace those in our environment. `say`
-    gets what an interrupt waits for. Raises BadInput if Terraform is missing or too old, MarkError (here and in every
+    gets the messages about interrupts. Raises BadInput if Terraform is missing or too old, MarkError (here and in every
     method) with Terraform's own first error.
     """
 

@@ -329,7 +329,7 @@ def _ready(gateway: str) -> int:
 def calls_of(body: Path | None, service: ServiceConfig | None, count: int, seed: int) -> Sequence[Call]:
     """Return a call for each request.
 
-    For a pipeline (`service` None) and a file of queries, each call is drawn from the file independently.
+    If `body` is a pipeline's file of queries (`service` None), each call is drawn from it independently.
     """
     if service is not None or body is None or body.suffix != ".jsonl":
         return [_call(body, service)] * count

@@ -156,7 +156,7 @@ def _pairs(inner: list[list[Any]]) -> list[tuple[Any, Any]]:
 
 def _array(inner: tuple[str, list[int], str]) -> Any:
     dtype, shape, data = inner
-    # A copy, because an array over bytes is read-only.
+    # Copy, because an array over bytes is read-only.
     return np.frombuffer(base64.b64decode(data, validate=True), dtype=np.dtype(dtype)).reshape(shape).copy()
 
 

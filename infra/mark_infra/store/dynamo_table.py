@@ -17,7 +17,7 @@ LOAD_MINUTES = LOAD_DAYS * 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """A line of the journal that has no number yet (see `Recorded`)."""
+    """A line of the journal before it gets its number (see `Recorded`)."""
 
     at_s: float
     verb: str
@@ -38,7 +38,7 @@ def recorded(
     result: str | None = None,
     started: int = 0,
 ) -> Recorded:
-    """Return a stored line as `Recorded`. Lines of the first version have no result."""
+    """Return a stored line as `Recorded`. Lines of the first version lack a result."""
     kept = None if result is None else Result(result)
     return Recorded(id, at_s, verb, text, outcome, usd_per_hour, kept, started)
 

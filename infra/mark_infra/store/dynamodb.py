@@ -148,7 +148,7 @@ class DynamoTable:
         return Term(item["holder"]["S"], int(item["fence"]["N"]), float(item["until_s"]["N"]))
 
     def _replace(self, name: str, before: Term | None, term: Term) -> bool:
-        """Replace a lease's term. Return False if the stored term is no longer `before`."""
+        """Replace a lease's term. Return False if the stored term has changed from `before`."""
         put = self._put(f"lease#{name}", "lease", "", _described(term))["Put"]
         put["ConditionExpression"] = _MISSING
         if before is not None:

@@ -4,7 +4,7 @@ The write-ahead log is flushed only at checkpoints. Committed data survive the e
 power cut may lose the last commits but nothing else; the controller then reads the cloud's tags, as after every start.
 
 If the file is deleted or replaced while it is open, for example by restoring a backup, other processes no longer see
-it. From then on nothing is read or written, and a lease holder has lost its lease.
+it. From then on reading fails, and a lease holder has lost its lease.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class SqliteTable:
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Return the identity of the file at the path, or None if there is no file."""
+    """Return the identity of the file at the path, or None without a file."""
     try:
         found = os.stat(path)
     except OSError:

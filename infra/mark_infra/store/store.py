@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 class ServiceStore:
     """The stored state of a service. Used by any thread; every method raises CloudError if the table is unreachable.
 
-    With a lease, the store belongs to the lease's term at its creation. It writes state, journal and load until another
-    term begins, even one of the same holder; then writing raises LostLease. Reading and numbering need no lease.
+    A store made with a lease belongs to the lease's present term. It writes state, journal and load until another term
+    begins, even one of the same holder; then writing raises LostLease. Reading and numbering need no lease.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class BehindBalancer:
 
 @dataclass(frozen=True, slots=True)
 class ServingNow:
-    """Whether an instance of a service is ready, and the service's last known rate."""
+    """The present state of a service: whether an instance is ready, and its last known rate."""
 
     ready: bool
     rps: float | None = None

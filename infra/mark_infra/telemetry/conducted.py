@@ -32,9 +32,7 @@ class _Counts:
     missed: float = 0.0  # late or refused
     answered: float = 0.0  # not refused
     latency_s: float = 0.0  # of the answered queries
-    within: FloatArray = field(
-        default_factory=lambda: _NO_SIZES
-    )  # of the answered queries, by size as in `BouncerCounters`
+    within: FloatArray = field(default_factory=lambda: _NO_SIZES)  # of the same, by size as in `BouncerCounters`
     wanted: Mapping[str, float] = field(default_factory=dict)  # calls by stage, as in `BouncerCounters`
 
     def __add__(self, other: _Counts) -> _Counts:

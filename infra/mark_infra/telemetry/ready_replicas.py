@@ -19,9 +19,7 @@ class ReadyReplicas:
 
     def __init__(self, offer: str, clock: Clock) -> None:
         self._offer, self._clock = offer, clock
-        self._since_s: tuple[
-            float, ...
-        ] = ()  # when each was first seen; replaced as a whole, because other threads read it
+        self._since_s: tuple[float, ...] = ()  # when first seen; replaced as a whole, because others read it
 
     def see(self, replicas: int | None) -> None:
         """Set the number of ready replicas. If Prometheus does not report it, the last number is kept."""

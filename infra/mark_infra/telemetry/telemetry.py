@@ -28,7 +28,7 @@ from mark_infra.telemetry.latency_quantile import latency_quantile_s
 
 _PER_STEP = round(STEP_S / WINDOW_S)
 _KEPT = 30 * 24 * 3600  # windows, while the load is not read
-# Steps returned by one call. Of a longer gap, whole weeks are left out, so that the hours of the week stay in place.
+# Steps returned by one call. A longer gap is shortened by whole weeks, so that the hours of the week stay in place.
 _WEEK = round(7 * DAY_S / STEP_S)
 MOST_STEPS = 2 * _WEEK
 _MISSED = round(3600.0 / WINDOW_S)  # windows: how long the last counters of a bouncer are kept that is not read

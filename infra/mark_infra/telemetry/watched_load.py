@@ -43,7 +43,7 @@ class WatchedLoad:
     def missing(self, now_s: float) -> range:
         """Return the past minutes that are not known yet, in order, at most MOST_MINUTES.
 
-        Of a longer gap the oldest minutes are left out.
+        The oldest minutes of a longer gap are left out.
         """
         end = math.floor(now_s / STEP_S)
         with self._lock:

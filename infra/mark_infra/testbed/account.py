@@ -77,7 +77,7 @@ class AccountRefusal:
 
 @dataclass(frozen=True, slots=True)
 class CloudAccount:
-    """An account's limits; a generous account has none, whatever the fields say.
+    """An account's limits. A generous account ignores all fields.
 
     `vcpus` by family and whether spot, as in `mark.cloud.ec2.refusal.quota_of`; missing quotas are zero.
     """

@@ -72,7 +72,7 @@ class GatewaySupervisor:
     def __init__(self, gateways: Gateways, targets: Callable[[], Targets], shares: Callable[[], Shares] = dict) -> None:
         self._gateways, self._targets, self._shares = gateways, targets, shares
         self._groups: dict[str, _Group] = {}  # by the first of the groups that share a gateway
-        self._first: dict[str, str] = {}  # by group without a gateway of its own
+        self._first: dict[str, str] = {}  # by group that shares another group's gateway
         self._syncing = threading.Lock()
         self._awake, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None

@@ -1,8 +1,7 @@
 """IAM's decisions about an action on a resource, from policies and the request's context.
 
 Pure, as AWS documents it ("Policy evaluation logic", "IAM JSON policy elements"): a denial wins, and an action that no
-policy allows is denied. A policy with an unknown element or operator is refused when it is read, so that none is
-ignored.
+policy allows is denied. Reading a policy raises an error for unknown elements and operators, instead of ignoring them.
 """
 
 from __future__ import annotations
@@ -169,11 +168,7 @@ def _filled(text: str, context: Mapping[str, tuple[str, ...]]) -> str | None:
 
     def value(found: re.Match[str]) -> str:
         nonlocal missing
-        if found[1] in (
-            "*",
-            "?",
-            "$",
-        ):  # The character itself. A pattern would treat it as a wildcard, but none of our policies has one.
+        if found[1] in ("*", "?", "$"):  # the character itself; a pattern cannot tell, but our policies have none
             return found[1]
         values = context.get(found[1].lower(), ())
         missing = missing or len(values) != 1
@@ -193,8 +188,9 @@ def _like(value: str, pattern: str) -> bool:
 
 
 def _arn_like(value: str, pattern: str) -> bool:
-    """Compare part by part, because a star in one part of an ARN does not match the next; the last part may have
-    colons.
+    """Compare part by part, because a star in one part of an ARN does not match the next.
+
+    The last part may have colons.
     """
     parts, patterns = value.split(":", _ARN_PARTS - 1), pattern.split(":", _ARN_PARTS - 1)
     if pattern == "*":

@@ -292,7 +292,7 @@ class Launches:
         tags: Mapping[str, Mapping[str, str]],
         profile: str,
     ) -> LaunchedPool:
-        """Return the launch's parts, with the launch template's values where the request has none."""
+        """Return the launch's parts, with the launch template's values where the request omits them."""
         nic = (template.get("NetworkInterfaces") or [{}])[0]
         of_template = template.get("IamInstanceProfile") or {}
         profile = profile or str(of_template.get("Name") or of_template.get("Arn") or "")

@@ -1,4 +1,4 @@
-"""Traffic for the testbed: each request is sent when it is due, even if earlier ones have no answer yet.
+"""Traffic for the testbed: each request is sent when it is due, without waiting for earlier answers.
 
 This is an open loop, and latency counts from the due time. Otherwise a slow server would look better by slowing its
 clients down (coordinated omission).

@@ -94,7 +94,8 @@ class Config:
 def has_function(service: ServiceConfig) -> bool:
     """Return whether the testbed runs a function for the service or stage.
 
-    As in the simulator, a stage has none if no size has a profile; for a service by itself that is an error.
+    Like in the simulator, a stage gets a function only if some size has a profile. For a service by itself, a missing
+    profile is an error.
     """
     if not service.stage:
         return bool(service.functions)

@@ -160,8 +160,9 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_delete_template = LaunchTemplateBackend.delete_launch_template
 
     def delete_template(backend: Any, name: str, tid: str | None) -> LaunchTemplate:
-        """Delete a template. moto reports a missing id by its name, so a repeated deletion would not see that it is
-        gone.
+        """Delete a template, with an error for a missing id.
+
+        moto's own error names no id, so a caller that repeats a deletion would not see that the template is gone.
         """
         if tid and tid not in backend.launch_templates:
             text = f"The specified launch template, with template ID {tid}, does not exist."

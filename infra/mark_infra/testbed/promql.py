@@ -39,7 +39,7 @@ class PromqlError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """A series as it was scraped: times ascend; NaN where the target was not there."""
+    """A scraped series: times ascend; NaN for scrapes without the target."""
 
     labels: Mapping[str, str]
     times_s: FloatArray

@@ -22,7 +22,7 @@ ClientOf = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A service of the site to be made. `function` is the name of its Lambda function, made elsewhere.
+    """A service of the new site. `function` is the name of its Lambda function, made elsewhere.
 
     With several `target_groups` it has a load balancer, whose rule forwards to all of them.
     """

@@ -31,8 +31,9 @@ def result(
 
     Bill and fleet are of the whole testbed between the statuses `before` and `after`. `stages` are a pipeline's stages
     with their names as services. `read` describes how the trace was read. `duration_s` is in the trace's time, which
-    passes `time_scale` times as fast as the clock of latencies and minutes here. As in the simulator, latency counts
-    from a request's due time to its answer, over answered requests. There is no bound here; compare with `mark bound`.
+    passes `time_scale` times as fast as the clock of latencies and minutes here. Like in the simulator, latency counts
+    from a request's due time to its answer, over answered requests. The bound is unknown here; compare with `mark
+    bound`.
     """
     shown = dict(stages or {})
     insured = MODEL in shown and any(stage.startswith(PARITY) for stage in shown)

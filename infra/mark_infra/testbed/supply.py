@@ -91,8 +91,9 @@ class Supply:
         return places.get(zone, places.get(""))
 
     def room(self, index: int, count: int, *, of_offer: int, spot_in_zone: int) -> int:
-        """Return how many of `count` more are available besides `of_offer` running ones, and `spot_in_zone` in the
-        zone.
+        """Return how many of `count` more instances are available.
+
+        `of_offer` of the offer run already, and `spot_in_zone` in the zone.
         """
         offer = self.offers[index]
         if offer.market is Market.SPOT:

@@ -56,7 +56,7 @@ _READS = ("Describe", "Get", "List", "Search")
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Full at first, and filled at a steady rate."""
+    """A bucket that is full at first, and filled at a steady rate."""
 
     capacity: float
     per_s: float
