@@ -317,7 +317,7 @@ class SiteControl:
         for prices in self._prices:
             prices.close()
 
-    # -- for its services ----------------------------------------------------------------------------------------------
+    # -- called by its services ----------------------------------------------------------------------------------------
 
     @property
     def site(self) -> Site:

@@ -1,11 +1,11 @@
 """Bake a machine image from an instance that boots like a service's instances; the instance is always terminated.
 
-The builder is launched from the service's own launch template. Its tag mark:service is `echo/image`, a name that no
-service can have. By this tag the boot script recognises a builder: it fetches no keys, waits until its bouncer is
-ready, wipes secrets and everything specific to the instance, and reports in the service's log. The controller counts
-the builder for no service, and the sweep of orphans ignores instances that no controller launched. `mark deploy
---destroy` finds it by the site's tag. A builder without a deployer terminates itself after an hour, unless it was
-stopped already; then the next bake terminates it.
+The builder is launched from the service's own launch template. Its tag mark:service is `echo/image` for a service
+`echo`, a name that no service can have. By this tag the boot script recognises a builder: it fetches no keys, waits
+until its bouncer is ready, wipes secrets and everything specific to the instance, and reports in the service's log. The
+controller counts the builder for no service, and the sweep of orphans ignores instances that no controller launched.
+Destroying the site finds the builder by the site's tag. A builder without a deployer terminates itself after an hour,
+unless it was stopped already; then the next bake terminates it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def image_parameter(platform: Platform) -> str:
 
 
 def platforms_of(deployment: ResolvedService) -> tuple[Platform, ...]:
-    """Return the platforms of the service's types, the plainest first; x86-64 for a service without types."""
+    """Return the platforms of the service's types, the simplest first; x86-64 for a service without types."""
     found = {platform_of(offer.instance, offer.gpus) for offer in deployment.offers}
     return tuple(sorted(found)) or (PLATFORMS["x86_64"],)
 

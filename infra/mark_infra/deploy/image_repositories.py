@@ -1,4 +1,4 @@
-"""Repositories of functions' images in ECR: one for each service with an image, which ends with it."""
+"""Repositories of functions' images in ECR: one for each service with such an image, deleted with the service."""
 
 from __future__ import annotations
 

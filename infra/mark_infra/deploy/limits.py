@@ -30,7 +30,7 @@ def most_usd_per_hour(of: ResolvedService) -> float:
 
 
 def reserved_concurrency(of: ResolvedService) -> int | None:
-    """Return the function environments that the cost limit allows; None: no limit."""
+    """Return the function environments that the cost limit pays for; None without a function or a limit."""
     if of.function is None or math.isinf(of.service.max_function_usd_per_hour):
         return None
     return int(of.function.environments_for(of.service.max_function_usd_per_hour))

@@ -94,10 +94,10 @@ def shipment(service_file: str, search: Path | None = None, opened: Opened = ope
 
 
 def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
-    """Return the shipments of a service file or pipeline file; a pipeline's stages are one service each, or one as a
-    whole.
+    """Return the shipments of a service file or pipeline file.
 
-    Raises BadInput, also for stages without their part of RT_max; Infeasible if no type keeps a stage's SLO.
+    A pipeline's stages are one service each, or one as a whole. Raises BadInput, also for stages without their part of
+    RT_max; Infeasible if no type keeps a stage's SLO.
     """
     if not names_pipeline(file):
         return [shipment(file, opened=opened)]

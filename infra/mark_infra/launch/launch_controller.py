@@ -135,7 +135,7 @@ def _spec(
         per_request = sum(GroupCalls.of(pipeline, service).per_lead)
     try:
         resolved = _resolved(service, pipeline, catalog if prices is None else prices.latest.sold)
-    except Infeasible:  # no offer that EC2 sells here is fast enough, so the whole catalogue is tried
+    except Infeasible:  # no offer with a current price keeps the SLO, so try all offers
         resolved = _resolved(service, pipeline, catalog)
     make_predictor(options.predictor, 0, history.step_s)  # refuse an unknown predictor now
 

@@ -241,7 +241,7 @@ class RentedSearch:
             raise
         except MarkError as error:
             spot = held.offer.market is Market.SPOT
-            if spot:  # no look is billed for instances that cannot be taken back
+            if spot:  # on-demand instances are not taken back, so a look would only cost money
                 self.look()
             taken = spot and self._is_taken(held.number)
             self._give_back()

@@ -63,8 +63,8 @@ class ConductedQueries:
     """A pipeline's queries of the last day. Thread-safe.
 
     `unix_s` converts a time of the windows' clock to Unix time. `look_back` is the approximate number of queries in
-    `recent`, which takes whole windows of at most `RECENT_S` in all. Counts from before a conductor's first read may be
-    old, so they are left out, as are counts of the time between reads. Nothing outlives the process.
+    `recent`, which takes whole windows of at most `RECENT_S` in all. Counts from before a conductor's first read, and
+    from a time in which it was not read, may be old and are left out. Nothing outlives the process.
     """
 
     def __init__(self, rt_max_s: float, unix_s: Callable[[float], float] = float, look_back: int = 1000) -> None:
@@ -78,7 +78,7 @@ class ConductedQueries:
     def close_window(self, window: int, asked: Collection[str], answered: Mapping[str, BouncerCounters]) -> None:
         """Add the counts of window number `window`, from the conductors that were `asked` and `answered`.
 
-        A conductor's first answer only sets the start of its counts.
+        The counters start with their conductor, so a conductor's first answer only sets the start of its counts.
         """
         passed = 1 if self._window is None else max(1, window - self._window)
         counts = _Counts(windows=passed)

@@ -115,7 +115,7 @@ class ScrapedTelemetry:
         }
         self._releases: dict[str, dict[str, ReleaseCounts]] = {}
 
-    # -- what was asked ------------------------------------------------------------------------------------------------
+    # -- windows -------------------------------------------------------------------------------------------------------
 
     def close_window(
         self,
@@ -130,8 +130,8 @@ class ScrapedTelemetry:
             counted, unknown = 0, 0  # bouncers with and without a comparable answer
             within = np.zeros(0)
             busy: dict[str, tuple[float, float]] = {}
-            # Keep the counters of bouncers that are not read now. If the cloud left one out for a moment, all its
-            # earlier counts would be new the next time.
+            # Keep the counters of bouncers that are not read now. Otherwise, if the cloud left one out for a moment,
+            # all its earlier counts would be new the next time.
             last = {id: seen for id, seen in self._last.items() if id != _GATEWAY and window - seen[0] <= _MISSED}
             for target in asked:
                 now, before = answered.get(target.id), self._last.get(target.id)

@@ -38,7 +38,7 @@ class WatchedLoad:
         self._answered, self._in_time = float(kept[0]), float(kept[1])
         self.seen_s = -math.inf  # when Prometheus last had a rate
 
-    # -- handed in -----------------------------------------------------------------------------------------------------
+    # -- Prometheus' answers -------------------------------------------------------------------------------------------
 
     def missing(self, now_s: float) -> range:
         """Return the past minutes that are not known yet, in order, at most MOST_MINUTES.

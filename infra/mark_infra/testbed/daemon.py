@@ -82,7 +82,7 @@ class Daemon:
         self._function_of: dict[str, str] = {}  # its name, by service
         self._controllers: list[KeptProcess] = []
         self._conductors: dict[str, dict[str, KeptProcess]] = {}  # by pipeline; numbered if there are several
-        self._entrances: dict[str, KeptProcess] = {}  # addresses for clients' queries, by pipeline
+        self._entrances: dict[str, KeptProcess] = {}  # processes that take clients' queries, by pipeline
         with ExitStack() as started:
             self._start(started)
             self._running = started.pop_all()
