@@ -643,7 +643,7 @@ def over(load: Load, now_s: float) -> Load:
 def joined(before: Load, seen: Load) -> Load:
     """Return the history up to second 0 and the later load seen since, with NaN in between.
 
-    A history that ended longer ago than a predictor looks back is left out.
+    The history is left out if the gap is longer than a predictor looks back.
     """
     if len(seen) == 0:
         return before

@@ -45,9 +45,9 @@ def first_answers(
 def status_of(url: str, at: str | None = None, timeout_s: float = 10.0) -> int:
     """Return the status of the URL's answer; 0 if nothing answers, or only the function in place of instances.
 
-    `at` is the host to connect to, while SNI and Host have the name in `url`. So a domain that does not point there yet
-    already works. The certificate is not verified, because none has the balancer's own name; no secret is sent and the
-    answer is not trusted.
+    `at` is the host to connect to, while SNI and Host have the name in `url`. So a domain can be asked before it points
+    there. The certificate is not verified, because certificates do not contain the balancer's own name; no secret is
+    sent and the answer is not trusted.
     """
     try:
         connection = _connection(urllib.parse.urlsplit(url), at, timeout_s)

@@ -107,7 +107,7 @@ def known(account: Callable[[], str]) -> str:
 
 
 def keys_of(target: DeployTarget, gate: Gate) -> SiteKeys:
-    """The keys of the target's site, with the copy in its folder."""
+    """Return the keys of the target's site, with the copy in its folder."""
     return SiteKeys(gate, target.name, target.folder / "keys")
 
 

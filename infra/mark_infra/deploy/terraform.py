@@ -86,7 +86,7 @@ class Terraform:
         return sorted((change for change in changes if change.action), key=lambda change: change.address)
 
     def text(self) -> str:
-        """The last plan as Terraform prints it."""
+        """Return the last plan as Terraform prints it."""
         return self._run("show", "-no-color", _PLAN)
 
     def apply(self, count: int, progress: Progress | None) -> None:

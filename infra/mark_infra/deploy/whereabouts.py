@@ -44,7 +44,7 @@ class Whereabouts:
 
 
 def of_arns(texts: Iterable[str]) -> Whereabouts:
-    """The regions and accounts that ARNs in the texts name."""
+    """Return the regions and accounts that ARNs in the texts name."""
     found = [match for text in texts for match in _ARN.findall(text)]
     return Whereabouts(*(frozenset(part for part in parts if part) for parts in (zip(*found, strict=True) or ((), ()))))
 

@@ -135,7 +135,7 @@ def _spec(
         per_request = sum(GroupCalls.of(pipeline, service).per_lead)
     try:
         resolved = _resolved(service, pipeline, catalog if prices is None else prices.latest.sold)
-    except Infeasible:  # no offer with a current price keeps the SLO, so try all offers
+    except Infeasible:  # no offer that EC2 sells now keeps the SLO, so include the unsold spot offers
         resolved = _resolved(service, pipeline, catalog)
     make_predictor(options.predictor, 0, history.step_s)  # refuse an unknown predictor now
 

@@ -31,7 +31,7 @@ _KEPT = 30 * 24 * 3600  # windows, while the load is not read
 # Steps returned by one call. A longer gap is shortened by whole weeks, so that the hours of the week stay in place.
 _WEEK = round(7 * DAY_S / STEP_S)
 MOST_STEPS = 2 * _WEEK
-_MISSED = round(3600.0 / WINDOW_S)  # windows: how long the last counters of a bouncer are kept that is not read
+_MISSED = round(3600.0 / WINDOW_S)  # windows for which the last counters of an unread bouncer are kept
 _GATEWAY = "gateway"
 
 

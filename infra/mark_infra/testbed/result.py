@@ -16,7 +16,7 @@ from mark.models.answer import RECONSTRUCTION
 from mark.serving.conductor.query import ANSWERED, BY_FUNCTION, STATES, states
 from mark_infra.testbed.load_generator import LoadReplay
 
-# As in the simulator, a request that is a microsecond late is in time.
+# As in `mark.domain.rules.admission`, a request that is a microsecond late is in time.
 _TOLERANCE_S = 1e-6
 # Names of calls' states as in the counts of requests; other states keep their names.
 _NAMED = {ANSWERED: "instances", BY_FUNCTION: "functions"}
