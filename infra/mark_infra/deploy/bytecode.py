@@ -31,7 +31,7 @@ for source, to, named in json.load(sys.stdin):
 
 
 def interpreter(version: str) -> str | None:
-    """Return a CPython of this version (like 3.12): the running one, or `python3.12`. None if there is none."""
+    """Return a CPython of this version (like 3.12): the running one, or `python3.12`, or None."""
     if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable
     found = shutil.which(f"python{version}")

@@ -283,7 +283,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
         [replace(one.cost(offers[one.name]), image=target.bake) for one in packed],
-        len({*numbers, *target.zones}) or 3,  # a zone that is no longer used keeps the balancer's address
+        len({*numbers, *target.zones}) or 3,  # a former zone keeps the balancer's address
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         stage_balancers=len({place["balancer"] for place in stage_places.values()}),
         conductors=[one.cost() for one in conducted],
@@ -303,7 +303,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     """Destroy a site: first its controller, then its instances, then Terraform's resources.
 
     Returns the ids of remaining resources, which were created elsewhere. Repeatable, on any machine if the state is in
-    a bucket. Raises BadInput if there is no state of this site, and for a region or account other than the site's;
+    a bucket. Raises BadInput if the site's state is missing, and for a region or account other than the site's;
     MarkError for failures.
     """
     target, gate = checked(target)

@@ -161,7 +161,7 @@ class SiteKeys:
         self._of_conductors = f"/mark/{site}/keys/conductors"
 
     def read(self) -> list[SiteKey]:
-        """Return all keys. Raises BadInput if the site has none, CloudError if AWS does not answer."""
+        """Return all keys. Raises BadInput for a site without keys, CloudError if AWS does not answer."""
         return self._there()[1]
 
     def to_deploy(self, *, conductors: bool = False) -> list[SiteKey]:

@@ -180,7 +180,7 @@ def _most_vcpus(of: ResolvedService, offers: Sequence[Offer]) -> int:
 
 
 def _allowed(gate: Gate, service: str, code: str) -> int | None:
-    """Return the account's quota, or AWS's default; None if AWS has no such quota. Raises CloudError."""
+    """Return the account's quota, or AWS's default; None for a quota unknown to AWS. Raises CloudError."""
     quotas = gate.client("service-quotas")
     for method in (quotas.get_service_quota, quotas.get_aws_default_service_quota):
         try:

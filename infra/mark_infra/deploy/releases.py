@@ -82,7 +82,7 @@ class SiteReleases:
     def news(self, services: Sequence[str], *, back: bool = False) -> Iterator[RolloutNews]:
         """Yield the progress of the roll-outs (with `back`, of the roll-backs) until all are settled.
 
-        Ends silently if there is no progress for half an hour.
+        Ends silently after half an hour without progress.
         """
         said: dict[str, str] = {}
         waiting = [service for service in services if self._site.service(service).release]

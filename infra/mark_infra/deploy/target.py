@@ -121,7 +121,7 @@ def check_remembered(target: DeployTarget, gate: Gate) -> None:
 def site_there(target: DeployTarget) -> tuple[Site, Gate]:
     """Return the deployed site, and a gate to it.
 
-    Raises BadInput if there is no state of it, and for a region or account other than the site's.
+    Raises BadInput if its state is missing, and for a region or account other than the site's.
     """
     target, gate = checked(target)
     if target.state_bucket is not None:

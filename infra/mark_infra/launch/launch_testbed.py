@@ -168,7 +168,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
 
 
 def testbed(state: Path) -> Remote:
-    """Return the testbed that runs in the folder. Raises BadInput if there is none."""
+    """Return the testbed that runs in the folder. Raises BadInput without one."""
     return Remote(state / DAEMON)
 
 

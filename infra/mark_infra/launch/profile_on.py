@@ -69,7 +69,7 @@ _LOOKS_TO_SEE = 15
 
 log = logging.getLogger("mark.profiling")
 
-# Return the seconds left of a rental, above zero. Raises RentalOverdue if there are none.
+# Return the seconds left of a rental, above zero. Raises RentalOverdue when the time is over.
 LeftS = Callable[[], float]
 # Measure the instance with this number for a Rent, in the time that is left.
 Measure = Callable[[int, Rent, LeftS], Measured]
@@ -257,7 +257,7 @@ class RentedSearch:
         self.keep(measured)
 
     def _launch(self, name: str) -> str:
-        """Launch the first available offer of the type; return "" or why there is none."""
+        """Launch the first available offer of the type; return "", or the reason why all failed."""
         why = ""
         for offer in self.offers[name]:
             if offer.market is Market.SPOT and name in self._interrupted:
@@ -465,7 +465,7 @@ def _rented(
     store = ServiceStore(open_table(site.store, gate), name)
     # All offers, because an instance left over by another run may be of a type that this run does not name.
     sold = [offer for offer in catalog.offers if offer.market is not Market.SAGEMAKER]
-    balancer = Balancer(gate, site.service(name), {})  # the site has no target group for measured services
+    balancer = Balancer(gate, site.service(name), {})  # measured services lack target groups
     cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, balancer, _NoNotices())
     key = _key(site)
 

@@ -85,9 +85,10 @@ class IamPolicy:
 
 
 def decide(policies: Iterable[IamPolicy], call: IamCall, limits: Iterable[IamPolicy] = ()) -> IamDecision:
-    """Return the decision for an identity with these policies; any `limits` must allow the call, too.
+    """Return the decision for an identity with these policies.
 
-    `limits` are the SCPs of one level of an organisation. They only limit; they give no rights.
+    `limits` are the SCPs of one level of an organisation. If given, at least one of them must allow the call, too; they
+    give no rights.
     """
     several = tuple(limits)
     if several and (said := _together(several, call)) is not IamDecision.ALLOWED:
