@@ -1,7 +1,7 @@
-"""Reading a page from an instance, which may be taken over: never more than it may have.
+"""Read a page from an instance, with limits, because an attacker may have taken the instance over.
 
-The controller's threads wait for these answers, and its memory holds them. So an answer is taken as it is sent, up to a
-size, from the address that was asked.
+The controller's threads wait for these pages and its memory holds them. So a page is read uncompressed, up to a maximum
+size, and only from the requested address.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ _PLAIN = frozenset(("", "identity"))
 
 
 def instance_session(**options: Any) -> aiohttp.ClientSession:
-    """A session to ask instances by: `options` are aiohttp's. It inflates nothing and keeps no cookies."""
+    """Return a session for requests to instances that decompresses nothing and keeps no cookies.
+
+    `options` are aiohttp's.
+    """
     return aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(), **options)
 
 
 async def read_page(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None, **options: Any
 ) -> tuple[int, bytes]:
-    """(status, body) of a page. `options` go to aiohttp's `get`.
+    """Return (status, body) of a page. `options` go to aiohttp's `get`.
 
-    Raises ValueError for an answer that is too large, compressed, or a redirect; aiohttp.ClientError, TimeoutError or
-    OSError where none comes.
+    Raises ValueError if the page is too large, compressed, or a redirect, and aiohttp.ClientError, TimeoutError or
+    OSError if no answer arrives.
     """
     asked = {**(headers or {}), "accept-encoding": "identity"}
     async with session.get(url, headers=asked, allow_redirects=False, **options) as answer:
@@ -38,6 +41,6 @@ async def read_page(
         async for piece in answer.content.iter_any():
             page += piece
             if len(page) > MOST_BYTES:
-                answer.close()  # what is still coming is not read
+                answer.close()  # do not read the rest
                 raise ValueError(f"the answer has more than {MOST_BYTES} bytes")
         return answer.status, bytes(page)

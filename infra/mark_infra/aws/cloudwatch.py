@@ -1,6 +1,6 @@
-"""What the controller sees, into CloudWatch: for alarms and dashboards that people have there already.
+"""Send the controller's metrics to CloudWatch, for existing alarms and dashboards.
 
-A thread sends it; a CloudWatch that fails costs nothing but its numbers.
+A thread sends them. If CloudWatch fails, only metrics are lost.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HEARTBEAT = "Heartbeat"
 ATTAINMENT = "Attainment"
 OF_EACH_SERVICE = (
     *(ATTAINMENT, "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "FunctionBillPerHour", "FailedLaunches"),
-)  # and Instances, of each offer
-OF_EACH_PIPELINE = (ATTAINMENT,)  # of the whole: its stages are services
+)  # and Instances, for each offer
+OF_EACH_PIPELINE = (ATTAINMENT,)  # of the whole pipeline, because its stages are services
 UNSTORED = "UnstoredFactsAge"
 OF_EACH_LEARNER = (UNSTORED,)  # a service or a pipeline whose servers keep learned facts in a store
-DECISIONS = 100  # newest ones that are enough for a minute
+DECISIONS = 100  # the newest decisions, enough for a minute
 _LAUNCHES = frozenset(("launch", "resume"))
-_MOST_IN_CALL = 100  # 1,000 are allowed; smaller calls never come near the read timeout
+_MOST_IN_CALL = 100  # CloudWatch allows 1,000, but smaller calls stay far from the read timeout
 _MOST_WAITING = 20_000
 
 Datum = Mapping[str, Any]
@@ -42,10 +42,10 @@ Datum = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What happened since the last minute's numbers."""
+    """The changes since the metrics of the previous minute."""
 
-    function_usd_per_hour: float | None  # None: nothing is known of before
-    failed_launches: int  # rounds in which something was asked for and nothing was to be had
+    function_usd_per_hour: float | None  # None without an earlier value
+    failed_launches: int  # rounds in which launches were requested and none succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Seen:
 
 
 def data_of(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
-    """A service's numbers as PutMetricData takes them; what is unknown, or no finite number, is left out."""
+    """Return a service's metrics as PutMetricData takes them, without unknown values and values that are not finite."""
     return (one for one in _data(view, site, since) if math.isfinite(one["Value"]))
 
 
@@ -79,12 +79,15 @@ def _data(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
         yield datum("FunctionBillPerHour", since.function_usd_per_hour, "None")
     yield datum("FailedLaunches", since.failed_launches, "Count")
     fleet = Counter(i.offer for i in view.instances if i.phase is not Phase.STOPPED)
-    for offer in sorted(fleet.keys() | view.prices.keys()):  # zero of what is planned is a number, too
+    for offer in sorted(fleet.keys() | view.prices.keys()):  # planned offers without instances are reported as zero
         yield datum("Instances", fleet[offer], "Count", {"Name": "Offer", "Value": offer})
 
 
 def _failed_rounds(decisions: Sequence[DecisionView]) -> int:
-    """Rounds in which launches failed and none started an instance; the service's own limit is no failure."""
+    """Count the rounds in which launches failed and no instance was started.
+
+    Launches refused by the service's own limit do not count as failures.
+    """
     rounds: defaultdict[float, list[DecisionView]] = defaultdict(list)
     for one in decisions:
         if one.verb in _LAUNCHES:
@@ -97,10 +100,10 @@ def _failed_rounds(decisions: Sequence[DecisionView]) -> int:
 
 
 class CloudWatchMetrics:
-    """Sends what it is given once a minute. Thread-safe; `put` never waits. `gate` must be one of its own.
+    """Sends the queued metrics once a minute. Thread-safe; `put` never blocks.
 
-    `counts`: data "sent", "dropped" (too many were waiting) and "refused" (CloudWatch does not take them), and calls
-    that "failed".
+    Needs a `gate` that no other object uses. `counts`: data points "sent", "dropped" (the queue was full) and "refused"
+    (by CloudWatch), and calls that "failed".
     """
 
     def __init__(self, gate: Gate, site: str, *, period_s: float = PERIOD_S) -> None:
@@ -110,17 +113,17 @@ class CloudWatchMetrics:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._send_on, name="cloudwatch", daemon=True)
         self.counts: Counter[str] = Counter()
-        self._seen: dict[str, _Seen] = {}  # of each service, when it was put last
+        self._seen: dict[str, _Seen] = {}  # by service, at the last put
 
     def put(self, view: ServiceView, decisions: Sequence[DecisionView]) -> None:
-        """Have it sent with the next batch; where too much waits, the oldest is dropped.
+        """Queue a service's metrics for the next batch; a full queue drops the oldest.
 
         `decisions` are the newest `DECISIONS`.
         """
         self._put(list(data_of(view, self._site, self._since(view, decisions))))
 
     def put_pipeline(self, pipeline: str, recent: RecentAnswers, at_unix_s: float) -> None:
-        """Have it sent how many of a pipeline's last queries were in time; nothing where there were none."""
+        """Queue the share of a pipeline's last queries that were in time; without queries, nothing."""
         if not recent.count:
             return
         at, of = datetime.fromtimestamp(at_unix_s, UTC), {"Site": self._site, "Service": pipeline}
@@ -130,19 +133,19 @@ class CloudWatchMetrics:
         self._put([one])
 
     def put_unstored(self, name: str, unstored_s: float, at_unix_s: float) -> None:
-        """Have it sent how old the oldest fact is that a service's or a pipeline's servers have not stored."""
+        """Queue the age of the oldest fact that the servers of a service or pipeline have not stored yet."""
         at, of = datetime.fromtimestamp(at_unix_s, UTC), {"Site": self._site, "Service": name}
         dimensions = [{"Name": name, "Value": value} for name, value in of.items()]
         one = {"MetricName": UNSTORED, "Dimensions": dimensions, "Timestamp": at, "Value": unstored_s}
         self._put([one | {"Unit": "Seconds"}])
 
     def beat(self, at_unix_s: float) -> None:
-        """A controller leads here: said once a minute, and its silence is an alarm."""
+        """Queue a heartbeat of the leading controller. Called once a minute, so that an alarm notices its absence."""
         at, of = datetime.fromtimestamp(at_unix_s, UTC), [{"Name": "Site", "Value": self._site}]
         self._put([{"MetricName": HEARTBEAT, "Dimensions": of, "Timestamp": at, "Value": 1.0, "Unit": "Count"}])
 
     def _since(self, view: ServiceView, decisions: Sequence[DecisionView]) -> Since:
-        """What came before this process led was another's to tell."""
+        """Return the changes since the last call. The first call reports none, because another process led before."""
         before = self._seen.get(view.service)
         newest = max((one.id for one in decisions), default=0 if before is None else before.decision)
         self._seen[view.service] = _Seen(view.at_s, view.bill.functions, newest)
@@ -165,17 +168,17 @@ class CloudWatchMetrics:
         self._thread.start()
 
     def close(self) -> None:
-        """Sends what is left, once."""
+        """Send the remaining data once and stop the thread."""
         self._ends.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def flush(self) -> None:
-        """Send all there is. Raises CloudError; what was not sent waits for the next time.
+        """Send all queued data. Raises CloudError; unsent data stay queued for the next call.
 
-        What CloudWatch does not take is dropped: it would keep back all that waits behind it.
+        Data that CloudWatch refuses are dropped, because they would block all data behind them.
         """
-        singly = 0  # of those first in line
+        singly = 0  # the number of data at the head of the queue to send one by one
         while batch := self._next(1 if singly else _MOST_IN_CALL):
             try:
                 self._gate.call(self._gate.client("cloudwatch").put_metric_data, Namespace=NAMESPACE, MetricData=batch)

@@ -115,14 +115,14 @@ def run(args: argparse.Namespace) -> int:
     except (BadInput, Infeasible):
         raise
     except MarkError as error:
-        # Terraform's, pip's or AWS's, and no fault of ours.
+        # An error of Terraform, pip or AWS, not of mark.
         print(f"mark: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
 
 
 @contextmanager
 def _ended_as_by_an_interrupt() -> Iterator[None]:
-    """By SIGTERM, and by a terminal that is closed: what was begun ends in order first. What is ignored stays so."""
+    """Treat SIGTERM and SIGHUP like an interrupt, so that begun work ends in order. Ignored signals stay ignored."""
     ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in ends:
         signal.signal(number, signal.default_int_handler)
@@ -161,7 +161,7 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     if target.emulated:
         return rolled_out
     answering = set()
-    # At the balancer's own name: the domain's owner has yet to point it there, and may do so tomorrow.
+    # Ask the balancer by its own name, because the domain's owner may point the domain there only tomorrow.
     at = {urlsplit(address).hostname: deployed.balancers.get(name) for name, address in deployed.addresses.items()}
     for service, waited_s in first_answers(deployed.addresses, lambda url: status_of(url, at[urlsplit(url).hostname])):
         answering.add(service)
@@ -175,7 +175,7 @@ def _roll_back(target: DeployTarget, args: argparse.Namespace) -> int:
     if not args.services:
         raise BadInput("say which services", "SERVICE")
     services, releases = [one.name for one in site_services(args.services)], site_releases(target)
-    # What is before a release is another one as soon as the controller hears of it.
+    # Read this first, because a release's predecessor changes as soon as the controller hears of the roll-back.
     stages = {one.name: one.bought_services()[0].name for one in site_pipelines(args.services)}
     before = {pipeline: releases.before(stage) for pipeline, stage in stages.items()}
     if not _agreed(args, f"take back the release of {', '.join(services)}"):
@@ -188,7 +188,7 @@ def _roll_back(target: DeployTarget, args: argparse.Namespace) -> int:
 
 
 def _told(news: Iterable[RolloutNews]) -> int:
-    """Say what becomes of roll-outs; 1 where one did not come to a good end."""
+    """Print the progress of roll-outs; return 1 if any failed or has not settled."""
     last: dict[str, RolloutNews] = {}
     for one in news:
         last[one.service] = one

@@ -70,7 +70,7 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 def _change(args: argparse.Namespace, edit: Callable[[list[SiteKey]], list[SiteKey]]) -> None:
     keys = site_keys(_target(args)).change(edit, time.time())
-    if args.key == CONTROLLER:  # nothing else needs it
+    if args.key == CONTROLLER:  # only the controller needs it
         print("mark: the controller has a new key", file=sys.stderr)
         return
     print([key for key in keys if key.name == args.key][-1].key)

@@ -1,1 +1,1 @@
-"""The controller over AWS: which parts it is made of, and the process that runs it."""
+"""The controller on AWS: its parts, and the process that runs it."""

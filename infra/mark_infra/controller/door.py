@@ -1,7 +1,7 @@
-"""The controller's listening socket and its connections: bounded, so that they leave descriptors for the rounds.
+"""The controller's listening socket, with limits, so that clients cannot use up the descriptors that rounds need.
 
-A client that reaches the port may open connections, with or without a key. So a connection has to send a whole request
-within REQUEST_S, and the number of connections is bounded, from one address and in all: another one hears 503.
+Every client that reaches the port may open connections, even without a key. So a connection must send a whole request
+within REQUEST_S, and the number of connections is limited, per address and in total. Further ones get a 503.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_CONNECTIONS = 256
 MOST_PER_ADDRESS = 64  # a browser opens six, Prometheus one
-REQUEST_S = 10.0  # for a request to come, from the connection's beginning or the request's
-_SHARE = 4  # a quarter of the descriptors that the process may have is for connections
-_SPARE = 8  # descriptors that a round needs at once
+REQUEST_S = 10.0  # time for a request to arrive, from its first byte or the connection's start
+_SHARE = 4  # connections may use a quarter of the process's descriptors
+_SPARE = 8  # descriptors that a round needs
 _NONE_LEFT = frozenset((errno.EMFILE, errno.ENFILE))
 _BODY = b'{"error":"too many connections"}'
 _FULL = (
@@ -31,9 +31,9 @@ _FULL = (
 
 
 class BoundedListener(socket.socket):
-    """A listening socket that accepts `most` connections, and `most_per_address` from one address, at a time.
+    """A listening socket that accepts `most` connections at a time, and `most_per_address` from one address.
 
-    Used by one event loop, asyncio's own: others accept connections without asking the socket.
+    Works only with asyncio's own event loop, because others accept connections without asking the socket.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BoundedListener(socket.socket):
         most: int = MOST_CONNECTIONS,
         most_per_address: int = MOST_PER_ADDRESS,
     ) -> None:
-        # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
+        # Without the protocol, asyncio does not recognise TCP and leaves Nagle's algorithm on: 40 ms for each answer.
         super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno)
         self._tls = tls
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -54,7 +54,7 @@ class BoundedListener(socket.socket):
         self.held: Counter[str] = Counter()  # open connections by address
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As of a socket. Raises BlockingIOError for a connection too many, which is closed."""
+        """Accept a connection. Raises BlockingIOError after closing a connection above the limit."""
         fileno, address = self._accept()  # type: ignore[attr-defined]
         host = str(address[0])
         if self.held.total() < self.most and self.held[host] < self.most_per_address:
@@ -67,14 +67,14 @@ class BoundedListener(socket.socket):
         raise BlockingIOError(errno.EAGAIN, "too many connections")
 
     def left(self, host: str) -> None:
-        """A connection of the address was closed."""
+        """Note that a connection from the address was closed."""
         self.held[host] -= 1
         if not self.held[host]:
             del self.held[host]
 
 
 class _Connection(socket.socket):
-    """Tells its listener when it is closed."""
+    """A connection that tells its listener when it is closed."""
 
     def __init__(self, listener: BoundedListener, host: str, fileno: int) -> None:
         super().__init__(listener.family, listener.type, listener.proto, fileno)
@@ -89,7 +89,10 @@ class _Connection(socket.socket):
 
 
 class PromptRequests(HttpToolsProtocol):
-    """uvicorn's HTTP, closing what does not send a request in time: it only waits for the first byte of the next."""
+    """uvicorn's HTTP protocol that also closes connections whose request takes too long to arrive.
+
+    uvicorn itself limits only the wait for the first byte of the next request.
+    """
 
     request_s = REQUEST_S
     _timer: asyncio.TimerHandle | None = None
@@ -121,7 +124,7 @@ class PromptRequests(HttpToolsProtocol):
 
 
 def has_descriptors() -> bool:
-    """Could a round open what it needs? False while the process, or the machine, has no descriptors left."""
+    """Return whether the process and the machine have enough free descriptors for a round."""
     opened: list[int] = []
     try:
         while len(opened) < _SPARE:

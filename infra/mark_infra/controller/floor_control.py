@@ -1,7 +1,7 @@
-"""Controllers in dry run over workloads that others scale: what they plan is a floor for these other autoscalers.
+"""Controllers in dry run over workloads that other autoscalers scale; their plans are published as floors.
 
-The parts are those of a site: manager, lease, store, controllers. Only the ports differ: load and replicas come from a
-Prometheus, and nothing is ever launched or ended.
+Manager, lease, store and controllers are the same as a site's. Only the ports differ: load and replicas come from a
+Prometheus, and no instance is launched or terminated.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from mark_infra.telemetry.ready_replicas import ReadyReplicas
 from mark_infra.telemetry.watched_load import WatchedLoad
 from mark_infra.telemetry.watched_workload import WatchedWorkload, WorkloadNow
 
-LOOK_S = 15.0  # between two looks at a workload: four a minute, as often as most Prometheus scrape
-_APART_S = 60.0  # Prometheus' clock was set, if an answer is further from the time that is expected
+LOOK_S = 15.0  # between two reads of a workload: four a minute, as often as most Prometheus servers scrape
+_APART_S = 60.0  # an answer further from the expected time means that Prometheus' clock was set
 _LEASE = "advise/controller"
 _log = logging.getLogger("mark.control")
 
 
 class Minimum(Protocol):
-    """The least capacity of another autoscaler, where the floor is written to it and not only published."""
+    """The minimum capacity of another autoscaler, if the floor is written there and not only published."""
 
     def keep(self, replicas: int | None, store: Store) -> None:
-        """Set it to `replicas`; None: back to its owner's. Repeatable. Raises CloudError."""
+        """Set the minimum to `replicas`, or restore the owner's if None. Repeatable. Raises CloudError."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloorSpec:
     """One service whose floor is published. `policy` plans for a resolved service, `predictor` makes a fresh one.
 
-    The predictor begins with the last `history_minutes` that Prometheus has of the `workload`. A service with a
-    `minimum` has one offer.
+    The predictor learns the last `history_minutes` of the `workload` in Prometheus. A service with a `minimum` has one
+    offer.
     """
 
     resolved: ResolvedService
@@ -69,14 +69,14 @@ class FloorSpec:
     workload: WatchedWorkload
     history_minutes: int
     minimum: Minimum | None = None
-    per_instance: int = 1  # replicas on an instance of the service's offer
+    per_instance: int = 1  # replicas on one instance of the service's offer
 
 
 class PrometheusTime:
-    """Prometheus' clock as of its newest answer, carried on by this machine's monotonic clock.
+    """Prometheus' clock at its newest answer, continued by this machine's monotonic clock.
 
-    The samples have Prometheus' times, so this machine's wall clock may be wrong or set at any time. Before the first
-    answer it is all that is known.
+    Samples carry Prometheus' times, so this machine's wall clock may be wrong or be set at any time. It is used only
+    until the first answer.
     """
 
     def __init__(self, unix_s: Callable[[], float], monotonic: Callable[[], float]) -> None:
@@ -94,8 +94,8 @@ class PrometheusTime:
 class FloorControl:
     """The control of all workloads, in one process. `step` is called about once a second.
 
-    `rounds` runs the controllers' rounds, and `looks` the questions to Prometheus, which may wait long. Closing it
-    closes the `table` and both. Of several processes over one table one leads; the others publish nothing.
+    `rounds` runs the controllers' rounds, and `looks` the queries to Prometheus, which may wait long. `close` also
+    closes the `table` and both executors. Of several processes on one table, only the leader publishes floors.
     """
 
     def __init__(
@@ -116,27 +116,27 @@ class FloorControl:
         self.manager = ControllerManager(runtimes, self.lease, rounds, able=has_descriptors, monotonic_s=monotonic)
 
     def step(self, now_unix_s: float) -> None:
-        """Begin the looks and rounds that are due. The wall clock's time is not used: see PrometheusTime."""
+        """Start the due looks and rounds. The wall clock's time is not used: see PrometheusTime."""
         for service in self._services.values():
             service.begin_look(self._looks)
         self.manager.step(self.time.unix_s())
 
     def floors(self) -> tuple[Floor, ...]:
-        """The fresh floors of all services; none while another process leads. From any thread."""
+        """Return the fresh floors of all services, or () while another process leads. Thread-safe."""
         if not self.manager.leads():
             return ()
         return tuple(floor for service in self._services.values() for floor in service.floors())
 
     def troubles(self) -> Mapping[str, str]:
-        """By service, why its last look failed. From any thread."""
+        """Return why a service's last look failed, by service. Thread-safe."""
         return {name: service.trouble for name, service in self._services.items() if service.trouble}
 
     def store(self, service: str) -> ServiceStore:
-        """Of the present term."""
+        """Return the service's store in the present term."""
         return ServiceStore(self._table, service, self.lease, unix_s=self.time.unix_s)
 
     def origin_unix_s(self, service: str, now_unix_s: float) -> float:
-        """When the service's clock began, as the table has it. Raises CloudError where that is still to come."""
+        """Return when the service's clock began, from the table. Raises CloudError if that time is still to come."""
         origin = self._table.origin_unix_s(service, now_unix_s)
         if now_unix_s < origin - STEP_S:
             ahead_s = origin - now_unix_s
@@ -144,7 +144,7 @@ class FloorControl:
         return origin
 
     def close(self) -> None:
-        """End everything in order; minimums become their owners' again."""
+        """Stop everything in order; the owners' minimums are restored."""
         self._looks.shutdown()
         for service in self._services.values():
             service.let_go()
@@ -156,7 +156,7 @@ class FloorControl:
 
 @dataclass(frozen=True, slots=True)
 class _Led:
-    """What a service has while this process leads."""
+    """The service's parts while this process leads."""
 
     clock: WallClock
     store: Store
@@ -189,7 +189,10 @@ class _Service:
     # -- looks ---------------------------------------------------------------------------------------------------------
 
     def begin_look(self, looks: Executor) -> None:
-        """Look at the workload, if that is due and the last look is over. Looks come just before a minute's round."""
+        """Start a look at the workload, if one is due and the last one has ended.
+
+        Looks come just before a minute's round.
+        """
         led = self._led
         if led is None or (self._look is not None and not self._look.done()):
             return
@@ -208,7 +211,7 @@ class _Service:
         self.trouble = trouble
 
     def _tried(self, action: Callable[[], None]) -> str:
-        """Why it failed; "" where it did not."""
+        """Run the action and return why it failed, or ""."""
         try:
             action()
         except (MarkError, OSError) as error:
@@ -219,7 +222,7 @@ class _Service:
         return ""
 
     def _keep(self, led: _Led) -> None:
-        """Bring the minimum to the floor: at once where that has changed, else once a minute."""
+        """Set the minimum to the floor: immediately after the floor changed, otherwise once a minute."""
         minimum, now_s = self._spec.minimum, led.clock.now_s()
         if minimum is None or not self._control.manager.leads():
             return
@@ -231,7 +234,7 @@ class _Service:
         self._kept = replicas, now_s
 
     def let_go(self) -> None:
-        """The process ends: the minimum is its owner's again."""
+        """Restore the owner's minimum before the process ends."""
         led, minimum = self._led, self._spec.minimum
         if led is not None and minimum is not None and self._control.manager.leads():
             trouble = self._tried(lambda: minimum.keep(None, led.store))
@@ -242,7 +245,7 @@ class _Service:
         now = self._spec.workload.now()
         self._control.time.hear(now.at_unix_s)
         apart_s = led.clock.at_s(now.at_unix_s) - led.clock.now_s()
-        if abs(apart_s) > _APART_S:  # the lease sees that, too, and the service begins anew
+        if abs(apart_s) > _APART_S:  # the lease notices it too, and the service starts again
             raise CloudError(f"Prometheus' clock is {apart_s:.0f} s off the time that was expected")
         led.load.see(now)
         led.replicas.see(self._instances(now))
@@ -254,7 +257,7 @@ class _Service:
     # -- the controller ------------------------------------------------------------------------------------------------
 
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
-        """Raises CloudError."""
+        """Build the service's parts. Raises CloudError."""
         control, spec, resolved = self._control, self._spec, self.resolved
         now = spec.workload.now()
         control.time.hear(now.at_unix_s)
@@ -273,7 +276,7 @@ class _Service:
             spec.policy(resolved), predictor, cloud, None, clock, store, load,
             seed=int(origin), leads=control.manager.leads,
         )  # fmt: skip
-        # The instances that the last process imagined are gone with it: none of their boots has failed.
+        # The last process's imagined instances are gone with it, so their missing boots must not count as failures.
         controller.state = replace(controller.state, boots={}, beliefs={}, stands_for={})
         self._led = _Led(clock, store, load, replicas, controller)
 
@@ -286,11 +289,11 @@ class _Service:
         return RuntimePorts(controller, cloud, load, _NoChanges(), store, clock, clock.unix_s, policy, close)
 
     def _instances(self, now: WorkloadNow) -> int | None:
-        """Those that the ready replicas fill."""
+        """Return how many instances the ready replicas fill."""
         return None if now.replicas is None else -(-now.replicas // self._spec.per_instance)
 
     def _history(self, clock: WallClock, given: int) -> Load:
-        """What Prometheus has of the minutes before number `given`, from the first one with a rate."""
+        """Return Prometheus' data of the minutes before number `given`, from the first one with a rate."""
         minutes = self._spec.history_minutes
         rps = self._spec.workload.minutes(clock.unix_s((given - minutes) * STEP_S), minutes).rps
         rps = np.where(np.isfinite(rps) & (rps >= 0.0), rps, np.nan)
@@ -300,7 +303,7 @@ class _Service:
 
 
 class _NoChanges:
-    """Prometheus tells of no starts and ends."""
+    """Prometheus reports no starts and ends."""
 
     def ran(self) -> tuple[Ran, ...]:
         return ()

@@ -1,4 +1,4 @@
-"""A manager as a process: its loop in a thread, its HTTP door in the main one, an orderly end."""
+"""Run a manager as a process: its loop in a thread, its HTTP server in the main thread, and an orderly end."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mark.serving.observe import logs
 from mark_infra.controller.door import BoundedListener, PromptRequests
 
 _LOG = logging.getLogger("mark.control")
-_CLOSE_S = 5.0  # for answers under way, when it ends
-_HANGS_S = 60.0  # a step of the loop that takes longer
+_CLOSE_S = 5.0  # for answers in progress at the end
+_HANGS_S = 60.0  # a step of the loop that takes longer counts as hanging
 C = TypeVar("C", bound="Stepped")
 
 
 class Stepped(Protocol):
-    """What the loop runs until the process ends."""
+    """An object whose steps the loop runs until the process ends."""
 
     def step(self, now_unix_s: float) -> None:
-        """One step, by the wall clock."""
+        """Run one step, at the wall clock's time."""
 
     def close(self) -> None:
-        """End everything in order."""
+        """Stop everything in order."""
 
 
 def host(
@@ -47,11 +47,11 @@ def host(
     tls: TlsFiles | None,
     started: Callable[[int], None],
 ) -> int:
-    """Run until SIGTERM or SIGINT; the exit code.
+    """Run until SIGTERM or SIGINT; return the exit code.
 
-    `opened` builds what is stepped every `period_s`, and may wait by the function that it is given, which says whether
-    to give up; then it returns None. `door_of` makes the HTTP application, which may ask whether the loop still runs.
-    `started` is told the port once the door is open. Raises BadInput for an address that cannot be had.
+    `opened` builds the object that is stepped every `period_s`. It may wait with the given function, which returns
+    whether to give up; then `opened` returns None. `door_of` makes the HTTP application, which may ask whether the loop
+    still runs. `started` gets the port when the server listens. Raises BadInput for an address that cannot be used.
     """
     logs.to_stderr()
     _allow_many_sockets()
@@ -75,7 +75,7 @@ def host(
                 uvicorn.Config(
                     door_of(control, pulse.is_felt),
                     http=PromptRequests,
-                    loop="asyncio",  # another one would accept connections without asking the listener
+                    loop="asyncio",  # other loops would accept connections without asking the listener
                     log_config=None,
                     access_log=False,
                     server_header=False,
@@ -99,9 +99,9 @@ def host(
 
 
 def watchdog(address: str) -> Callable[[], None]:
-    """What tells systemd that a service is alive: one datagram to $NOTIFY_SOCKET. Without an address it does nothing.
+    """Return a function that tells systemd that the service is alive: one datagram to $NOTIFY_SOCKET.
 
-    It never waits: what cannot be told now is told by the next one.
+    Without an address it does nothing. It never blocks; if a datagram cannot be sent, the next call sends another.
     """
     if not address:
         return lambda: None
@@ -116,9 +116,9 @@ def watchdog(address: str) -> Callable[[], None]:
 
 
 class Pulse:
-    """Of the manager's loop; `alive` is told of each beat.
+    """The heartbeat of the manager's loop; `alive` is called at each beat.
 
-    A step may wait for the lease's store, and longer than that it hangs.
+    A step may wait for the lease's store; if it takes longer than that, the loop hangs.
     """
 
     def __init__(self, alive: Callable[[], None]) -> None:
@@ -134,17 +134,17 @@ class Pulse:
 
 
 def look(control: Stepped, ends: threading.Event, period_s: float, beat: Callable[[], None] = lambda: None) -> None:
-    """Step until the end, every `period_s`."""
+    """Step every `period_s` until the end."""
     while not ends.wait(period_s):
         try:
             control.step(time.time())
-        except Exception:  # the manager must go on
+        except Exception:  # the loop must go on
             _LOG.exception("a step of the controller failed")
         beat()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would end by them again when it has ended."""
+    """A uvicorn server without signal handlers: uvicorn would raise the signals again when it has ended."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -176,6 +176,6 @@ def _listen(address: tuple[str, int], *, tls: bool) -> BoundedListener:
 
 
 def _allow_many_sockets() -> None:
-    """A connection to each bouncer is kept."""
+    """Raise the limit of open files, because a connection to each bouncer stays open."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""The controller of a site as a process."""
+"""The process of a site's controller."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def serve(
     session: Any = None,
     pipelines: Sequence[PipelineConfig] = (),
 ) -> int:
-    """Run until SIGTERM or SIGINT; the exit code. `started` is told the port once the door is open.
+    """Run until SIGTERM or SIGINT; return the exit code. `started` gets the port when the server listens.
 
-    `pipelines` are those whose stages are among the services, and share limits.
+    `pipelines` are the pipelines whose stages are among the services and share limits.
 
-    `session` is boto3's, whose credentials and configuration it has on AWS; without one those that AWS's SDKs find.
+    `session` is boto3's; it provides credentials and configuration on AWS. Without it, AWS's SDKs find their own.
 
-    A cloud that does not answer at first is asked again and again. Raises BadInput for an address that cannot be had.
+    If the cloud does not answer at first, the start is retried. Raises BadInput for an address that cannot be used.
     """
     return host(
         lambda wait: open_control(
@@ -50,5 +50,5 @@ def serve(
 
 
 def period_s(site: Site) -> float:
-    """Between two steps: a second of the services' clock."""
+    """Return the time between two steps: a second of the services' clock."""
     return max(0.05, min(1.0, 1.0 / site.time_scale))

@@ -1,7 +1,7 @@
-"""What a release is launched from and answers with: versions of launch templates, and of the function.
+"""The versions that belong to a release: of its launch templates and of its function.
 
-A controller is told those of the newest release only. Of the ones before it remembers what earlier controllers were
-told: a roll-back launches from them.
+A controller is configured with the newest release's versions only. The store keeps the versions of earlier releases,
+because a roll-back launches from them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from mark.control.ports import Store
 from mark_infra.aws.site import SiteService
 
 TEMPLATES, PLATFORMS, FUNCTIONS = "templates", "platforms", "functions"  # keys in the store
-MOST = 20  # releases that are remembered, apart from those that a roll-out needs
+MOST = 20  # remembered releases, besides the releases that a roll-out needs
 
 
 T = TypeVar("T")
-TemplatesByPlatform = Mapping[str, Mapping[str, str]]  # of one release
+TemplatesByPlatform = Mapping[str, Mapping[str, str]]  # for one release
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseVersions:
     """By release: version of the first launch template, templates of its platforms, NAME:VERSION of its function.
 
-    A release of before there were platforms has none of these, and one without a function none of those.
+    Releases older than platforms are missing in `platforms`, releases without a function in `functions`.
     """
 
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class ReleaseVersions:
 
 
 def know_release(there: SiteService, kept: Store, store: Store) -> ReleaseVersions:
-    """What is known with the newest release, which is written to `store` where `kept` has it otherwise.
+    """Return the known versions, including the newest release; changes from `kept` are written to `store`.
 
-    Nothing without releases.
+    Without releases the result is empty.
     """
     if not there.release:
         return ReleaseVersions()
@@ -55,7 +55,10 @@ def know_release(there: SiteService, kept: Store, store: Store) -> ReleaseVersio
 
 
 def with_release(known: Mapping[str, T], release: str, version: T | None, needed: Collection[str]) -> dict[str, T]:
-    """`known`, oldest first, with this release last; None: it has none. Old ones that nothing needs are forgotten."""
+    """Return `known` (oldest first) with this release last, or without it if its version is None.
+
+    The oldest releases are dropped, except the needed ones.
+    """
     if known.get(release) == version:
         return dict(known)
     others = [name for name in known if name != release]

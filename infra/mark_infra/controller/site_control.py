@@ -1,4 +1,4 @@
-"""Everything that a controller runs for a site: the manager, and the threads that keep its ports supplied."""
+"""Everything that a controller runs for a site: the manager, and the threads that supply its ports."""
 
 from __future__ import annotations
 
@@ -67,21 +67,20 @@ from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 
 T = TypeVar("T")
-STORE_READ_S = 2.0  # DynamoDB answers within milliseconds, and a tick asks it often
-ROUND_S = 35.0  # a round begins no call after it; the last one takes 24 s at most, and a tick is due every 60
-_THREADS = 4  # rounds at a time: they wait for AWS more than they compute
-_PATIENCE_S = 120.0  # for an instance to show that the cloud told of
+STORE_READ_S = 2.0  # short, because DynamoDB answers within milliseconds and a tick asks it often
+ROUND_S = 35.0  # a round starts no call after it; the last call takes 24 s at most, and a tick is due every 60
+_THREADS = 4  # concurrent rounds, which mostly wait for AWS
+_PATIENCE_S = 120.0  # for an announced instance to appear
 _REMEMBERED = 1000  # instances that are gone
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """One service to run. `policy` plans for a resolved service (the same, in other limits), `predictor` makes a fresh
-    one.
+    """One service to run. `policy` plans for a resolved service (in any limits), `predictor` makes a fresh one.
 
-    `history` is load from before the service's first second, in steps of a minute that end there. `prices` are asked
-    for while it runs; without them those of the resolved service hold. What bouncers and gateway count as
-    `calls_per_request` is one request of the service, in the mean: it is stages that are bought together.
+    `history` is the load before the service's first second, in steps of a minute that end there. `prices` are refreshed
+    while the service runs; without them the resolved service's prices hold. For stages that are bought together,
+    bouncers and gateway count `calls_per_request` calls per request of the service, on average.
     """
 
     resolved: ResolvedService
@@ -94,10 +93,10 @@ class ServiceSpec:
 
 @dataclass(frozen=True, slots=True)
 class SiteParts:
-    """What a site's control is put together from, which it closes in the end. `site_parts` makes the usual ones.
+    """The parts of a site's control, which closes them at its end. `site_parts` makes the usual ones.
 
-    `gate` makes a new gate, which waits at most that many seconds for an answer (None: as long as usual). `pool` runs
-    rounds. `session` is boto3's, for what no gate asks.
+    `gate` makes a new gate that waits at most the given seconds for an answer (None: the usual time). `pool` runs
+    rounds. `session` is boto3's, for calls that do not go through a gate.
     """
 
     gate: Callable[[float | None], Gate]
@@ -117,9 +116,9 @@ def site_parts(
     ttl_s: float = TTL_S,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> SiteParts:
-    """Parts that reach AWS by `session`, boto3's, or else as AWS's SDKs do. Calls are given their time by `monotonic`.
+    """Return parts that reach AWS through `session`, boto3's, or by default as AWS's SDKs do.
 
-    Raises CloudError or BadInput.
+    Time limits of calls use `monotonic`. Raises CloudError or BadInput.
     """
 
     def gate(read_s: float | None = None) -> Gate:
@@ -132,8 +131,8 @@ def site_parts(
             recovery_clock=time.monotonic,
         )
 
-    # Tables of their own: what fails or is silent in one place must not use up the time that another may cost. Above
-    # all the lease, which the process that acts must be able to renew.
+    # Separate tables and gates, so that failures in one cannot use up the other's time. The leading process must always
+    # be able to renew its lease.
     table, terms = (open_table(site.store, gate(STORE_READ_S)) for _ in range(2))
 
     def close() -> None:
@@ -145,12 +144,12 @@ def site_parts(
 
 
 class SiteControl:
-    """The control of a site, in one process. Building it looks at the store, and raises CloudError or BadInput.
+    """The control of a site, in one process. Building it reads the store and raises CloudError or BadInput.
 
-    A dry run reads the same cloud and load, writes to neither (but for the service's origin and its instances' numbers,
-    which all controllers share), and takes no notice out of the queue. Stages of `pipelines` share their limits.
+    A dry run reads the same cloud and load but takes no notice out of the queue. It writes only the service's origin
+    and the numbers of its instances, which all controllers share. Stages of `pipelines` share their limits.
 
-    `conducted` has the whole queries of those pipelines whose conductors the site knows, by the pipeline's name.
+    `conducted` has the whole queries of the pipelines whose conductors the site knows, by the pipeline's name.
     """
 
     def __init__(
@@ -179,7 +178,8 @@ class SiteControl:
         for n, spec in enumerate(specs):
             name, resolved = spec.resolved.service.name, spec.resolved
             there = site.service(name)
-            # Minutes begin at different times, so that not all plan at once; windows end together.
+            # Minutes begin at different times, so that the services do not all plan at the same moment; windows end
+            # together.
             origin = parts.table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
             clock = WallClock(origin, site.time_scale)
             capacity = zip(resolved.offers, resolved.candidates, strict=True)
@@ -195,7 +195,7 @@ class SiteControl:
         for name in self._services:
             there = site.service(name)
             one = behind_balancer(there.listener_rules, there.function_group)
-            if one is not None and there.gateway is None:  # a gateway counts whatever comes
+            if one is not None and there.gateway is None:  # a gateway counts all requests itself
                 behind[name] = one
         self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
@@ -209,7 +209,7 @@ class SiteControl:
             for one in pipelines
             if one.name in site.pipelines
         }
-        self.unstored_s: dict[str, float] = {}  # by service or pipeline, as its servers said last
+        self.unstored_s: dict[str, float] = {}  # by service or pipeline, as last reported by its servers
         self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
         self._insured = {one.name for one in pipelines if one.insured is not None}
@@ -229,7 +229,7 @@ class SiteControl:
         )
 
     def start(self) -> None:
-        """Begin to observe the cloud; returns after the first observation."""
+        """Start to observe the cloud; returns after the first observation."""
         if self._notices is not None:
             self._notices.start()
         self._keeper.start()
@@ -242,7 +242,7 @@ class SiteControl:
             prices.start()
 
     def step(self, now_unix_s: float) -> None:
-        """A step of the manager; once a minute, what it shows goes to CloudWatch."""
+        """Step the manager; once a minute, send its metrics to CloudWatch."""
         self.manager.step(now_unix_s)
         if self._metrics is not None and self.manager.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
             self._metrics_unix_s = now_unix_s
@@ -255,7 +255,7 @@ class SiteControl:
                 self._metrics.put_unstored(name, unstored_s, now_unix_s)
 
     def hear_unstored(self, name: str, answered: Mapping[str, BouncerCounters]) -> None:
-        """Note the age of the oldest fact that servers have learned and not stored."""
+        """Note the age of the oldest fact that servers have learned but not stored."""
         ages_s = [one.unstored_s for one in answered.values() if one.unstored_s is not None]
         if ages_s:
             self.unstored_s[name] = max(ages_s)
@@ -263,10 +263,10 @@ class SiteControl:
             self.unstored_s.pop(name, None)
 
     def _watch_conductors(self, pipeline: str, conducted: ConductedQueries) -> None:
-        """Have them asked what came of whole queries, and told of each other."""
+        """Scrape the pipeline's conductors for whole queries, and tell them of each other."""
         site, there = self._site, self._site.pipelines[pipeline]
         conductors = None if there.address else Conductors(self._parts.gate(None), there.conductors)
-        urls: list[str] = []  # as of the last look
+        urls: list[str] = []  # of the last look
 
         def targets() -> list[ScrapeTarget]:
             if conductors is None:
@@ -301,7 +301,7 @@ class SiteControl:
         self._scraper.watch(self._conductor_clock, targets, None, heard, told, read=read_conductor)
 
     def close(self) -> None:
-        """End everything in order: nothing acts any more when the lease is released."""
+        """Stop everything in order, so that nothing acts after the lease is released."""
         self._keeper.close()
         self.unseen.close()
         self.manager.end(time.time)
@@ -313,11 +313,11 @@ class SiteControl:
         if self._metrics is not None:
             self._metrics.close()
         self._parts.close()
-        # After the lease: a call that hangs may take a while.
+        # After the lease, because a hanging call may take a while.
         for prices in self._prices:
             prices.close()
 
-    # -- for its services ----------------------------------------------------------------------------------------------
+    # -- called by its services ----------------------------------------------------------------------------------------
 
     @property
     def site(self) -> Site:
@@ -348,11 +348,11 @@ class SiteControl:
         return self._scraper
 
     def store(self, service: str) -> ServiceStore:
-        """What the service keeps, written under the lease."""
+        """Return the service's store, which writes under the lease."""
         return ServiceStore(self._parts.table, service, self._parts.lease)
 
     def serving(self) -> dict[str, ServingNow]:
-        """Of every service, for what its balancer lost."""
+        """Return every service's present state, from which the balancer's lost requests are estimated."""
         snapshot = self._inventory.snapshot()
         return {
             name: ServingNow(any(map(takes_requests, snapshot.of(name))), one.rps())
@@ -360,7 +360,7 @@ class SiteControl:
         }
 
     def coming(self, service: str) -> ComingCalls | None:
-        """What a service will get that is a stage of a pipeline, where that is more than what arrives."""
+        """Return the calls that a pipeline's stage will get, if they are more than the calls that arrive now."""
         for pipeline, conducted in self.conducted.items():
             for stage, name in self._alone.get(pipeline, {}).items():
                 if name == service and (wanted_rps := conducted.wanted_rps(stage)) is not None:
@@ -371,12 +371,12 @@ class SiteControl:
         return None
 
     def leads(self) -> bool:
-        """May this process act? By a clock that cannot be set, and without asking the store."""
+        """Return whether this process may act, by a clock that cannot be set and without asking the store."""
         return self._parts.lease.lasts()
 
 
 class _Rounds(ThreadPoolExecutor):
-    """Runs rounds, of which none may wait for AWS until the next tick is due."""
+    """Runs rounds with a time limit, so that none waits for AWS until the next tick is due."""
 
     def __init__(self, threads: int, monotonic: Callable[[], float]) -> None:
         super().__init__(threads, "round")
@@ -391,7 +391,7 @@ class _Rounds(ThreadPoolExecutor):
 
 
 class _ComingToStages:
-    """Which stages of a pipeline are bought as which service, and what is known of all of them."""
+    """The service that buys each stage of a pipeline, and the present state of all stages."""
 
     def __init__(self, config: PipelineConfig, calls: PipelineCalls) -> None:
         self._calls, self._of_stages = calls, list(config.service_of_stages().values())
@@ -399,7 +399,7 @@ class _ComingToStages:
         self.services = tuple(dict.fromkeys(self._of_stages))
 
     def coming(self, service: str, seen: Mapping[str, StageNow | None]) -> ComingCalls | None:
-        """What the service will get, by what is seen of all of them."""
+        """Return the calls that the service will get, from the present state of all stages."""
         nows = [self._now(at, name, seen[name]) for at, name in enumerate(self._of_stages)]
         group = self._groups.get(service)
         if group is None:
@@ -407,7 +407,7 @@ class _ComingToStages:
         return self._calls.coming(group.places[group.lead], nows, group.places)
 
     def _now(self, at: int, service: str, now: StageNow | None) -> StageNow | None:
-        """Of a stage; of one of several that are bought together its part in what is seen of all of them."""
+        """Return a stage's state. A stage that is bought with others gets its part of their common state."""
         if now is None or service not in self._groups:
             return now
         group = self._groups[service]
@@ -416,40 +416,43 @@ class _ComingToStages:
 
 
 class _Service:
-    """One service's ports, and how its parts are put together when this process begins to lead."""
+    """One service's ports, and how its parts are built when this process begins to lead."""
 
     def __init__(self, spec: ServiceSpec, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
         self.name = spec.resolved.service.name
         self.spec, self.clock, self.cloud, self._control = spec, clock, cloud, control
-        self._telemetry: ScrapedTelemetry | None = None  # while this process leads
-        self._controller: Controller | None = None  # the same
+        self._telemetry: ScrapedTelemetry | None = None  # set while this process leads
+        self._controller: Controller | None = None  # likewise
 
     def now(self) -> StageNow | None:
-        """What is known of it, as of a pipeline's stage."""
+        """Return the service's present state as a stage of a pipeline."""
         telemetry, controller = self._telemetry, self._controller
         if telemetry is None or controller is None:
             return None
         return stage_now(telemetry, controller.last_plan, self.spec.resolved)
 
     def rps(self) -> float | None:
-        """The last rate that is known."""
+        """Return the last known rate."""
         telemetry = self._telemetry
         return None if telemetry is None else telemetry.last_minute_rps()
 
     def told(self) -> dict[str, str]:
-        """What its bouncers hear of its prices and of each other; of a dry run nothing, for that changes nothing."""
+        """Return the headers that tell bouncers prices and each other's addresses.
+
+        A dry run sends none, because it changes nothing.
+        """
         if self._control.dry_run:
             return {}
         prices = headers_of(self._control.manager.view(self.name).price_list)
-        if self.spec.resolved.service.feedback is None:  # without feedback nothing learns
+        if self.spec.resolved.service.feedback is None:  # without feedback, bouncers learn nothing to share
             return prices
         return prices | peer_header.headers_of([target.url for target in self._targets()])
 
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
-        """Raises CloudError."""
+        """Build the service's parts. Raises CloudError."""
         control, spec, clock = self._control, self.spec, self.clock
         clock.rebase()
-        # The leader until now may have launched since the last refresh.
+        # The previous leader may have launched instances since the last refresh.
         control.inventory.refresh(at_once=True)
         kept = control.store(self.name)
         now_s = clock.now_s()
@@ -567,14 +570,14 @@ class _Market:
 
 
 class _NoNotices:
-    """Without a queue no interruption is announced."""
+    """No interruption is announced without a queue."""
 
     def interruptions(self) -> list[Interruption]:
         return []
 
 
 class _StateChanges:
-    """The port `Changes` over the queue's events: which instance that is, is remembered in the store."""
+    """The port `Changes` over the queue's events. The store remembers the number and offer of each instance."""
 
     def __init__(
         self,
@@ -604,7 +607,7 @@ class _StateChanges:
                     at_s = self._clock.at_s(change.at_unix_s)
                     found.append(Ran(*self._known[change.instance_id], change.state == "running", at_s))
             elif now_unix_s - change.at_unix_s < _PATIENCE_S:
-                waiting.append(change)  # it does not show yet, or is another service's
+                waiting.append(change)  # not visible yet, or another service's
         self._waiting = waiting
         return tuple(found)
 
@@ -620,27 +623,27 @@ class _StateChanges:
 
 
 def _alone(pipeline: PipelineConfig, services: Collection[str]) -> dict[str, str]:
-    """The stages that have a fleet of their own among `services`, each with its service's name."""
+    """Return the stages that have their own fleet among `services`, each with its service's name."""
     of = pipeline.service_of_stages()
     return {group[0]: of[group[0]] for group in pipeline.groups if len(group) == 1 and of[group[0]] in services}
 
 
 def last_rps(history: Load) -> float | None:
-    """Of its last minute; None where nothing is known of that."""
+    """Return the rate of the history's last minute, or None if it is unknown."""
     last = history.mean_rps[-1:]
     return float(last[0]) if np.isfinite(last).all() and len(last) else None
 
 
 def over(load: Load, now_s: float) -> Load:
-    """The steps that are over now: the clock may have gone back since they were counted."""
+    """Return the steps that are over now, because the clock may have been set back since they were counted."""
     steps = max(0, min(len(load), math.floor((now_s - load.start_s) / load.step_s)))
     return replace(load, mean_rps=load.mean_rps[:steps], peak_rps=load.peak_rps[:steps])
 
 
 def joined(before: Load, seen: Load) -> Load:
-    """History up to second 0, and what was seen since, which begins later; NaN between the two.
+    """Return the history up to second 0 and the later load seen since, with NaN in between.
 
-    Where more lies between than a predictor can use, the history is too old to be of use.
+    The history is left out if the gap is longer than a predictor looks back.
     """
     if len(seen) == 0:
         return before
@@ -656,10 +659,10 @@ def joined(before: Load, seen: Load) -> Load:
 
 
 def _told_of_stage(view: ServiceView, *, wanted: bool, fleet: bool) -> PriceList:
-    """What a conductor is told of a stage; with `fleet` also of its instances, as for parity models.
+    """Return the prices that a conductor is told of a stage; with `fleet` also cost and capacity, for parity models.
 
-    The marginal price is told only where conductors count the `wanted` calls that it prevents: else it would hide these
-    from the planner, which then would buy nothing.
+    The marginal price is told only if conductors count the `wanted` calls that it prevents. Otherwise it would hide
+    these calls from the planner, which would then buy nothing.
     """
     found = view.price_list
     told = PriceList(found.usd_per_request if wanted else None, None, found.usd_per_planned_request)
@@ -676,9 +679,9 @@ def open_control(
     session: Any = None,
     pipelines: Sequence[PipelineConfig] = (),
 ) -> SiteControl | None:
-    """Build and start it, as often as it takes; None when `wait` (which is told the seconds) says to give up.
+    """Build and start the control, retrying CloudErrors; None if `wait(seconds)` says to give up.
 
-    `session` is that of `site_parts`, `pipelines` those of `SiteControl`.
+    See `site_parts` for `session` and `SiteControl` for `pipelines`.
     """
     pause_s = 1.0
     while True:

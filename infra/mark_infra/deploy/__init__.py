@@ -1,1 +1,1 @@
-"""What `mark deploy` stands on: Terraform, and the files that instances and functions boot from."""
+"""The parts of `mark deploy`: Terraform, and the files from which instances and functions boot."""

@@ -1,4 +1,4 @@
-"""Addresses of a site's VPC, and of its zones in it: chosen once, when they are made."""
+"""Address ranges of a site's VPC and of its zones, chosen once when they are created."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 
-DEFAULT = "10.42.0.0/16"  # the Terraform module's, too
-_PREFIX = 16  # subnets of six zones are cut out of it
+DEFAULT = "10.42.0.0/16"  # the Terraform module's default, too
+_PREFIX = 16  # divided into subnets for six zones
 
 
 def addresses(wanted: str | None, outputs: Mapping[str, Any]) -> str:
-    """The range of the VPC; `outputs` are those of the site, empty before it is made.
+    """Return the range of the VPC; `outputs` are the site's, empty before its first deployment.
 
-    Raises BadInput for a range that cannot be a site's, and for another one than a site has: AWS would make the VPC
-    anew, with all that is in it.
+    Raises BadInput for a range that no site can have, and for a range other than the existing site's, because AWS would
+    replace the VPC and everything in it.
     """
     if wanted is not None:
         try:
@@ -28,16 +28,16 @@ def addresses(wanted: str | None, outputs: Mapping[str, Any]) -> str:
         wanted = str(network)
     if not outputs:
         return wanted or DEFAULT
-    there = str(outputs.get("cidr") or DEFAULT)  # sites that were made without a choice
+    there = str(outputs.get("cidr") or DEFAULT)  # the default of sites that were deployed without a choice
     if wanted not in (None, there):
         raise BadInput(f"the site has {there}: only another site, by another --name, can have others", "cidr", wanted)
     return there
 
 
 def zone_numbers(outputs: Mapping[str, Any]) -> dict[str, int]:
-    """Which part of the VPC each zone has that the site has or had; `outputs` are those of the site.
+    """Return the part of the VPC of each present or former zone of the site; `outputs` are the site's.
 
-    Sites that were deployed before these were kept have them in the order of their zones.
+    Sites older than this output use the order of their zones.
     """
     there = outputs.get("zone_numbers") or {zone: n for n, zone in enumerate(outputs.get("zones", ()))}
     return {zone: int(number) for zone, number in there.items()}

@@ -1,6 +1,6 @@
 """Files from which instances and functions boot: archives, and the libraries that a function imports.
 
-The same input makes the same bytes, wherever and whenever it is built, so that deploying again changes nothing.
+The same input gives the same bytes at any place and time, so that deploying again changes nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mark.domain.errors import BadInput
 from mark_infra.deploy.pip_program import for_linux, pins_beside, run_pip, without_hashes
 
 FUNCTION_PYTHON = "3.12"  # terraform/modules/overflow
-_MODEL_SIDE = ("numpy", "orjson")  # what mark.models imports
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+_MODEL_SIDE = ("numpy", "orjson")  # imported by mark.models
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip
 
 
 def archive(files: Mapping[str, Path | bytes], to: Path) -> Path:
-    """A .tar of files by name; compressed where the file is called .gz."""
+    """Write a .tar of files by name, compressed if `to` ends in .gz."""
     to.parent.mkdir(parents=True, exist_ok=True)
     with (
         open(to, "wb") as raw,
@@ -48,7 +48,7 @@ def archive(files: Mapping[str, Path | bytes], to: Path) -> Path:
 
 
 def zip_archive(files: Mapping[str, Path | bytes], to: Path) -> Path:
-    """A .zip of files by name."""
+    """Write a .zip of files by name."""
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, content in sorted(files.items()):
             info = zipfile.ZipInfo(name, _EPOCH)
@@ -59,7 +59,7 @@ def zip_archive(files: Mapping[str, Path | bytes], to: Path) -> Path:
 
 
 def size_of(files: Mapping[str, Path | bytes]) -> int:
-    """Bytes of all of them, unpacked."""
+    """Return the total unpacked size in bytes."""
     return sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
 
 
@@ -71,11 +71,11 @@ def libraries(
     cpu_index: str | None = None,
     machine: str = "x86_64",
 ) -> Path:
-    """A folder with what the function imports, fetched for Lambda; kept in `cache`, because that takes a minute.
+    """Return a folder with the function's libraries for Lambda, kept in `cache` because fetching takes a minute.
 
-    `kinds` are libraries of models that are files, the service's requirements.txt says what else its model needs,
-    `pins` is a constraints file, `cpu_index` has wheels without GPU code, `machine` is x86_64 or aarch64. Raises
-    BadInput for libraries of GPUs, which no function has, MarkError for what cannot be had.
+    `kinds` are libraries of models that are files; the service's requirements.txt has its model's other needs. `pins`
+    is a constraints file, `cpu_index` has wheels without GPU code, `machine` is x86_64 or aarch64. Raises BadInput for
+    GPU libraries, because functions have no GPUs, and MarkError for libraries that cannot be fetched.
     """
     requirements = bytes_of(files, "requirements.txt")
     folder = cache / libraries_name(requirements, pins, cpu_index, kinds, machine)
@@ -98,7 +98,7 @@ def libraries(
         try:
             Path(work, "there").rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was quicker
+            if not folder.is_dir():  # otherwise another process was quicker
                 raise
     return folder
 
@@ -118,7 +118,7 @@ def libraries_name(
     kinds: Sequence[str] = (),
     machine: str = "x86_64",
 ) -> str:
-    """Of the folder in the cache."""
+    """Return the folder's name in the cache."""
     try:
         text = requirements.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -128,7 +128,7 @@ def libraries_name(
 
 
 def bytes_of(files: Mapping[str, Path | bytes], name: str) -> bytes:
-    """Of one of them; of one that is not there, none."""
+    """Return the content of a file, or b"" if it is missing."""
     content = files.get(name, b"")
     return content if isinstance(content, bytes) else content.read_bytes()
 

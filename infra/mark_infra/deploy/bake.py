@@ -1,10 +1,11 @@
-"""Baking: an instance that boots as those of a service do becomes a machine image, and is ended whatever happens.
+"""Bake a machine image from an instance that boots like a service's instances; the instance is always terminated.
 
-The builder is launched from the service's own launch template. By its tag mark:service (`echo/image`, which no service
-can be called) the boot script knows what it is: it fetches no keys, waits until its bouncer is ready, wipes what is of
-one instance or secret, and says so in the service's log. The controller counts it for no service, the sweep of orphans
-leaves alone what no controller launched, and `mark deploy --destroy` finds it by the site's tag. One whose deployer is
-gone ends itself after an hour, unless it was stopped already: the next bake ends that.
+The builder is launched from the service's own launch template. Its tag mark:service is `echo/image` for a service
+`echo`, a name that no service can have. By this tag the boot script recognises a builder: it fetches no keys, waits
+until its bouncer is ready, wipes secrets and everything specific to the instance, and reports in the service's log. The
+controller counts the builder for no service, and the sweep of orphans ignores instances that no controller launched.
+Destroying the site finds the builder by the site's tag. A builder without a deployer terminates itself after an hour,
+unless it was stopped already; then the next bake terminates it.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from mark_infra.aws.gate import Gate, launch_refusal
 from mark_infra.aws.inventory import SERVICE, SITE
 from mark_infra.aws.machine_images import CONTENT, MachineImage, own_images, remove_image
 
-TO_BAKE = "/image"  # after a service's name: terraform/modules/fleet/bouncer.sh.tftpl looks for it
-BUILDER = "mark:builder"  # tag: which run launched it
-BAKED = "baked"  # what a builder says in the end
+TO_BAKE = "/image"  # suffix of a service's name, recognised by terraform/modules/fleet/bouncer.sh.tftpl
+BUILDER = "mark:builder"  # tag with the id of the run that launched it
+BAKED = "baked"  # a builder's last report
 LOOK_S = 5.0
-BOOT_S = 1800.0  # large packages and models; the script gives the bouncer ten minutes of it
+BOOT_S = 1800.0  # enough for large packages and models; the script waits ten minutes for the bouncer
 STOP_S, IMAGE_S = 600.0, 3600.0
-PROFILE_S = 60.0  # until EC2 knows an instance profile that IAM has just made
-FORSAKEN_S = 2 * 3600.0  # older builders are of a run that was killed
-_AT_ONCE = 5  # builders: a new account may run 32 vCPUs
+PROFILE_S = 60.0  # EC2 may need this long to know an instance profile that IAM has just created
+FORSAKEN_S = 2 * 3600.0  # an older builder belongs to a killed run
+_AT_ONCE = 5  # builders, because a new account may run 32 vCPUs
 _THERE = ["pending", "running", "stopping", "stopped"]
 _ENDED = ("shutting-down", "terminated", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageWanted:
-    """An image to be baked. `types` are the service's own that have a fixed price, the cheapest first.
+    """An image to bake. `types` are the service's own types at a fixed price, the cheapest first.
 
-    They are of one platform, whose launch template the image is for.
+    All types are of one platform, and the image is for this platform's launch template.
     """
 
     service: str
@@ -56,7 +57,7 @@ class ImageWanted:
 
 @dataclass(frozen=True, slots=True)
 class BuilderPlace:
-    """What a builder is launched from, and where."""
+    """The launch template, subnets and log group of a builder."""
 
     launch_template: str
     version: str
@@ -66,7 +67,7 @@ class BuilderPlace:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """An instance that is to become an image."""
+    """An instance that becomes an image."""
 
     id: str
     wanted: ImageWanted
@@ -74,7 +75,7 @@ class Builder:
 
 
 class Bakery:
-    """Bakes images for one site. `say` is told what is done. All waiting is done by `pause`."""
+    """Bakes images for one site. `say` gets the progress. Waiting uses `pause` only."""
 
     def __init__(
         self,
@@ -89,13 +90,13 @@ class Bakery:
         self._gate, self._site, self._say = gate, site, say
         self._monotonic, self._pause, self._unix_s = monotonic, pause, unix_s
         self._run = uuid.uuid4().hex[:16]
-        self._running: list[str] = []  # ids of builders that are not ended yet
+        self._running: list[str] = []  # ids of builders that are not terminated yet
 
     def bake(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[ImageWanted, str]:
-        """The ids of the images. Raises MarkError that names the service, and why its builder did not boot.
+        """Return the ids of the images. Raises MarkError with the service, and the reason why its builder did not boot.
 
-        No builder is left then, after an interrupt either, and no image that is not whole; whole ones are kept, and are
-        found by their content the next time.
+        After an error or an interrupt, no builder and no incomplete image is left. Complete images are kept, and the
+        next run finds them by their content.
         """
         made: dict[ImageWanted, str] = {}
         with self._ended_anyway():
@@ -119,7 +120,7 @@ class Bakery:
     # -- a builder -----------------------------------------------------------------------------------------------------
 
     def _launch(self, wanted: ImageWanted, place: BuilderPlace) -> Builder:
-        """On the cheapest type that is to be had, in whichever zone has it. Raises MarkError."""
+        """Launch a builder on the cheapest available type, in any zone that has it. Raises MarkError."""
         refused: CloudError = CapacityError("it has no type with a fixed price")
         for kind in wanted.types:
             for subnet in place.subnets:
@@ -160,8 +161,8 @@ class Bakery:
                 self._pause(LOOK_S)
 
     def _has_booted(self, builder: Builder) -> bool:
-        """Raises MarkError with the reason where it will not."""
-        state = self._state(builder)  # before its last words: what has ended says no more
+        """Return whether the builder has booted. Raises MarkError with the reason if it cannot."""
+        state = self._state(builder)  # before the log, because an ended builder writes no more
         said = outcome(self._words(builder), state)
         if said:
             raise MarkError(f"{builder.wanted}: its image was not baked: {said}")
@@ -174,7 +175,7 @@ class Bakery:
         return state == "stopped"
 
     def _state(self, builder: Builder) -> str:
-        """EC2's word for it; pending where EC2 does not show it yet."""
+        """Return EC2's state of the builder; pending if EC2 does not show it yet."""
         try:
             ec2 = self._gate.client("ec2")
             answer = self._gate.call(ec2.describe_instances, InstanceIds=[builder.id])
@@ -183,7 +184,7 @@ class Bakery:
         return str(next((i["State"]["Name"] for r in answer["Reservations"] for i in r["Instances"]), ""))
 
     def _words(self, builder: Builder) -> list[str]:
-        """What the boot script has said of it; nothing until it has."""
+        """Return the reports of the boot script; empty before the first."""
         try:
             answer = self._gate.call(
                 self._gate.client("logs").get_log_events,
@@ -219,7 +220,7 @@ class Bakery:
 
     @contextmanager
     def _whole_or_gone(self) -> Iterator[dict[ImageWanted, str]]:
-        """In the block images are begun; those that are not whole at its end go, if it ends by an error."""
+        """Collect the images begun in the block; after an error, remove the incomplete ones."""
         begun: dict[ImageWanted, str] = {}
         try:
             yield begun
@@ -236,16 +237,16 @@ class Bakery:
 
     @contextmanager
     def _ended_anyway(self) -> Iterator[None]:
-        """After the block no builder of this run is left, nor one that a killed run left behind."""
+        """After the block, terminate all builders of this run and of killed runs."""
         try:
             yield
         finally:
-            self._end()  # at once: EC2 may not show yet what was just launched
+            self._end()  # first without asking, because EC2 may not show new launches yet
             self._running = self._left()
             self._end()
 
     def _left(self) -> list[str]:
-        """Builders to be ended whose launch was not answered, or was of a killed run."""
+        """Return the builders to terminate: of launches without an answer, and of killed runs."""
         filters = [
             {"Name": f"tag:{SITE}", "Values": [self._site]},
             {"Name": "tag-key", "Values": [BUILDER]},
@@ -263,7 +264,7 @@ class Bakery:
             self._running = []
 
     def _each(self, builders: Iterable[Builder], done: Callable[[Builder], bool], longest_s: float, else_: str) -> None:
-        """Wait until it is done for each. Raises MarkError when that takes too long."""
+        """Wait until each builder is done. Raises MarkError if that takes too long."""
         until_s = self._monotonic() + longest_s
         waiting = list(builders)
         while waiting := [builder for builder in waiting if not done(builder)]:
@@ -274,14 +275,17 @@ class Bakery:
 
 
 def types_of(deployment: ResolvedService) -> tuple[str, ...]:
-    """Those of the service's types that have a fixed price, the cheapest first; of a spot-only service all of them."""
+    """Return the service's types at a fixed price, the cheapest first; for a spot-only service all types."""
     fixed = [offer for offer in deployment.offers if offer.market is not Market.SPOT] or deployment.offers
     priced = sorted(fixed, key=lambda offer: (offer.usd_per_hour, offer.name))
     return tuple(dict.fromkeys(offer.instance for offer in priced))
 
 
 def builder_place(there: Mapping[str, Mapping[str, Any]], wanted: ImageWanted) -> BuilderPlace:
-    """Where to launch it, by what Terraform has made (address -> attributes). Raises MarkError where that lacks it."""
+    """Return where to launch the builder, from Terraform's resources (address -> attributes).
+
+    Raises MarkError if they lack something.
+    """
     fleet = f"module.fleet[{json.dumps(wanted.service)}]"
     first = there.get(f"{fleet}.aws_launch_template.this")
     template = there.get(f"{fleet}.aws_launch_template.more[{json.dumps(wanted.platform)}]", first)
@@ -294,9 +298,9 @@ def builder_place(there: Mapping[str, Mapping[str, Any]], wanted: ImageWanted) -
 
 
 def outcome(words: Sequence[str], state: str) -> str | None:
-    """What became of a builder's boot: "" where it is good, the reason where not, None while that is not known.
+    """Return the result of a builder's boot: "" if it succeeded, the reason if it failed, None if it still boots.
 
-    `words` are those of the boot script in the service's log, `state` is EC2's.
+    `words` are the boot script's reports in the service's log, `state` is EC2's.
     """
     for said in words:
         return "" if said.strip() == BAKED else _last_lines(said)
@@ -304,7 +308,7 @@ def outcome(words: Sequence[str], state: str) -> str | None:
 
 
 def to_end(instances: Iterable[dict[str, Any]], run: str, now_unix_s: float) -> list[str]:
-    """Ids of this run's builders, and of those that are too old to be of another that still goes on."""
+    """Return the ids of this run's builders, and of builders too old for another run that is still active."""
     found = []
     for instance in instances:
         of = next(tag["Value"] for tag in instance["Tags"] if tag["Key"] == BUILDER)

@@ -1,7 +1,7 @@
-"""Which machine images a site needs: one of what is to be deployed, and those that a roll-back may return to.
+"""The machine images that a site needs, for the new deployment and for a roll-back.
 
-An image is known by its content: the image below it, the packages, the boot script, the size of the disk. Not the
-service's folder, which an instance fetches at each boot: so a change of code or weights bakes nothing.
+An image is identified by its content: base image, packages, boot script, disk size. The service's folder is not part of
+it, because an instance fetches it at each boot. So a change of code or weights bakes nothing.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from mark_infra.deploy.releases import SiteReleases
 
 
 def content_of(base_image: str, packages: Path, boot_script: Path, disk_gib: int) -> str:
-    """The name of all that is on an image which is baked from these. Raises OSError."""
+    """Return the content id of an image that is baked from these. Raises OSError."""
     said = [base_image, _sha256(packages), _sha256(boot_script), disk_gib]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
 def newest_image(gate: Gate, parameter: str) -> str:
-    """The id that a public parameter of Amazon's has now. Raises CloudError."""
+    """Return the present id in one of Amazon's public parameters. Raises CloudError."""
     return str(gate.call(gate.client("ssm").get_parameter, Name=parameter)["Parameter"]["Value"])
 
 
 def usable(images: Iterable[MachineImage], wanted: Iterable[ImageWanted]) -> dict[ImageWanted, str]:
-    """Ids of those images that have been baked before: of several with the same content the newest."""
+    """Return the ids of images that were baked before; of several with the same content, the newest."""
     newest = {(image.service, image.content): image.id for image in images if image.usable}
     return {one: newest[one.service, one.content] for one in wanted if (one.service, one.content) in newest}
 
 
 def spare(images: Iterable[MachineImage], needed: Collection[str]) -> list[MachineImage]:
-    """Images that nothing will be launched from any more; `needed` are ids. What is still being made is another's."""
+    """Return the images that no launch will use. `needed` are ids; pending images belong to another run."""
     return [image for image in images if image.id not in needed and image.state != "pending"]
 
 
 def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
-    """Name each image's release in its tags, and remove images that no release needs. Returns their ids.
+    """Tag each image with its release, and remove images that no release needs. Returns the removed ids.
 
-    Needed are those of what was deployed now, of what serves, of what is on trial, and of the release before. Raises
-    CloudError; then nothing that is needed is gone.
+    Needed are the images of this deployment, of the serving release, of the candidate, and of the previous release.
+    Raises CloudError without having removed a needed image.
     """
     images = own_images(gate, site.name)
     if not images:
@@ -53,7 +53,7 @@ def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
     own, needed = {image.id for image in images}, set[str]()
     for name, there in site.services.items():
         newest = templates_now(there)
-        # From a template that is gone, with the last types of its platform, nothing is launched any more.
+        # A template that is gone, together with the last types of its platform, launches no more instances.
         kept = releases.templates(name)
         versions = {*newest, *(one for one in kept if one.launch_template in there.launch_templates)}
         found = _images_of(gate, versions)
@@ -68,7 +68,7 @@ def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
 
 
 def templates_now(there: SiteService) -> frozenset[TemplateVersion]:
-    """What instances of the newest release are launched from; nothing where releases have no names."""
+    """Return the templates that launch the newest release; empty for releases without names."""
     if not there.release:
         return frozenset()
     return frozenset(
@@ -77,7 +77,7 @@ def templates_now(there: SiteService) -> frozenset[TemplateVersion]:
 
 
 def _images_of(gate: Gate, versions: Collection[TemplateVersion]) -> dict[TemplateVersion, str]:
-    """The image of each version of launch templates. Raises CloudError, also where one of them is gone."""
+    """Return the image of each version of launch templates. Raises CloudError, also if a version is gone."""
     ec2, found = gate.client("ec2"), {}
     for template in sorted({one.launch_template for one in versions}):
         numbers = sorted((one.version for one in versions if one.launch_template == template), key=int)

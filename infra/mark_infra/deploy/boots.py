@@ -1,4 +1,4 @@
-"""What the instances of a service boot from, for each platform of its types: machine image, packages, disk."""
+"""The machine image, packages and disk from which a service's instances boot, for each platform of its types."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from mark.domain.service import ResolvedService
 from mark_infra.aws.platforms import PLATFORMS, Platform, platform_of
 from mark_infra.deploy.wheelhouse import Wheelhouse
 
-# Amazon's own images, whose root device is /dev/xvda.
+# Amazon's own images. Their root device is /dev/xvda.
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
 _GPU = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformBoot:
-    """What instances of one platform boot from."""
+    """The image, packages and disk of one platform's instances."""
 
     platform: Platform
-    image_id: str | None  # of what the platform's parameter names; None: the newest
+    image_id: str | None  # an image of the platform's parameter; None: the newest
     packages: Wheelhouse
     disk_gib: int
     boot_timeout_s: int
-    content: str = ""  # of an image that is to be baked, see `baked_images.content_of`; "": none is
+    content: str = ""  # of the image to bake, see `baked_images.content_of`; "": no baking
 
     def described(self, path: Callable[[Path], str]) -> dict[str, Any]:
-        """As Terraform's variable has it; `path` tells how a file is named there."""
+        """Return the value for Terraform's variable; `path` returns the name of a file there."""
         return {
             "wheels": path(self.packages.file),
             "image_parameter": image_parameter(self.platform),
@@ -42,35 +42,35 @@ class PlatformBoot:
 
 @dataclass(frozen=True, slots=True)
 class ServiceBoots:
-    """What a service's instances boot from, by platform. `first` has the service's first launch template, if any has.
+    """A service's boots by platform. `first` is the platform with the service's first launch template, if any.
 
-    The others have templates of their own.
+    Each other platform has another template.
     """
 
     first: str | None
     of: Mapping[str, PlatformBoot]
 
     def described(self, path: Callable[[Path], str]) -> dict[str, Any]:
-        """As Terraform's variable for the service has it."""
-        # A template that no platform has any more stays, as old ones of the service may be asked for by its id.
+        """Return the value for Terraform's variable of the service."""
+        # The first template stays even without a platform, because its old versions may be needed by its id.
         first = self.of[min(self.of) if self.first is None else self.first]
         more = {name: boot.described(path) for name, boot in self.of.items() if name != self.first}
         return {**first.described(path), "platform": self.first, "more_platforms": more}
 
 
 def image_parameter(platform: Platform) -> str:
-    """The public parameter that names the newest machine image."""
+    """Return the public parameter that names the newest machine image."""
     return (_GPU if platform.gpus else _AL2023).format("arm64" if platform.arm64 else "x86_64")
 
 
 def platforms_of(deployment: ResolvedService) -> tuple[Platform, ...]:
-    """Those of the service's types, the one that boots from the least first; of a service without types x86-64."""
+    """Return the platforms of the service's types, the simplest first; x86-64 for a service without types."""
     found = {platform_of(offer.instance, offer.gpus) for offer in deployment.offers}
     return tuple(sorted(found)) or (PLATFORMS["x86_64"],)
 
 
 def of_platform(deployment: ResolvedService, platform: Platform) -> ResolvedService:
-    """The service with its types of one platform alone."""
+    """Return the service with only its types of one platform."""
     pairs = zip(deployment.offers, deployment.candidates, strict=True)
     kept = [(offer, one) for offer, one in pairs if platform_of(offer.instance, offer.gpus) == platform]
     return replace(
@@ -79,15 +79,15 @@ def of_platform(deployment: ResolvedService, platform: Platform) -> ResolvedServ
 
 
 def first_platform(platforms: Sequence[str], before: Mapping[str, Any] | None) -> str | None:
-    """Whose instances are launched from the service's first template; `before` is Terraform's output of its images.
+    """Return the platform with the service's first template; `before` is Terraform's output of the service's images.
 
-    It stays the same, so that what is launched from it is not replaced when types of other platforms come. When its own
-    types have gone, the first template passes to another platform only if none of those that are left has one already:
-    a release that is rolled back to needs the templates by which it was launched.
+    It stays the same, so that its instances are not replaced when types of other platforms are added. If its own types
+    are gone, the first template passes to another platform only if all remaining platforms lack a template, because a
+    roll-back needs the templates that launched the earlier release.
     """
     if before is None:
         return platforms[0]
-    # Sites of before there were platforms had one image for all types.
+    # Sites older than platforms have one image for all types.
     old = next((one.name for one in PLATFORMS.values() if image_parameter(one) == before["parameter"]), None)
     first: str | None = before.get("platform", old)
     if first in platforms:
@@ -96,5 +96,5 @@ def first_platform(platforms: Sequence[str], before: Mapping[str, Any] | None) -
 
 
 def boot_timeout_of(deployment: ResolvedService) -> int:
-    """Seconds that the controller waits for the slowest of the types."""
+    """Return the seconds that the controller waits for the slowest type to boot."""
     return math.ceil(boot_timeout_s(max((offer.boot.mean_s for offer in deployment.offers), default=0.0)))

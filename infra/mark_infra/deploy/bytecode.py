@@ -1,7 +1,7 @@
-"""Bytecode of a function's modules, made once here and not by every environment that starts: AWS bills that time.
+"""Compile a function's modules once here and not in every new environment, because AWS bills that time.
 
-It is marked as unchecked (PEP 552), so that it holds whatever the date of the source beside it is, and the same source
-makes the same bytes.
+The bytecode is marked as unchecked (PEP 552), so that it is valid whatever the source's date, and the same source gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from mark.domain.errors import MarkError
 
 TASK_ROOT = "/var/task"  # where Lambda unpacks a function
-# Compiled in one process; a module that is written for another Python has no bytecode, and fails when it is imported.
+# Compiles all modules in one process. A module for another Python gets no bytecode, and fails when it is imported.
 _COMPILE = """
 import json, py_compile, sys
 for source, to, named in json.load(sys.stdin):
@@ -31,22 +31,22 @@ for source, to, named in json.load(sys.stdin):
 
 
 def interpreter(version: str) -> str | None:
-    """A program that is CPython of this version (3.12): the one that runs, or `python3.12`. None: there is none."""
+    """Return a CPython of this version (like 3.12): the running one, or `python3.12`, or None."""
     if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable
     found = shutil.which(f"python{version}")
     if found is None:
         return None
-    # What is found may be a launcher that has no such Python itself.
+    # The program found may be a launcher without this Python version.
     command = [found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     process = subprocess.run(command, capture_output=True, text=True)
     return found if process.stdout.strip() == version else None
 
 
 def bytecode(files: Mapping[str, Path | bytes], python: str, version: str, cache: Path) -> dict[str, Path]:
-    """Compiled modules of `files`, by the name under which CPython of `version` looks for them.
+    """Return the compiled modules of `files`, by the names under which CPython of `version` looks for them.
 
-    `python` is its program. What was compiled before is kept in `cache`. Raises MarkError where `python` fails.
+    `python` is that CPython's program. Compiled modules are kept in `cache`. Raises MarkError if `python` fails.
     """
     cache.mkdir(parents=True, exist_ok=True)
     made: dict[str, Path] = {}
@@ -56,7 +56,7 @@ def bytecode(files: Mapping[str, Path | bytes], python: str, version: str, cache
             if not name.endswith(".py"):
                 continue
             source = content if isinstance(content, bytes) else content.read_bytes()
-            # The name is in the bytecode, for tracebacks.
+            # The key includes the name, which is part of the bytecode for tracebacks.
             key = hashlib.sha256(f"{version} {name} ".encode() + source).hexdigest()
             to = made[_cached(name, version)] = cache / f"{key}.pyc"
             if not to.is_file():

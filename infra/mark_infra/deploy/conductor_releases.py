@@ -1,7 +1,7 @@
-"""A pipeline's conductors, taken back with its stages: to the driver that stands in the folder of their release before.
+"""Roll back a pipeline's conductors together with its stages, to the folder with the earlier driver.
 
-Conductors have no releases of their own: a deployment replaces them at once. But each version of their launch template
-says which folder they boot from, and so does each of a stage's: by that it is known which belong together.
+A deployment replaces conductors immediately, without releases. But each version of their launch template names the
+folder it boots from, as each version of a stage's template does. Equal folders belong together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mark_infra.aws.site import Site, TemplateVersion
 
 LOOK_S = 5.0
 PATIENCE_S = 600.0
-# In the user data of both (terraform/modules/conductors and fleet): the folder by its SHA-256.
+# The line in the user data (terraform/modules/conductors and fleet) that names the folder by its SHA-256.
 _FOLDER = re.compile(r"^fetch '\S+' '\S+' '([0-9a-f]+)' /opt/mark/service\.tar\.gz$", re.M)
 _UNDER_WAY = frozenset(("Pending", "InProgress", "Cancelling", "Baking"))
-# As terraform/modules/conductors has it: new ones first.
+# New conductors are launched before old ones end, as in terraform/modules/conductors.
 _NEW_FIRST = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "InstanceWarmup": 180}
 
 
@@ -32,8 +32,10 @@ class ConductorReleases:
         self._site, self._gate, self._pause = site, gate, pause
 
     def take_back(self, pipeline: str, stage: TemplateVersion) -> str:
-        """Have them replaced by conductors with the folder that a stage boots from by this template; what is done, for
-        people. Nothing, where they have it or none of their versions had it."""
+        """Replace the conductors by ones with the folder of this template of a stage; return a message for people.
+
+        Nothing changes if they have this folder already, or if no version of their template has it.
+        """
         if pipeline not in self._site.pipelines:
             return "its conductors stay: the site was deployed before they could be taken back"
         gate, group = self._gate, self._site.pipelines[pipeline].conductors
@@ -64,7 +66,7 @@ class ConductorReleases:
         return [version for page in pages for version in page["LaunchTemplateVersions"]]
 
     def _end_refresh(self, group: str) -> None:
-        """A group has one refresh at a time: that of a deployment a moment ago is given up."""
+        """Cancel the group's refresh, for example of a recent deployment, because a group has only one at a time."""
         gate = self._gate
 
         def under_way() -> bool:
@@ -82,6 +84,6 @@ class ConductorReleases:
 
 
 def folder_of(version: Mapping[str, Any]) -> str | None:
-    """SHA-256 of the folder that instances boot from by a version of a launch template, as EC2 describes it."""
+    """Return the SHA-256 of the folder from which a version of a launch template boots, as EC2 describes it."""
     said = _FOLDER.search(b64decode(version["LaunchTemplateData"].get("UserData", "")).decode(errors="replace"))
     return None if said is None else said[1]

@@ -1,4 +1,4 @@
-"""What the conductors of a pipeline boot from: its folder, and what its driver imports. They run no model."""
+"""The files from which a pipeline's conductors boot: its folder, and its driver's packages. They run no model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mark_infra.deploy.disk import disk_gib
 from mark_infra.deploy.imports import absent_imports
 from mark_infra.deploy.wheelhouse import HEADS, PackagesWanted, Wheelhouse, wheelhouse
 
-_MACHINE = "aarch64"  # of the instance type in terraform/modules/conductors
+_MACHINE = "aarch64"  # the processor of the instance type in terraform/modules/conductors
 
 
 @dataclass(frozen=True, slots=True)
 class PackedConductors:
-    """A pipeline with all that its conductors boot from, as files."""
+    """A pipeline with all files from which its conductors boot."""
 
     config: PipelineConfig
     archive: Path
@@ -29,11 +29,11 @@ class PackedConductors:
 
     @property
     def name(self) -> str:
-        """The pipeline's."""
+        """The pipeline's name."""
         return self.config.name
 
     def described(self, path: Callable[[Path], str]) -> dict[str, Any]:
-        """As Terraform's variable has it, without its place; `path` tells how a file is named there."""
+        """Return the value for Terraform's variable, without the place; `path` returns the name of a file there."""
         return {
             "slo_ms": self.config.slo.rt_max_s * 1e3,
             "slo_attainment": self.config.slo.attainment,
@@ -45,7 +45,7 @@ class PackedConductors:
         }
 
     def cost(self) -> ConductorsCost:
-        """What they come to."""
+        """Return the conductors' cost."""
         return ConductorsCost(self.name, self.config.conductors, float(self.disk_gib))
 
 
@@ -60,10 +60,10 @@ def pack_conductors(
     cpu_index: str | None = None,
     max_disk_gib: int | None = None,
 ) -> PackedConductors:
-    """Of a pipeline with these `files`, packed as `archive`; `own` is the wheel of mark, `pins` a constraints file.
+    """Pack the conductors of a pipeline with these `files`, whose archive is `archive`.
 
-    Raises BadInput for a driver that could not be imported, and for packages that do not fit; MarkError for those that
-    cannot be had.
+    `own` is the wheel of mark, `pins` a constraints file. Raises BadInput for a driver that cannot be imported and for
+    packages that do not fit, MarkError for packages that cannot be fetched.
     """
     kinds = () if config.personal is None else (HEADS,)
     wanted = PackagesWanted(config.name, files, kinds, _MACHINE, cpu_index=cpu_index)

@@ -2,8 +2,8 @@
 
 state folder (default .mark-deploy/SITE)
   terraform/            the modules as applied; terraform.tfvars.json in examples/complete
-  terraform.tfstate     what there is (or in a bucket)
-  artifacts/            what instances and functions boot from
+  terraform.tfstate     Terraform's state (or in a bucket)
+  artifacts/            the files from which instances and functions boot
   keys                  a copy of the site's keys (`mark_infra.deploy.keys`)
   site.toml             for `mark controller --site`
   .gitignore            of all this: it belongs in no repository
@@ -68,7 +68,7 @@ from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
 from mark_infra.deploy.whereabouts import check_name_is_free, of_resources, remembered
 from mark_infra.store.store import open_table
 
-_BOUNCERS_OWN = "/var/lib/mark"  # by the unit in terraform/modules/fleet/bouncer.sh.tftpl
+_BOUNCERS_OWN = "/var/lib/mark"  # the bouncers' state folder, from the unit in terraform/modules/fleet/bouncer.sh.tftpl
 
 
 Say = Callable[[str], None]
@@ -76,10 +76,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What `apply` would change, what the whole site then costs a month, and what its limits need of the account.
+    """A deployment's changes, the whole site's monthly cost afterwards, and the quotas that its limits need.
 
-    `to_push` are functions' images that are not in their repositories yet: until they are, `changes` name them by tag.
-    `to_bake` are instances' images that are baked before what serves is changed.
+    `to_push` are functions' images missing from their repositories; until they are pushed, `changes` name them by tag.
+    `to_bake` are instances' images that are baked before the serving resources change.
     """
 
     changes: list[ResourceChange]
@@ -92,13 +92,13 @@ class Planned:
     quotas: list[QuotaLine] = field(default_factory=list)
     to_bake: tuple[ImageWanted, ...] = ()
     to_push: tuple[FunctionImage, ...] = ()
-    pause: Callable[[float], object] = time.sleep  # between looks at what is being baked
-    admit: Callable[[], None] = lambda: None  # has a site that is there accept keys that it lacks
+    pause: Callable[[float], object] = time.sleep  # between checks of baking images
+    admit: Callable[[], None] = lambda: None  # makes an existing site accept new keys
 
     def apply(self, progress: Progress | None = None) -> Deployed:
-        """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy.
+        """Apply the changes. Raises MarkError with Terraform's first error; then deploy again, or destroy.
 
-        Raises MarkError, too, for an image that could not be baked: nothing that serves has changed then.
+        Also raises MarkError if an image could not be baked; then no serving resource has changed.
         """
         self._remember()
         self.admit()
@@ -111,7 +111,7 @@ class Planned:
         folder = self.target.folder
         site_file = folder / "site.toml"
         site_file.write_text(str(outputs["site_toml"]), encoding="utf-8")
-        # Of the copy here the keys are here, too.
+        # The copy of the keys is beside this site file.
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
         self._remember()
         site = load_site(site_file)
@@ -123,7 +123,7 @@ class Planned:
             folder / "keys",
             dict(outputs["addresses"]),
             dict(outputs["cname"]),
-            dict(outputs.get("balancer_names", {})),  # of an older state there are none
+            dict(outputs.get("balancer_names", {})),  # missing in an older state
             tuple(sorted(site.services)),
         )
 
@@ -132,10 +132,13 @@ class Planned:
             self.terraform.apply(sum(2 if change.action == "replace" else 1 for change in changes), progress)
 
     def _with_images(self, progress: Progress | None) -> list[ResourceChange]:
-        """Bake what is missing, and plan with it. What builders need is made first; the controller hears of nothing."""
+        """Bake the missing images, and plan with them.
+
+        The builders' resources are created first; the controller sees no change.
+        """
         names = dict.fromkeys(one.service for one in self.to_bake)
         targets = [f"module.fleet[{json.dumps(name)}]" for name in names]
-        if "site_toml" not in self.terraform.outputs():  # nothing was applied to its end yet
+        if "site_toml" not in self.terraform.outputs():  # no apply has finished yet
             targets += ["module.network", "module.state"]
         self._change(self.terraform.plan(targets=targets), progress)
         there = self.terraform.resources()
@@ -148,7 +151,7 @@ class Planned:
         return self.terraform.plan()
 
     def _tidy(self, site: Site) -> None:
-        """Images that no release needs go. It is no failure of the deployment where they cannot."""
+        """Remove images that no release needs. A failure does not fail the deployment."""
         try:
             gone = tidy(self.gate, site, SiteReleases(site, open_table(site.store, self.gate)))
         except CloudError as error:
@@ -158,7 +161,7 @@ class Planned:
                 self.say(f"removed images that nothing boots from any more: {', '.join(gone)}")
 
     def _push(self) -> None:
-        """Push the images, and plan again with their digests: nothing else may have changed meanwhile."""
+        """Push the images, and plan again with their digests; no other change is allowed in between."""
         file = self.target.folder / VARIABLES
         variables = json.loads(file.read_text(encoding="utf-8"))
         for image in self.to_push:
@@ -170,7 +173,10 @@ class Planned:
         (self.target.folder / "plan.txt").write_text(self.terraform.text(), encoding="utf-8")
 
     def _repositories(self) -> set[str]:
-        """Those of services with a function, also where it is a zip now: the release before may have had an image."""
+        """Return the repositories of all services with a function.
+
+        A function that is a zip now may have had an image in its last release.
+        """
         variables = json.loads((self.target.folder / VARIABLES).read_text(encoding="utf-8"))
         with_function = (name for name, service in variables["services"].items() if service.get("function"))
         return {repository_of(self.target.name, name) for name in with_function}
@@ -181,16 +187,16 @@ class Planned:
 
 
 def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Planned:
-    """Build what instances boot from, and ask Terraform what it would do. Changes nothing on AWS.
+    """Build the files from which instances boot, and ask Terraform for the changes. Changes nothing on AWS.
 
-    Raises BadInput for what is missing here (Terraform, credentials, a region), MarkError for what fails.
+    Raises BadInput for a missing local requirement (Terraform, credentials, a region), MarkError for failures.
     """
     target, gate = checked(target)
     check_endpoint(target)
     _check_wishes(shipments, target)
     pipelines = {one.pipeline.name: one.pipeline for one in shipments if one.pipeline is not None}
     stages = [one.service.name for one in shipments if one.pipeline is not None]
-    named = [one.service.name for one in shipments if one.pipeline is None] + list(pipelines)  # by clients
+    named = [one.service.name for one in shipments if one.pipeline is None] + list(pipelines)  # named by clients
     terraform = _terraform(target, gate, say)
     for one in {one.folder: one for one in shipments}.values():
         say(f"{one.folder}: sends {listed(one.files)}")
@@ -226,7 +232,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
     before = there.get("places", {})
     places = placed(named, before, classes, grpc=target.grpc_port is not None)
-    stage_places = placed(stages, before, classes)  # behind balancers of their own
+    stage_places = placed(stages, before, classes)  # behind other balancers
     numbers = zone_numbers(there)
     packer = Packer(target, gate, repositories, own, pins, there.get("images", {}), say)
     on_controller = packer.for_controller()
@@ -256,7 +262,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "emulated": target.emulated,
         "controller_image_id": images.controller,
         "former_image_ids": list(images.former),
-        # Besides its own 8 GiB each service's folder, and one archive as it is unpacked.
+        # Besides its own 8 GiB: each service's unpacked folder and one archive.
         "controller_disk_gb": 8 + math.ceil(1.5 * sum(size_of(one) for one in files.values()) / 1024**3),
         "default_service": default_service(named, there.get("default_service")),
         "services": {
@@ -277,7 +283,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
         [replace(one.cost(offers[one.name]), image=target.bake) for one in packed],
-        len({*numbers, *target.zones}) or 3,  # one that was left keeps the balancer's address
+        len({*numbers, *target.zones}) or 3,  # a former zone keeps the balancer's address
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         stage_balancers=len({place["balancer"] for place in stage_places.values()}),
         conductors=[one.cost() for one in conducted],
@@ -294,11 +300,11 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
 
 
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
-    """End everything of a site: first its controller, then its instances, then what Terraform made.
+    """Destroy a site: first its controller, then its instances, then Terraform's resources.
 
-    Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable, and from any machine that is told
-    the bucket of the state. Raises BadInput where there is no state of this site, and for another region or account
-    than the site's; MarkError for what fails.
+    Returns the ids of remaining resources, which were created elsewhere. Repeatable, on any machine if the state is in
+    a bucket. Raises BadInput if the site's state is missing, and for a region or account other than the site's;
+    MarkError for failures.
     """
     target, gate = checked(target)
     check_endpoint(target)
@@ -310,13 +316,13 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     terraform = _terraform(target, gate, say)
     say(f"account {account}, {target.region}, site {target.name}")
     terraform.init()
-    # The state knows it for certain. An empty one belongs to a site that is gone, of which the files still tell.
+    # The state is reliable. But it is empty when the site is gone; then the files still have the account and region.
     there = of_resources(terraform.resources())
     (there if there.regions else remembered(target.folder)).check(target.name, target.region, account)
     _end_in(target)
     repositories = ImageRepositories(gate, target.name, target.region, account)
     terraform.give("keys", key_file(keys_of(target, gate).to_destroy()))
-    # Where an apply broke off there are no outputs, and perhaps a controller.
+    # A failed apply leaves no outputs, but perhaps a controller.
     group = terraform.outputs().get("controller_group", f"{target.name}-controller")
     say("ending the controller, then the instances that it launched")
     ended = end_instances(gate, target.name, group)
@@ -332,18 +338,18 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
 
 
 def site_releases(target: DeployTarget) -> SiteReleases:
-    """The releases of a site that was deployed. Raises BadInput where there is no state of it, CloudError."""
+    """Return the releases of a deployed site. Raises BadInput if its state is missing, CloudError."""
     site, gate = site_there(target)
     return SiteReleases(site, open_table(site.store, gate))
 
 
 def site_conductors(target: DeployTarget) -> ConductorReleases:
-    """The conductors of a site that was deployed. Raises BadInput where there is no state of it."""
+    """Return the conductors of a deployed site. Raises BadInput if its state is missing."""
     return ConductorReleases(*site_there(target))
 
 
 def policies(target: DeployTarget) -> dict[str, Any]:
-    """What IAM must allow a deployer of the target, by name. Raises BadInput as `plan`."""
+    """Return the IAM policies, by name, that a deployer of the target needs. Raises BadInput as `plan`."""
     target, gate = checked(target)
     return deployer_policies(
         target.name,
@@ -356,14 +362,14 @@ def policies(target: DeployTarget) -> dict[str, Any]:
 
 
 def site_keys(target: DeployTarget) -> SiteKeys:
-    """The keys of a site that is there, or is to be. Raises BadInput as `plan`."""
+    """Return the keys of a site, deployed or not. Raises BadInput as `plan`."""
     target, gate = checked(target)
     check_remembered(target, gate)
     return keys_of(target, gate)
 
 
 def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, say: Say) -> None:
-    """Say where alarms go: to no address, or to one that has yet to be confirmed."""
+    """Report where alarms go: to no address, or to an address that must be confirmed first."""
     if alarm_email is None:
         say("no address for alarms: they are only seen in CloudWatch's console")
     elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
@@ -371,10 +377,10 @@ def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, 
 
 
 def check_kinds(shipments: Sequence[Shipment], made: Collection[str]) -> None:
-    """Raises BadInput for a pipeline whose conductors would come, or go, under its name.
+    """Raise BadInput for a pipeline that would change between a kind with conductors and one without, under one name.
 
-    `made` are the addresses of what there is. Both kinds need the same rule of the load balancer, and AWS refuses a
-    second rule of one priority.
+    `made` are the addresses of existing resources. Both kinds need the same rule of the load balancer, and AWS refuses
+    a second rule with the same priority.
     """
     for one in shipments:
         config, other = (one.pipeline, "fleet") if one.pipeline is not None else (one.whole, "conductors")
@@ -385,13 +391,13 @@ def check_kinds(shipments: Sequence[Shipment], made: Collection[str]) -> None:
 
 
 def classes_of(deployment: ResolvedService) -> int:
-    """How many classes of capacity the types have that it may buy: as many target groups it needs."""
+    """Return the number of capacity classes, and so of target groups, among the service's types."""
     pairs = zip(deployment.offers, deployment.candidates, strict=True)
     return 1 + max(capacity_classes({offer.name: one.capacity_rps for offer, one in pairs}).values(), default=0)
 
 
 def _of_one_group(place: Place) -> dict[str, int]:
-    """The place of conductors, which are all alike."""
+    """Return the place of conductors, which all have the same capacity."""
     return {"balancer": place["balancer"], "priority": place["priority"]}
 
 
@@ -409,7 +415,7 @@ def _say_what_stages_lack(config: PipelineConfig, target: DeployTarget, say: Say
 
 
 def _end_in(target: DeployTarget) -> None:
-    """Have Terraform end the site in the target's region: a dry run may have left variables of another one."""
+    """Set the region of Terraform's variables to the target's, because a dry run may have left another region."""
     file = target.folder / VARIABLES
     variables = json.loads(file.read_text(encoding="utf-8"))
     if variables.get("region") != target.region:
@@ -417,13 +423,13 @@ def _end_in(target: DeployTarget) -> None:
 
 
 def _terraform(target: DeployTarget, gate: Gate, say: Say) -> Terraform:
-    """With its folder in order: modules as they are now, state where it is to be."""
+    """Return Terraform with its folder prepared: current modules, and the state in its place."""
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
     (target.folder / ".gitignore").write_text("*\n", encoding="utf-8")
     there = target.folder / "terraform"
     for part in ("modules", "examples"):
-        # Not the whole folder: Terraform keeps its provider in it.
+        # Keep the folder, because Terraform stores its provider in it.
         for old in (there / part).rglob("*.tf*") if (there / part).is_dir() else ():
             if old.suffix in (".tf", ".tftpl"):
                 old.unlink()
@@ -442,19 +448,19 @@ def _terraform(target: DeployTarget, gate: Gate, say: Say) -> Terraform:
 
 
 def _from_root(path: Path, target: DeployTarget) -> str:
-    """As Terraform is told of a file: from its own folder, so that it is the same on every machine."""
+    """Return a file's path from Terraform's folder, so that it is the same on every machine."""
     return os.path.relpath(path, (target.folder / VARIABLES).parent)
 
 
 def _check_feedback(service: ServiceConfig | PipelineConfig) -> None:
-    """Raises BadInput for a log where a bouncer on an instance may not write: it would not start."""
+    """Raise BadInput for a log in a place where a bouncer may not write, because the bouncer would not start."""
     if service.feedback is not None and not Path(service.feedback.log).is_relative_to(_BOUNCERS_OWN):
         what = f"must be below {_BOUNCERS_OWN}, where bouncers on instances may write"
         raise BadInput(what, f"{service.source} [feedback] log", service.feedback.log)
 
 
 def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
-    """Raises BadInput for what AWS or we would refuse of them, before anything is asked."""
+    """Raise BadInput for invalid services or targets before any request is made."""
     pipelines = {one.folder: one.pipeline for one in shipments if one.pipeline is not None}
     names = [one.service.name for one in shipments] + list(pipelines)
     if not names:
@@ -483,7 +489,7 @@ def _write(variables: Mapping[str, Any], file: Path) -> None:
 
 
 def _boot_from(services: Mapping[str, dict[str, Any]], images: Mapping[ImageWanted, str]) -> None:
-    """Says in Terraform's variable for the services which images have been baked."""
+    """Enter the baked images in Terraform's variable of the services."""
     for one, image in images.items():
         service = services[one.service]
         service["more_platforms"].get(one.platform, service)["baked_image_id"] = image

@@ -1,4 +1,4 @@
-"""What a deployer needs of AWS: policies of IAM, none longer than one of an account's own may be."""
+"""The permissions that a deployer needs: IAM policies within the size limit of an account's own policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mark_infra.deploy.checkout import deployer_policy
 
 
 def partition_of(region: str) -> str:
-    """How ARNs of the region begin."""
+    """Return the partition in ARNs of the region."""
     return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(region.rpartition("-")[0].rpartition("-")[0], "aws")
 
 
@@ -23,9 +23,9 @@ def deployer_policies(
     hosted_zone: str | None = None,
     domain: str | None = None,
 ) -> dict[str, Any]:
-    """By name; all of them together are enough for one site in one region, and for no other.
+    """Return policies by name that together suffice for one site in one region, and no other.
 
-    What is of a bucket or a zone that is not named is left out.
+    Statements about an unnamed bucket or zone are left out.
     """
     given = {"state_bucket": state_bucket, "hosted_zone": hosted_zone, "domain": domain}
     absent = {f"${{{name}}}" for name, value in given.items() if value is None}

@@ -1,4 +1,4 @@
-"""How large an instance's disk must be for what lies on it."""
+"""The disk size that an instance needs for its files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mark.domain.errors import BadInput
 from mark_infra.deploy.wheelhouse import Wheelhouse
 
 GIB = 1024**3
-# Of the image's own disk, which ours cannot be smaller than: its size, and what is on it (of the GPU image: unknown).
+# The image's disk, which is our minimum: its size, and its used space (unknown for the GPU image).
 _AL2023_GIB, AL2023_USED_GIB = 8, 1.7
 _GPU_GIB, _GPU_USED_GIB = 75, 75.0
-_ROOM_GIB = 2.0  # Python, the log agent, logs, what a model writes
-_INSTALLED = 1.5  # times the files of wheels: bytecode, and blocks that are not full (measured: 1.4)
+_ROOM_GIB = 2.0  # for Python, the log agent, logs, and a model's own files
+_INSTALLED = 1.5  # installed size per wheel size, with bytecode and partly filled blocks (measured: 1.4)
 
 
 def disk_gib(
@@ -25,12 +25,12 @@ def disk_gib(
     limit: int | None,
     log_bytes: int = 0,
 ) -> int:
-    """GiB for the image, the packages, the service's files of `packed` and `unpacked` bytes, and its feedback log.
+    """Return the GiB for the image, packages, the service's `packed` and `unpacked` files (bytes) and its feedback log.
 
-    Raises BadInput where `limit` (GiB) is less.
+    Raises BadInput if that exceeds `limit` (GiB).
     """
     least, image = (_GPU_GIB, _GPU_USED_GIB) if gpus else (_AL2023_GIB, AL2023_USED_GIB)
-    # While they are unpacked the archives are there, too.
+    # The archives are also there while they are unpacked.
     installed = (2 * packages.packed_bytes + _INSTALLED * packages.unpacked_bytes) / GIB
     model = (packed + unpacked) / GIB
     room = _ROOM_GIB + log_bytes / GIB

@@ -1,4 +1,4 @@
-"""Waiting until a bouncer of each service answers at the address that clients are given."""
+"""Wait until a bouncer of each service answers at the clients' address."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ def first_answers(
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[tuple[str, float]]:
-    """(service, seconds waited) of each, as it answers; ends without those that do not within `patience_s`.
+    """Yield (service, seconds waited) for each service as it answers; services slower than `patience_s` are left out.
 
-    `ask` returns the status of a URL's answer, 0 where there is none that is an instance's. A load balancer without a
-    ready instance says 503 itself, and without a rule 404; whatever else comes, is a bouncer's: without a key it says
-    401.
+    `ask` returns the status of a URL's answer, or 0 without an answer from an instance. A load balancer itself answers
+    503 without a ready instance and 404 without a rule. Any other status is a bouncer's, for example 401 without a key.
     """
     began_s = monotonic()
     waiting = dict(addresses)
@@ -44,11 +43,11 @@ def first_answers(
 
 
 def status_of(url: str, at: str | None = None, timeout_s: float = 10.0) -> int:
-    """The status of its answer; 0 where nothing answers, or only the function that stands in for instances.
+    """Return the status of the URL's answer; 0 if nothing answers, or only the function in place of instances.
 
-    `at` is the host that is asked, by the name in `url` (SNI, Host): a domain that does not point there yet is
-    already answered there. Nothing secret is sent, and what comes back is not trusted: the balancer's own name is in no
-    certificate.
+    `at` is the host to connect to, while SNI and Host have the name in `url`. So a domain can be asked before it points
+    there. The certificate is not verified, because certificates do not contain the balancer's own name; no secret is
+    sent and the answer is not trusted.
     """
     try:
         connection = _connection(urllib.parse.urlsplit(url), at, timeout_s)

@@ -1,4 +1,4 @@
-"""A function as a container image: what is in it, its name, and the program that builds and pushes it.
+"""A function as a container image: its contents, its name, and the program that builds and pushes it.
 
 The program is the user's own: docker, podman or finch.
 """
@@ -20,18 +20,18 @@ from mark.domain.errors import BadInput, MarkError
 from mark_infra.deploy.artifacts import FUNCTION_PYTHON, size_of
 from mark_infra.deploy.bytecode import TASK_ROOT
 
-HANDLER = "mark_lambda.overflow.handler"  # terraform/modules/overflow has it for zips
+HANDLER = "mark_lambda.overflow.handler"  # the same as terraform/modules/overflow has for zips
 PROGRAMS = ("docker", "podman", "finch")
 _BASE = f"public.ecr.aws/lambda/python:{FUNCTION_PYTHON}"
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
-_MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}  # as Windows and macOS say it
-_PACKAGE = "package"  # folder of the context
-_LAYOUT = 1  # to be raised when images are to be made anew of the same files
+_MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}  # names of Windows and macOS
+_PACKAGE = "package"  # folder in the build context
+_LAYOUT = 1  # raise it when images of the same files must be rebuilt
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionImage:
-    """The image of a service's function; its tag is a hash of all that is in it."""
+    """The image of a service's function; its tag is a hash of its contents."""
 
     service: str
     repository: str
@@ -41,24 +41,24 @@ class FunctionImage:
 
 
 def function_image(site: str, service: str, contents: Mapping[str, Path | bytes], machine: str) -> FunctionImage:
-    """The image with these files."""
+    """Return the image with these files."""
     return FunctionImage(service, repository_of(site, service), _tag(contents, machine), machine, contents)
 
 
 def repository_of(site: str, service: str) -> str:
-    """The name of the repository in ECR: words of small letters and digits with single dashes between them."""
+    """Return the name of the repository in ECR: words of lower-case letters and digits, joined by dashes."""
     slug = re.sub(r"[^a-z0-9]", "-", service.lower())
     word = re.sub(r"-+", "-", slug).strip("-")
-    # What was taken out may be all by which two services differ.
+    # Two services may differ only in the removed characters.
     end = "" if word == slug else f"-{hashlib.sha256(slug.encode()).hexdigest()[:8]}"
     return f"mark/{site}/{word}{end}"
 
 
 def dockerfile(machine: str, here: str) -> str:
-    """How the image is built for `machine`, on a computer whose processor is `here`.
+    """Return the Dockerfile that builds the image for `machine`, on a computer whose processor is `here`.
 
-    Modules are compiled by an image for `here`, since the program may be unable to run another processor's; bytecode is
-    the same for all. A module that is written for another Python is passed over.
+    Modules are compiled in an image for `here`, because the program may be unable to run another processor's code.
+    Bytecode is the same for all processors. Modules for another Python are skipped.
     """
     compile_all = f"python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash {TASK_ROOT} || true"
     return (
@@ -72,9 +72,9 @@ def dockerfile(machine: str, here: str) -> str:
 
 
 def write_context(image: FunctionImage, folder: Path) -> None:
-    """Fill `folder` with the Dockerfile and the files, readable for the user that Lambda runs them as.
+    """Fill `folder` with the Dockerfile and the files, readable for Lambda's user.
 
-    Raises MarkError where the files are not any more what the image's tag says.
+    Raises MarkError if the files no longer match the image's tag.
     """
     for name, content in image.contents.items():
         to = folder / _PACKAGE / name
@@ -94,30 +94,30 @@ def write_context(image: FunctionImage, folder: Path) -> None:
 
 
 class ImageBuilder:
-    """The program that builds images, by its name or path. Raises MarkError with the last that it said."""
+    """The program that builds images, by its name or path. Raises MarkError with the program's last line."""
 
     def __init__(self, program: str) -> None:
         self._program = program
-        # Lambda takes an image alone, and no index that has a statement of its origin beside it.
+        # Lambda takes a plain image, not an index with an attestation beside it.
         self._environment = {**os.environ, "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
     def build(self, folder: Path, machine: str, reference: str) -> None:
-        """The image of a folder with a Dockerfile, under the name `reference`."""
+        """Build the image of a folder with a Dockerfile, under the name `reference`."""
         self._run("build", "--platform", _PLATFORMS[machine], "--tag", reference, str(folder))
 
     def push(self, reference: str, machine: str, password: str) -> None:
-        """Send it to its registry. The login ends with that; the password stands on no command line."""
+        """Push the image to its registry, then log out. The password is on no command line."""
         registry = reference.partition("/")[0]
         self._run("login", "--username", "AWS", "--password-stdin", registry, entered=password)
         try:
-            # finch sends the processor's own platform unless told otherwise; the others send what there is.
+            # finch pushes the host's platform by default; the others push the existing one.
             which = ["--platform", _PLATFORMS[machine]] if Path(self._program).name == "finch" else []
             self._run("push", *which, reference)
         finally:
             self._run("logout", registry)
 
     def answers(self) -> str:
-        """Why it cannot build: its daemon or virtual machine does not run. Empty: it can."""
+        """Return why the program cannot build, for example a stopped daemon or virtual machine; "" if it can."""
         try:
             self._run("info")
         except MarkError as error:
@@ -138,7 +138,7 @@ class ImageBuilder:
 
 
 def image_builder(image: FunctionImage) -> ImageBuilder:
-    """The first program of those on the PATH that can build. Raises BadInput where none can."""
+    """Return the first program on the PATH that can build. Raises BadInput if none can."""
     why = []
     for name in PROGRAMS:
         if (path := shutil.which(name)) is not None:

@@ -1,4 +1,4 @@
-"""What a function is made of, and whether that is sent as a zip or has to be an image."""
+"""The contents of a function, and whether they fit in a zip or need an image."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from mark.domain.errors import BadInput
 from mark.models.files import walk
 from mark_infra.deploy.artifacts import size_of
 
-MOST_ZIP_BYTES = 250 * 1024**2  # unpacked, Lambda's limit
-# Of an image: 10 GB, all layers unpacked. Lambda's own have 0.6 GB, and bytecode comes to the libraries.
+MOST_ZIP_BYTES = 250 * 1024**2  # Lambda's limit, unpacked
+# Lambda's limit of an image is 10 GB, all layers unpacked. Its base image has 0.6 GB, and bytecode is added.
 MOST_IMAGE_BYTES = 9 * 10**9
 
 Files = Mapping[str, Path | bytes]
 
 
 class PackageForm(StrEnum):
-    """How a function is sent."""
+    """The form in which a function is sent."""
 
     ZIP = "zip"
     IMAGE = "image"
 
 
 def package_form(service: str, unpacked_bytes: int) -> PackageForm:
-    """A zip wherever it holds the package: it needs no program to build it, and starts sooner.
+    """Return the form: a zip if it fits, because it needs no build program and starts sooner.
 
-    Raises BadInput for what is larger than either.
+    Raises BadInput for contents that fit neither.
     """
     if unpacked_bytes <= MOST_ZIP_BYTES:
         return PackageForm.ZIP
@@ -42,7 +42,7 @@ def package_form(service: str, unpacked_bytes: int) -> PackageForm:
 
 
 def function_contents(files: Files, libraries: Path) -> dict[str, Path | bytes]:
-    """Files of the function by name: mark's model side, the service's under `service/`, and `libraries`."""
+    """Return the function's files by name: mark's model side, the service's files under `service/`, and `libraries`."""
     contents: dict[str, Path | bytes] = {f"service/{name}": content for name, content in files.items()}
     for package in ("mark", "mark_lambda"):
         spec = importlib.util.find_spec(package)
@@ -52,12 +52,12 @@ def function_contents(files: Files, libraries: Path) -> dict[str, Path | bytes]:
         contents |= {
             f"{package}/{name}": path
             for path, name in walk(home, home)
-            if path.suffix in (".py", ".csv", ".toml")  # profiles, too: a service without code answers by them
+            if path.suffix in (".py", ".csv", ".toml")  # a service without code answers by its profiles
         }
     return contents | {name: path for path, name in walk(libraries, libraries)}
 
 
 def with_bytecode(contents: Files, bytecode: Files) -> dict[str, Path | bytes]:
-    """Both together or, where they are too large for a zip, `contents` alone."""
+    """Return `contents` with `bytecode`, or alone if both are too large for a zip."""
     both = {**contents, **bytecode}
     return both if size_of(both) <= MOST_ZIP_BYTES else dict(contents)

@@ -1,4 +1,4 @@
-"""Repositories of functions' images in ECR: one for each service that has one, and of no longer life than that."""
+"""Repositories of functions' images in ECR: one for each service with such an image, deleted with the service."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 from mark_infra.deploy.deployer import partition_of
 
-KEPT_IMAGES = 10  # more than a roll-back or a canary asks for, beside the one that serves
-ALIAS = "balancer"  # terraform/modules/overflow: the controller moves it to the version of what serves
-_SERVES = "serves-"  # begins the tag of that one's image; a content's tag is hexadecimal
+KEPT_IMAGES = 10  # beside the serving image; more than roll-backs and canaries need
+ALIAS = "balancer"  # terraform/modules/overflow; the controller moves it to the serving version
+_SERVES = "serves-"  # prefix of the serving image's tag; other tags are hexadecimal content ids
 
 
 class ImageRepositories:
-    """Those of one site. Raises CloudError in every method."""
+    """The repositories of one site. Every method raises CloudError."""
 
     def __init__(self, gate: Gate, site: str, region: str, account: str) -> None:
         self._gate, self.site, self._region, self._account = gate, site, region, account
 
     def address(self, repository: str) -> str:
-        """What a function or a builder calls it, whether it is there or not."""
+        """Return the repository's address for functions and builders, whether it exists or not."""
         end = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
         return f"{self._account}.dkr.ecr.{self._region}.{end}/{repository}"
 
     def digest(self, repository: str, tag: str) -> str | None:
-        """Of the image with this tag (`sha256:...`); None: it is not there."""
+        """Return the digest (`sha256:...`) of the image with this tag, or None if it is missing."""
         ecr = self._gate.client("ecr")
         try:
             found = self._gate.call(ecr.describe_images, repositoryName=repository, imageIds=[{"imageTag": tag}])
@@ -38,9 +38,9 @@ class ImageRepositories:
         return next((str(one["imageDigest"]) for one in found["imageDetails"]), None)
 
     def keep_serving(self, repository: str, function: str) -> None:
-        """Mark the image that serves, by the alias of the function, so that it stays however many are pushed after it.
+        """Tag the image that the function's alias serves, so that later pushes do not expire it.
 
-        Nothing where there is no such function yet, or it is no image of this repository.
+        Does nothing without the function, or if its image is of another repository.
         """
         try:
             found = self._gate.call(self._gate.client("lambda").get_function, FunctionName=function, Qualifier=ALIAS)
@@ -56,11 +56,11 @@ class ImageRepositories:
         if not there:
             return
         tag = _SERVES + digest.removeprefix("sha256:")[:32]
-        if self.digest(repository, tag) is None:  # a tag never changes its image
+        if self.digest(repository, tag) is None:  # tags are immutable
             self._gate.call(
                 ecr.put_image, repositoryName=repository, imageManifest=there[0]["imageManifest"], imageTag=tag
             )
-        # Only then, so that what serves is marked throughout. Each image keeps the tag that names its content.
+        # Remove old tags last, so that the serving image is always tagged. Each image keeps its content's tag.
         old = [{"imageTag": one} for one in self._tags(repository) if one.startswith(_SERVES) and one != tag]
         if old:
             self._gate.call(ecr.batch_delete_image, repositoryName=repository, imageIds=old)
@@ -75,7 +75,7 @@ class ImageRepositories:
             asked = {"nextToken": token}
 
     def make(self, repository: str) -> None:
-        """So that it is there as it should be: tags that never change their image, the last images kept, for Lambda."""
+        """Create the repository or update its settings: immutable tags, the last images kept, access for Lambda."""
         try:
             self._gate.call(self._gate.client("ecr").describe_repositories, repositoryNames=[repository])
         except NotFoundError:
@@ -98,12 +98,15 @@ class ImageRepositories:
         )
 
     def password(self) -> str:
-        """With which the user AWS may push for twelve hours."""
+        """Return the password with which the user AWS may push for twelve hours."""
         found = self._gate.call(self._gate.client("ecr").get_authorization_token)["authorizationData"]
         return base64.b64decode(found[0]["authorizationToken"]).decode().partition(":")[2]
 
     def remove_others(self, keep: Collection[str] = ()) -> None:
-        """Delete all of the site's but `keep`, with their images; none where the caller may not even look."""
+        """Delete all of the site's repositories except `keep`, with their images.
+
+        Nothing is deleted if the caller may not list them.
+        """
         try:
             there = list(self._names())
         except DeniedError:
@@ -115,7 +118,7 @@ class ImageRepositories:
     def _names(self) -> Iterator[str]:
         ecr, token = self._gate.client("ecr"), ""
         while True:
-            # ECR takes no empty token for the first page, and calls it otherwise than EC2.
+            # ECR takes no empty token for the first page, and names it differently than EC2.
             asked: dict[str, Any] = {"nextToken": token} if token else {}
             page = self._gate.call(ecr.describe_repositories, **asked)
             names = (str(one["repositoryName"]) for one in page["repositories"])
@@ -140,7 +143,7 @@ class ImageRepositories:
 
 
 def _lifecycle() -> dict[str, object]:
-    # What a rule selects no later one may expire: this one keeps the image that serves, whatever its age.
+    # An image selected by one rule is not expired by a later one, so this rule keeps the serving image.
     serves = {
         "rulePriority": 1,
         "description": "the running release stays",

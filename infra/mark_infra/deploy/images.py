@@ -1,7 +1,7 @@
-"""Machine images of a site: what was taken once stays until newer ones are asked for.
+"""Machine images of a site: an image is kept until newer ones are requested.
 
-Amazon publishes a new image every other week. If each deployment took it, deploying the same thing again would replace
-every instance.
+Amazon publishes a new image every other week. If each deployment took the newest, deploying the same service again
+would replace every instance.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_FORMER = 5  # images of earlier releases, which a roll-back may need,
-_MORE_FORMER = 8  # of up to four platforms, if there is room
-_MOST = 20  # of a site: terraform/modules/controller
+_FORMER = 5  # images of earlier releases kept for a roll-back,
+_MORE_FORMER = 8  # or this many for up to four platforms, if there is room
+_MOST = 20  # per site: terraform/modules/controller
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedImages:
-    """Image ids that Terraform is given; None: the newest. `former`: those of releases that a roll-back may need."""
+    """Image ids for Terraform; None: the newest. `former`: images of releases that a roll-back may need."""
 
     controller: str | None
     services: Mapping[str, Mapping[str, str | None]]  # by the parameters that name them
@@ -25,7 +25,7 @@ class PinnedImages:
 
 
 def pinned(parameters: Mapping[str, Collection[str]], before: Mapping[str, Any], *, newest: bool) -> PinnedImages:
-    """`parameters` name each service's images; `before` is what Terraform gave out as `images`, empty at first."""
+    """Return the images of a deployment, from each service's `parameters` and Terraform's output `images`, `before`."""
     had = {name: _had(one) for name, one in sorted(before.get("services", {}).items())}
     kept = {
         name: {one: None if newest else had.get(name, {}).get(one) for one in of} for name, of in parameters.items()
@@ -39,5 +39,5 @@ def pinned(parameters: Mapping[str, Collection[str]], before: Mapping[str, Any],
 
 
 def _had(service: Mapping[str, Any]) -> dict[str, str]:
-    """A service's image ids by their parameters. Sites of before there were platforms have one."""
+    """Return a service's image ids by their parameters. Sites older than platforms have one."""
     return {one["parameter"]: one["id"] for one in (service, *service.get("more", {}).values())}

@@ -1,6 +1,6 @@
-"""What a model's code imports and no package of the instances has: found before an instance fails by it.
+"""Find imports of a model's code that no package of the instances provides, before an instance fails.
 
-Only imports that run when the module is imported count; those within functions, `try` or `if` may never be needed.
+Only imports that run when the module is imported count. Imports within functions, `try` or `if` may never be needed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-# What a new environment of Python 3.11 has.
+# packages of a new environment of Python 3.11
 _WITH_PYTHON = frozenset(("pip", "pkg_resources", "setuptools"))
 
 
 def absent_imports(
     module: str, files: Mapping[str, Path | bytes], provided: Collection[str], folder: str = ""
 ) -> list[tuple[str, str]]:
-    """Files of the service, each with a name that it imports and nothing has; from `module` on, which `folder` has."""
+    """Return files of the service, each with an import that nothing provides, starting at `module` in `folder`."""
     known = {*provided, *sys.stdlib_module_names, *_WITH_PYTHON}
     todo, seen, found = [module], set[str](), list[tuple[str, str]]()
     while todo:
@@ -30,7 +30,7 @@ def absent_imports(
         try:
             tree = ast.parse(content if isinstance(content, bytes) else content.read_bytes())
         except (SyntaxError, ValueError):
-            continue  # written for another Python than ours; the instance's says what is wrong with it
+            continue  # written for another Python than this one; the instance reports its errors
         package = one if file.endswith("/__init__.py") else one.rpartition(".")[0]
         for name in _imported(tree, package):
             top = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""An interrupt while another program makes something: it ends in order first, then we do."""
+"""Let another program finish in order before an interrupt ends this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-# By the keyboard, by what runs us (CI, systemd), and by a terminal that is closed.
+# From the keyboard, from a supervisor (CI, systemd), and from a closed terminal.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WAITED_FOR = "interrupted: waiting until Terraform has finished the resources under way and written its state"
 LOST = (
@@ -19,10 +19,10 @@ LOST = (
 
 
 class Interrupts:
-    """A context: meanwhile signals that end us go to a program as SIGINT, and come to us once the context ends.
+    """A context in which ending signals go to a program as SIGINT; they reach this process when the context ends.
 
-    `say` hears what is waited for, and at a second one what is lost. Signals that are ignored stay so; outside of the
-    main thread none come, and none are passed on.
+    `say` gets `WAITED_FOR` at the first signal and `LOST` at further ones. Ignored signals stay ignored. Outside of the
+    main thread signals do not arrive, so they are not passed on.
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
@@ -50,7 +50,7 @@ class Interrupts:
             signal.raise_signal(self._came[0])
 
     def pass_on_to(self, process: subprocess.Popen[str]) -> None:
-        """The process that signals are for, those that came before it was there among them."""
+        """Set the process to send signals to, including signals that arrived before it started."""
         self._process = process
         self._send()
 
@@ -60,7 +60,7 @@ class Interrupts:
         self._say(WAITED_FOR if len(self._came) == 1 else LOST)
 
     def _send(self) -> None:
-        """Each once."""
+        """Send each signal once."""
         while self._process is not None and self._sent < len(self._came):
             self._sent += 1
             self._process.send_signal(signal.SIGINT)

@@ -1,13 +1,14 @@
-"""The keys that the services and the controller of a site accept. The truth is a parameter of AWS Systems Manager.
+"""The keys that the services and the controller of a site accept, kept in parameters of AWS Systems Manager.
 
-    /mark/SITE/keys/plain        the keys themselves, for the deployer
-    /mark/SITE/keys/bouncers     what bouncers read: digests of keys for inference and metrics
-    /mark/SITE/keys/controller   what the controller reads: its own key, digests of those for its API
-    /mark/SITE/keys/conductors   the inner key, of a site with pipelines or servers that learn: conductors show it to
-                                 stages, and servers that learn show it to each other
+  /mark/SITE/keys/plain        the keys themselves, for the deployer
+  /mark/SITE/keys/bouncers     for bouncers: digests of keys for inference and metrics
+  /mark/SITE/keys/controller   for the controller: its own key, digests of the keys for its API
+  /mark/SITE/keys/conductors   the inner key, of a site with pipelines or servers that learn: conductors show it to
+                               stages, and servers that learn show it to each other
 
-The others follow from the first. Terraform makes all of them, once, and keeps its hands off what they hold from then
-on. Each is a key file (`mark.serving.frontend.auth`); a file beside Terraform's state is a copy of the first.
+The first parameter decides, the others are derived from it. Terraform creates all of them once, and does not change
+their values afterwards. Each is a key file (`mark.serving.frontend.auth`). A file beside Terraform's state is a copy of
+the first.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from mark.serving.frontend.auth import ADMIN, CONDUCTOR, CONTROLLER, INFER, METR
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.key_parameter import KeyParameter
 
-MOST_BYTES = 8192  # of an advanced parameter, which is what AWS makes of one above 4096
-_MOST_WRITES = 10  # of one change, while others change the keys, too
+MOST_BYTES = 8192  # of an advanced parameter; AWS makes a parameter above 4096 bytes advanced
+_MOST_WRITES = 10  # tries of one change, if other commands change the keys too
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _FOR_BOUNCERS, _FOR_CONTROLLER = frozenset((INFER, METRICS)), frozenset((METRICS, READ, ADMIN))
 
@@ -52,13 +53,13 @@ class SiteKey:
 
 
 def first_keys() -> list[SiteKey]:
-    """Of a site that has none."""
+    """Return the first keys of a site."""
     made = ((CONTROLLER, METRICS), ("operator", ADMIN), ("client", INFER))
     return [SiteKey(name, new_key(), (scope,)) for name, scope in made]
 
 
 def with_conductor(keys: Sequence[SiteKey]) -> list[SiteKey]:
-    """With an inner key, the last, if there is none. Raises BadInput where what has the name may not infer."""
+    """Add an inner key, the last, unless one exists. Raises BadInput if the key of this name may not infer."""
     own = [key for key in keys if key.name == CONDUCTOR]
     if own and not {INFER, ADMIN} & set(own[-1].scopes):
         raise BadInput("conductors ask stages by the key of this name: it needs infer", "keys", CONDUCTOR)
@@ -66,12 +67,12 @@ def with_conductor(keys: Sequence[SiteKey]) -> list[SiteKey]:
 
 
 def new_key() -> str:
-    """As a client shows it."""
+    """Return a new key in the form that clients show."""
     return secrets.token_urlsafe(32)
 
 
 def added(keys: Sequence[SiteKey], name: str, scopes: Sequence[str], key: str) -> list[SiteKey]:
-    """With one more, the last. Raises BadInput for a name that is none, or taken, and for scopes that do not exist."""
+    """Add a key, the last. Raises BadInput for an invalid or existing name, and for unknown scopes."""
     if not _NAME.fullmatch(name):
         raise BadInput("must be letters, digits, . _ -, 40 at most, a letter or a digit first", "name of a key", name)
     if any(one.name == name for one in keys):
@@ -82,9 +83,9 @@ def added(keys: Sequence[SiteKey], name: str, scopes: Sequence[str], key: str) -
 
 
 def rotated(keys: Sequence[SiteKey], name: str, ends_unix_s: int | None, key: str) -> list[SiteKey]:
-    """With `key` as the name's new one, the last; those it has hold until `ends_unix_s`, None: no longer.
+    """Add `key` as the name's new key, the last. The old ones hold until `ends_unix_s`; None: no longer.
 
-    Raises BadInput for a name that no key has.
+    Raises BadInput for an unknown name.
     """
     old = _named(keys, name)
     new = SiteKey(name, key, (METRICS,) if name == CONTROLLER else old[-1].scopes)
@@ -96,7 +97,10 @@ def rotated(keys: Sequence[SiteKey], name: str, ends_unix_s: int | None, key: st
 
 
 def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
-    """Without the keys of the name. Raises BadInput for one that no key has, and for the controller's."""
+    """Remove the keys of the name.
+
+    Raises BadInput for an unknown name, and for the controller's and the conductors'.
+    """
     if name == CONTROLLER:
         raise BadInput("the controller needs one to ask bouncers: rotate it, with no overlap", "name of a key", name)
     if name == CONDUCTOR:
@@ -106,7 +110,7 @@ def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
 
 
 def parsed(text: str, source: str) -> list[SiteKey]:
-    """The keys of a key file, in order. Raises BadInput, which shows no key."""
+    """Return the keys of a key file, in order. Raises BadInput, which shows no key."""
     return [
         SiteKey(one.name, key, tuple(sorted(one.scopes)), None if one.until_s == float("inf") else int(one.until_s))
         for key, one in parse_keys(text, source).items()
@@ -114,33 +118,33 @@ def parsed(text: str, source: str) -> list[SiteKey]:
 
 
 def key_file(keys: Sequence[SiteKey]) -> str:
-    """The text of a key file, the controller's keys first."""
+    """Return the text of a key file, with the controller's keys first."""
     ordered = sorted(keys, key=lambda key: key.name != CONTROLLER)
     return "".join(f"{key.line}\n" for key in ordered)
 
 
 def for_bouncers(keys: Sequence[SiteKey]) -> str:
-    """A key file without a key: digests of those that may infer or read metrics, and no other right of theirs.
+    """Return a key file of digests only: keys that may infer or read metrics, without their other rights.
 
-    A key that may do all may do both.
+    An admin key may do both.
     """
     told = [replace(key, scopes=(INFER, METRICS)) if ADMIN in key.scopes else key for key in keys]
     return key_file(_digests(told, _FOR_BOUNCERS))
 
 
 def for_controller(keys: Sequence[SiteKey]) -> str:
-    """A key file with the controller's own keys, and digests of those that may read metrics or ask its API."""
+    """Return a key file with the controller's own keys, and digests of the keys for metrics and its API."""
     own = [key for key in keys if key.name == CONTROLLER]
     return key_file([*own, *_digests([key for key in keys if key.name != CONTROLLER], _FOR_CONTROLLER)])
 
 
 def for_conductors(keys: Sequence[SiteKey]) -> str:
-    """A key file with the conductors' own keys, the newest last."""
+    """Return a key file with the conductors' own keys, the newest last."""
     return key_file([key for key in keys if key.name == CONDUCTOR])
 
 
 def parameters(site: str) -> dict[str, Callable[[Sequence[SiteKey]], str]]:
-    """Names of the parameters that every site has, and what each holds. The truth is the last."""
+    """Return the names of the parameters that every site has, with their contents. The deciding one is last."""
     return {
         f"/mark/{site}/keys/bouncers": for_bouncers,
         f"/mark/{site}/keys/controller": for_controller,
@@ -149,7 +153,7 @@ def parameters(site: str) -> dict[str, Callable[[Sequence[SiteKey]], str]]:
 
 
 class SiteKeys:
-    """The keys of a site as AWS has them, and their copy in `file`."""
+    """The keys of a site on AWS, and their copy in `file`."""
 
     def __init__(self, gate: Gate, site: str, file: Path) -> None:
         self._gate, self._site, self.file = gate, site, file
@@ -157,14 +161,14 @@ class SiteKeys:
         self._of_conductors = f"/mark/{site}/keys/conductors"
 
     def read(self) -> list[SiteKey]:
-        """All. Raises BadInput where the site has none, CloudError where AWS does not say."""
+        """Return all keys. Raises BadInput for a site without keys, CloudError if AWS does not answer."""
         return self._there()[1]
 
     def to_deploy(self, *, conductors: bool = False) -> list[SiteKey]:
-        """Those that the site has; made, in the file, only where there are none. The file is a copy afterwards.
+        """Return the site's keys; for a new site, create them in the file. Afterwards the file is a copy.
 
-        With `conductors` there is one for them: on a site that had none it is not AWS's before `admit`. Raises BadInput
-        for a file that is no key file, CloudError.
+        `conductors` adds a key for conductors; an existing site without one gets it on AWS only in `admit`. Raises
+        BadInput for a file that is not a key file, CloudError.
         """
         try:
             _, keys = self._read()
@@ -178,17 +182,17 @@ class SiteKeys:
         return with_conductor(keys) if conductors else keys
 
     def admit(self, wanted: Sequence[SiteKey], now_unix_s: float) -> None:
-        """Have a site that is there accept the conductors' key of `wanted`, unless it has one. Raises as `change`."""
+        """Make an existing site accept the conductors' key of `wanted`, unless it has one. Raises as `change`."""
         own = [key for key in wanted if key.name == CONDUCTOR]
         try:
             _, there = self._read()
         except NotFoundError:
-            return  # Terraform writes all of them
+            return  # Terraform writes all keys of a new site
         if own and not any(key.name == CONDUCTOR for key in there):
             self.change(lambda keys: [*keys, *own], now_unix_s)
 
     def to_destroy(self) -> list[SiteKey]:
-        """Any, as Terraform wants to be told some: those that are known, else new ones that are never seen."""
+        """Return any keys, because Terraform needs values: the known ones, otherwise new ones that are never used."""
         try:
             keys = self._read()[1]
         except NotFoundError:
@@ -196,15 +200,14 @@ class SiteKeys:
         return keys if any(key.name == CONDUCTOR for key in keys) else with_conductor(keys)
 
     def change(self, edit: Callable[[list[SiteKey]], list[SiteKey]], now_unix_s: float) -> list[SiteKey]:
-        """Have AWS, and the file if there is one, hold what `edit` makes of the keys; those that have ended go.
+        """Apply `edit` to the keys on AWS, and to the file if there is one; ended keys are removed.
 
-        What bouncers and the controller read is changed first: what breaks off can be repeated. AWS writes
-        unconditionally and numbers what was written: a number that is skipped was another command's change,
-        which this one has overwritten, so it is put back, and `edit` made of that. `edit` must bring the same
-        keys each time.
+        The parameters of bouncers and controller are written first, so that an interrupted change can be repeated. AWS
+        overwrites without a condition but numbers the versions. A skipped number means that another command's change
+        was overwritten. It is then restored, and `edit` is applied to it. `edit` must return the same keys each time.
 
-        Raises BadInput where the site has no keys, or would have more than a parameter holds, and where another
-        command's change of the same moment leaves nothing to `edit`; MarkError while others do not stop changing them.
+        Raises BadInput if the site has no keys, if a parameter would be too large, and if a simultaneous change by
+        another command makes `edit` impossible; MarkError if other commands keep changing the keys.
         """
         version, before = self._there()
         known, refused = before, None
@@ -222,12 +225,12 @@ class SiteKeys:
             version, known = written, keys
             try:
                 keys, refused = _edited(before, edit, now_unix_s), None
-            except BadInput as error:  # theirs stays, without ours
+            except BadInput as error:  # keep the other command's change, without ours
                 keys, refused = before, error
         raise MarkError(f"keys of site {self._site} are changed all the time by others: see `mark keys list`, repeat")
 
     def _write(self, keys: Sequence[SiteKey]) -> int:
-        """All parameters that there are; the version of the truth. Raises CloudError."""
+        """Write all existing parameters; return the version of the deciding one. Raises CloudError."""
         ssm, version = self._gate.client("ssm"), 0
         texts = parameters(self._site)
         if self._has_conductors(keys):
@@ -239,7 +242,7 @@ class SiteKeys:
         return version
 
     def _has_conductors(self, keys: Sequence[SiteKey]) -> bool:
-        """Is there a parameter for them? Terraform alone makes it, so that what it does not know is not left behind."""
+        """Return whether the conductors' parameter exists. Only Terraform creates it, so that it can also delete it."""
         if not any(key.name == CONDUCTOR for key in keys):
             return False
         try:
@@ -249,9 +252,9 @@ class SiteKeys:
         return True
 
     def _overwritten(self, version: int, written: int, keys: Sequence[SiteKey]) -> list[SiteKey] | None:
-        """What others wrote last between two versions; None: nothing. Raises CloudError.
+        """Return the last keys that others wrote between two versions, or None. Raises CloudError.
 
-        What holds `keys` is ours: a write whose answer is lost is repeated, and counts twice.
+        A version with `keys` is ours, because a write whose answer is lost is repeated and counts twice.
         """
         for number in range(written - 1, version, -1):
             try:
@@ -280,8 +283,8 @@ class SiteKeys:
             try:
                 write_secret(whole, key_file(first_keys()))
                 if self.file.is_file() and not self.file.stat().st_size:
-                    self.file.unlink(missing_ok=True)  # of a process that was killed while it wrote
-                with suppress(FileExistsError):  # another process was quicker: its keys hold
+                    self.file.unlink(missing_ok=True)  # left by a process that was killed while writing
+                with suppress(FileExistsError):  # another process was quicker; use its keys
                     os.link(whole, self.file)
             finally:
                 whole.unlink(missing_ok=True)
@@ -301,7 +304,7 @@ class SiteKeys:
 
 
 def check_size(keys: Sequence[SiteKey]) -> None:
-    """Raises BadInput for more keys than a parameter holds."""
+    """Raise BadInput for more keys than a parameter holds."""
     largest = max(len(text(keys).encode()) for text in parameters("site").values())
     if largest > MOST_BYTES:
         what = f"{len(keys)} are {largest} bytes as they are kept, and a parameter holds {MOST_BYTES}: revoke some"
@@ -309,13 +312,13 @@ def check_size(keys: Sequence[SiteKey]) -> None:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """A file that only its owner may read."""
+    """Write a file that only its owner may read."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def _edited(keys: list[SiteKey], edit: Callable[[list[SiteKey]], list[SiteKey]], now_unix_s: float) -> list[SiteKey]:
-    """Without those that have ended. Raises BadInput for more than a parameter holds, and what `edit` raises."""
+    """Return the edited keys without the ended ones. Raises BadInput for too many keys, and the errors of `edit`."""
     made = [key for key in edit(keys) if key.until_unix_s is None or key.until_unix_s > now_unix_s]
     check_size(made)
     return made
@@ -324,9 +327,9 @@ def _edited(keys: list[SiteKey], edit: Callable[[list[SiteKey]], list[SiteKey]],
 def _merged(
     before: Sequence[SiteKey], known: Sequence[SiteKey], others: Sequence[SiteKey], ours: Sequence[SiteKey]
 ) -> list[SiteKey]:
-    """`before` with what others changed since `known`, as far as it is not our own change, which made `ours`."""
+    """Return `before` with the others' changes since `known`, except changes that equal ours, which made `ours`."""
     result, was, theirs, mine = ({one.key: one for one in keys} for keys in (before, known, others, ours))
-    # A write of ours that was repeated, and they made their change of the first.
+    # The others may have based their change on our first write, if it was repeated.
     of_ours = not theirs.keys().isdisjoint(mine.keys() - result.keys())
     for key in {**was, **theirs}:
         now = theirs.get(key)
@@ -347,7 +350,7 @@ def _named(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
 
 
 def _digests(keys: Sequence[SiteKey], scopes: frozenset[str]) -> list[SiteKey]:
-    """Of keys that have some of the scopes, with these alone."""
+    """Return the digests of keys with some of the scopes, limited to these scopes."""
     left = [(key, tuple(scope for scope in key.scopes if scope in scopes)) for key in keys]
     return [replace(key, key=key.digest, scopes=kept) for key, kept in left if kept]
 

@@ -1,4 +1,4 @@
-"""What a service may cost at most, which is for its file to say before anything of it is bought."""
+"""The maximum cost of a service, which its file must state before anything is bought."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mark.studies.report.words import HOURS_PER_MONTH, dollars
 
 
 def check_said(of: ResolvedService) -> None:
-    """Raises BadInput where the service file leaves a limit to its default, which is made for simulations."""
+    """Raise BadInput if the service file leaves a limit at its default, which is made for simulations."""
     service = of.service
     unsaid = [limit for limit in service.limits_unsaid if of.function is not None or "[overflow]" not in limit]
     if unsaid:
@@ -19,7 +19,7 @@ def check_said(of: ResolvedService) -> None:
 
 
 def most_usd_per_hour(of: ResolvedService) -> float:
-    """Instances and functions at their limits."""
+    """Return the cost of instances and functions at their limits."""
     service, function = of.service, of.function
     dearest = max((offer.usd_per_hour for offer in of.offers), default=0.0)
     instances = min(service.max_usd_per_hour, service.max_instances * dearest)
@@ -30,7 +30,7 @@ def most_usd_per_hour(of: ResolvedService) -> float:
 
 
 def reserved_concurrency(of: ResolvedService) -> int | None:
-    """Environments of its function that its limit of money pays for; None: no limit, or as many as there may be."""
+    """Return the function environments that the cost limit pays for; None without a function or a limit."""
     if of.function is None or math.isinf(of.service.max_function_usd_per_hour):
         return None
     return int(of.function.environments_for(of.service.max_function_usd_per_hour))

@@ -1,4 +1,4 @@
-"""Which of a service's types can be had at all: sold in the site's zones today, and driven by the machine image."""
+"""The service's types that can be launched in the site's zones today, with a GPU that the image's driver supports."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mark.planning.resolve import resolve
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.price_list_api import Prices, rezoned
 
-_MOST_ZONES = 3  # unless zones are named; terraform/examples/complete takes the same
-_MOST_VALUES = 200  # of a filter
-# GPUs before Turing, which NVIDIA's open driver of the image does not drive, and one that is AMD's.
+_MOST_ZONES = 3  # without named zones; terraform/examples/complete takes the same
+_MOST_VALUES = 200  # per filter
+# GPUs older than Turing, which the image's open NVIDIA driver does not support, and one AMD GPU.
 _UNDRIVEN = frozenset(("p2", "p3", "p3dn", "g2", "g3", "g3s", "g4ad"))
 _OLD = "aws-2019"
 
 
 def site_zones(gate: Gate, named: Sequence[str]) -> tuple[str, ...]:
-    """The zones in which a site's instances are launched. Raises CloudError."""
+    """Return the zones in which a site's instances are launched. Raises CloudError."""
     if named:
         return tuple(named)
     filters = [{"Name": "opt-in-status", "Values": ["opt-in-not-required"]}, {"Name": "state", "Values": ["available"]}]
@@ -29,7 +29,7 @@ def site_zones(gate: Gate, named: Sequence[str]) -> tuple[str, ...]:
 
 
 def sold(gate: Gate, types: Collection[str], zones: Sequence[str]) -> frozenset[str]:
-    """Those of the types that EC2 sells in at least one of the zones. Raises CloudError."""
+    """Return the types that EC2 sells in at least one of the zones. Raises CloudError."""
     found: set[str] = set()
     asked = sorted(types)
     for start in range(0, len(asked), _MOST_VALUES):
@@ -46,10 +46,10 @@ def sold(gate: Gate, types: Collection[str], zones: Sequence[str]) -> frozenset[
 def here(
     services: Sequence[ResolvedService], gate: Gate, named: Sequence[str], say: Callable[[str], None]
 ) -> list[ResolvedService]:
-    """The services with what can be had there, each type that is left out named with the reason.
+    """Return the services with the available types only, reporting each type that is left out with the reason.
 
-    Where EC2 does not say what it sells that is told, and it is not checked. Raises BadInput for a service that has
-    nothing left.
+    If EC2 does not tell which types it sells, the types are not checked, which is reported. Raises BadInput for a
+    service without any type left.
     """
     types = {offer.instance for of in services for offer in of.offers}
     try:
@@ -70,14 +70,14 @@ def here(
 def offers_there(
     services: Sequence[ResolvedService], gate: Gate, region: str, named: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, tuple[Offer, ...]]:
-    """What each service may buy in the site's zones, by the service's name, as its controller will see it.
+    """Return the offers of each service in the site's zones, by the service's name, as its controller will see them.
 
     A catalogue names the zones of one region. Spot is offered in the site's zones instead, at the prices of EC2's own
-    history; where EC2 does not tell, at the catalogue's.
+    history or, if EC2 does not return them, of the catalogue.
     """
     try:
         zones = site_zones(gate, named)
-    except CloudError:  # said by `here`
+    except CloudError:  # already reported by `here`
         return {of.service.name: of.offers for of in services}
     refreshed = {
         name: Prices(catalog.in_zones(zones), region, ec2_gate=gate).refresh(spot_only=True)
@@ -97,13 +97,13 @@ def offers_there(
 
 
 def undriven(offers: Collection[Offer]) -> dict[str, str]:
-    """Types whose GPUs the machine image cannot use, with the reason."""
+    """Return the types whose GPUs the machine image cannot use, with the reason."""
     names = {offer.instance for offer in offers if offer.instance.partition(".")[0] in _UNDRIVEN}
     return dict.fromkeys(names, "its GPU is none that the machine image drives")
 
 
 def without(of: ResolvedService, gone: Mapping[str, str], say: Callable[[str], None]) -> ResolvedService:
-    """The service with the other types alone, by their names. Raises BadInput where none is left."""
+    """Return the service with only its other types. Raises BadInput if no type is left."""
     if not gone:
         return of
     reasons: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The wheel of mark-serving as it is here: built from the checkout, or put together again from what is installed."""
+"""Build the wheel of the running mark-serving, from the checkout or from the installed files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mark_infra.deploy.pip_program import run_pip
 
 
 def wheel(to: Path) -> Path:
-    """The wheel, in the folder `to`, which then has no other of mark-serving."""
+    """Write the wheel into the folder `to`, which then has no other wheel of mark-serving."""
     to.mkdir(parents=True, exist_ok=True)
     for old in to.glob("mark_serving-*.whl"):
         old.unlink()
@@ -31,10 +31,10 @@ def wheel(to: Path) -> Path:
 
 
 def installed_wheel(distribution: metadata.Distribution, to: Path) -> Path:
-    """The wheel of an installed distribution: what its RECORD lists, as it is on the disk now.
+    """Build the wheel of an installed distribution from the files in its RECORD, as they are on disk now.
 
-    Any installation will do, of a wheel that no index has, too. Raises MarkError where there is no RECORD, or a file of
-    it is gone.
+    So even an installation from a wheel that no index has can be deployed. Raises MarkError if RECORD or one of its
+    files is missing.
     """
     name, version = distribution.name.replace("-", "_"), distribution.version
     listed = distribution.files
@@ -42,7 +42,7 @@ def installed_wheel(distribution: metadata.Distribution, to: Path) -> Path:
         raise MarkError(f"{name} was installed without a list of its files (RECORD): install it with pip")
     contents: dict[str, bytes] = {}
     for file in listed:
-        # Scripts lie outside of the package folder; pip makes them anew from the entry points.
+        # Scripts lie outside of the package folder; pip creates them again from the entry points.
         if file.suffix == ".pyc" or ".." in file.parts or _is_installers(file):
             continue
         try:
@@ -52,14 +52,14 @@ def installed_wheel(distribution: metadata.Distribution, to: Path) -> Path:
     (home,) = {path.partition("/")[0] for path in contents if path.endswith(".dist-info/METADATA")}
     lines = contents[f"{home}/WHEEL"].decode().splitlines()
     tags = [line.partition(":")[2].strip().split("-") for line in lines if line.startswith("Tag:")]
-    # One file may have several: their parts are joined in its name.
+    # A wheel may have several tags; its file name joins their parts.
     tag = "-".join(".".join(sorted(set(parts))) for parts in zip(*tags, strict=True))
     contents[f"{home}/RECORD"] = _record(contents, f"{home}/RECORD")
     return zip_archive(contents, to / f"{name}-{version}-{tag}.whl")
 
 
 def _is_installers(file: metadata.PackagePath) -> bool:
-    """What an installer adds to a distribution, and would be wrong elsewhere."""
+    """Return whether an installer added the file, which would be wrong elsewhere."""
     return file.parent.suffix == ".dist-info" and file.name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 
 

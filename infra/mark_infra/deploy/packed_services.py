@@ -1,4 +1,4 @@
-"""What a service's instances and its function boot from, as files below the site's folder."""
+"""The files from which a service's instances and function boot, below the site's folder."""
 
 from __future__ import annotations
 
@@ -41,13 +41,12 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 Say = Callable[[str], None]
 
 
-# What a model that is a file needs, by the kind of its reference.
-GRPC_PACKAGES = ("grpcio", "protobuf")  # what a bouncer needs besides to speak it
+GRPC_PACKAGES = ("grpcio", "protobuf")  # a bouncer's additional packages for gRPC
 
 
 @dataclass(frozen=True, slots=True)
 class PackedService:
-    """A service with all that its instances and its function boot from, as files."""
+    """A service with all files from which its instances and its function boot."""
 
     shipment: Shipment
     archive: Path
@@ -59,7 +58,7 @@ class PackedService:
         return self.shipment.service.name
 
     def described(self, path: Callable[[Path], str], reserved: Mapping[str, int | None]) -> dict[str, Any]:
-        """As Terraform's variable has it, without its place; `path` tells how a file is named there."""
+        """Return the value for Terraform's variable, without the place; `path` returns the name of a file there."""
         service = self.shipment.service
         described: dict[str, Any] = {
             "slo_ms": service.slo.rt_max_s * 1e3,
@@ -88,7 +87,7 @@ class PackedService:
         return described
 
     def images_wanted(self) -> list[ImageWanted]:
-        """What is to be baked, or was before."""
+        """Return the images to bake, including those baked before."""
         wanted = []
         for boot in self.boots.of.values():
             if boot.content:
@@ -97,7 +96,7 @@ class PackedService:
         return wanted
 
     def cost(self, offers: Sequence[Offer]) -> ServiceCost:
-        """What it may come to; `offers` are those that it may buy in the site's zones."""
+        """Return the service's cost; `offers` are its offers in the site's zones."""
         deployment, service = self.shipment.deployment, self.shipment.service
         cheapest = min(offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
         disks = {name: float(boot.disk_gib) for name, boot in self.boots.of.items()}
@@ -119,7 +118,7 @@ class PackedService:
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """Makes the files that services boot from, below the site's folder. `before` is Terraform's output of images."""
+    """Makes the files from which services boot, below the site's folder. `before` is Terraform's output of images."""
 
     target: DeployTarget
     gate: Gate
@@ -134,12 +133,12 @@ class Packer:
         return pinned(parameters, self.before, newest=self.target.newest_images)
 
     def for_controller(self) -> Path:
-        """The packages of the controller, which runs on Arm."""
+        """Return the packages of the controller, which runs on Arm."""
         wanted = PackagesWanted("controller", {}, machine="aarch64", extras=("aws", "serve"))
         return wheelhouse(wanted, self.own, self.pins, self.target.folder / "artifacts" / "controller" / "wheels").file
 
     def archives(self, shipments: Sequence[Shipment]) -> dict[str, Path]:
-        """By the name of what is sent as a whole; a pipeline's stages have one. Raises MarkError."""
+        """Return the archives by folder name; the stages of a pipeline share one. Raises MarkError."""
         of: dict[str, list[Shipment]] = {}
         for one in shipments:
             of.setdefault(one.folder, []).append(one)
@@ -150,7 +149,7 @@ class Packer:
         return made
 
     def pack(self, one: Shipment, images: Mapping[str, str | None], to: Path) -> PackedService:
-        """Of one service, whose `images` are by their parameters, and its archive. Raises BadInput, MarkError."""
+        """Pack one service with its archive; `images` are by their parameters. Raises BadInput, MarkError."""
         name, built = one.service.name, self.target.folder / "artifacts"
         platforms = platforms_of(one.deployment)
         before = self.before.get("services", {}).get(name)
@@ -158,7 +157,7 @@ class Packer:
         sizes = (to.stat().st_size, size_of(one.files))
         boots = {}
         for platform in platforms:
-            # The files of the first are where they were before there were others.
+            # The first platform's files keep the place that they had before there were platforms.
             folder = built if platform.name == first else built / platform.name
             boots[platform.name] = self._boot(one, platform, images[image_parameter(platform)], sizes, folder)
         return PackedService(one, to, ServiceBoots(first, boots), self._function(one))
@@ -169,7 +168,7 @@ class Packer:
         name, kinds = one.service.name, libraries_of(one)
         grpc = self.target.grpc_port is not None and one.pipeline is None
         on_instances = (*kinds, *GRPC_PACKAGES) if grpc else kinds
-        # With GPUs the index of wheels without is not for instances.
+        # Instances with GPUs must not use the index of wheels without GPU code.
         cpu_index = None if platform.gpus else self.target.cpu_index
         wanted = PackagesWanted(name, one.files, on_instances, platform.machine, platform.gpus, cpu_index)
         packages = wheelhouse(wanted, self.own, self.pins, folder / "wheels")
@@ -178,14 +177,14 @@ class Packer:
         disk = disk_gib(name, packages, *sizes, gpus=platform.gpus, limit=self.target.max_disk_gib, log_bytes=log_bytes)
         content = ""
         if self.target.bake:
-            # What is baked must be of the image that is planned, and not of one that Amazon publishes meanwhile.
+            # Bake from the planned image, and not from one that Amazon publishes in the meantime.
             image = image or newest_image(self.gate, image_parameter(platform))
             content = content_of(image, packages.file, boot_script(), disk)
         timeout_s = boot_timeout_of(of_platform(one.deployment, platform))
         return PlatformBoot(platform, image, packages, disk, timeout_s, content)
 
     def conductors(self, config: PipelineConfig, files: Mapping[str, Path | bytes], to: Path) -> PackedConductors:
-        """Of a pipeline whose archive is there. Raises BadInput, MarkError."""
+        """Pack the conductors of a pipeline with an archive. Raises BadInput, MarkError."""
         target, built = self.target, self.target.folder / "artifacts" / "conductors"
         return pack_conductors(
             config, files, to, self.own, self.pins, built, cpu_index=target.cpu_index, max_disk_gib=target.max_disk_gib
@@ -202,7 +201,7 @@ class Packer:
 
 
 def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
-    """Raises BadInput for code that no instance could import."""
+    """Raise BadInput for code that instances could not import."""
     for reference, folder in models_of(sent):
         for file, name in absent_imports(reference.partition(":")[0], sent.files, provided, folder):
             raise BadInput(

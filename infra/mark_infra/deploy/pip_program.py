@@ -1,4 +1,4 @@
-"""The program pip, which fetches packages for machines other than this one."""
+"""Run pip, which fetches packages for other machines than this one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from packaging.utils import canonicalize_name
 
 from mark.domain.errors import MarkError
 
-# Amazon Linux 2023, of instances and of Lambda, has glibc 2.34; wheels for an older one run there, too.
+# Amazon Linux 2023, on instances and Lambda, has glibc 2.34, which also runs wheels for older versions.
 _GLIBC = range(34, 16, -1)
 _OLD_NAMES = {"x86_64": ("manylinux2014", "manylinux2010", "manylinux1"), "aarch64": ("manylinux2014",)}
 
 
 def run_pip(*arguments: str, cwd: Path | None = None) -> str:
-    """What pip prints. Raises MarkError with the most telling of its errors."""
+    """Run pip and return its output. Raises MarkError with the most informative of its errors."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
     process = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     if process.returncode != 0:
@@ -33,13 +33,13 @@ def run_pip(*arguments: str, cwd: Path | None = None) -> str:
 
 
 def for_linux(python: str, machine: str) -> list[str]:
-    """Options with which pip chooses wheels for Amazon Linux 2023, whatever it runs on."""
+    """Return options that make pip choose wheels for Amazon Linux 2023, on any machine."""
     platforms = [f"--platform={platform}" for platform in _platforms(machine)]
     return ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}", *platforms]
 
 
 def linux_tags(python: str, machine: str) -> set[Tag]:
-    """Of wheels that can be installed there; one that was compiled here says `linux` alone."""
+    """Return the tags of wheels that can be installed there; a wheel compiled here may have the tag `linux` only."""
     version = tuple(int(part) for part in python.split("."))
     platforms = [*_platforms(machine), f"linux_{machine}"]
     interpreter = f"cp{python.replace('.', '')}"
@@ -47,7 +47,7 @@ def linux_tags(python: str, machine: str) -> set[Tag]:
 
 
 def linux_markers(python: str, machine: str) -> dict[str, str]:
-    """What a requirement's marker reads there."""
+    """Return the values of a requirement's markers there."""
     return {
         "implementation_name": "cpython",
         "os_name": "posix",
@@ -62,9 +62,9 @@ def linux_markers(python: str, machine: str) -> dict[str, str]:
 
 
 def pins_beside(pins: str, requirements: str) -> str:
-    """Our pins without those that the text of a requirements file excludes.
+    """Return our pins without the pins that a requirements file excludes.
 
-    A model that was made with one release of a library is served with that release.
+    A model that was made with one release of a library must be served with that release.
     """
     asked: dict[str, SpecifierSet] = {}
     for need in _requirements(requirements):
@@ -78,21 +78,21 @@ def pins_beside(pins: str, requirements: str) -> str:
 
 
 def without_hashes(requirements: str) -> tuple[str, set[str]]:
-    """The text of a requirements file without its hashes (SHA-256), and these.
+    """Return the text of a requirements file without its hashes (SHA-256), and the hashes.
 
-    With one hash pip wants a hash for everything, also for what the file does not name.
+    With one hash, pip demands a hash for everything, including packages that the file does not name.
     """
     text = re.sub(r"[ \t]*(\\\r?\n)?[ \t]*--hash=\S+", "", requirements)
     return text, set(re.findall(r"--hash=sha256:([0-9a-f]{64})", requirements))
 
 
 def named_in(requirements: str) -> set[str]:
-    """The packages that the text of a requirements file names."""
+    """Return the packages that a requirements file names."""
     return {need.name for need in _requirements(requirements)}
 
 
 def _requirements(text: str) -> Iterator[Requirement]:
-    """Those that name a package and versions, by its canonical name; options and addresses are pip's business."""
+    """Yield the requirements of named packages, by canonical name; options and addresses are left to pip."""
     for line in text.splitlines():
         with suppress(InvalidRequirement):
             found = Requirement(re.sub(r"(^|\s)(#|--).*$", "", line).strip())

@@ -1,7 +1,7 @@
-"""Where services are on a site's load balancers, and which of them answers requests that name none.
+"""The places of services on a site's load balancers, and the service of requests that name none.
 
-What was given once is kept, whatever comes and goes beside it: a rule that moves refuses requests meanwhile, and two
-that change places are refused by AWS. Terraform's state remembers it, as outputs.
+A place is kept once given, whatever services come and go. A rule that moves would refuse requests in between, and AWS
+refuses to swap two rules. Terraform's state remembers the places, as outputs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NotRequired, TypedDict
 
-# AWS takes 100 rules and 100 target groups on a balancer. A service has two rules, the default service one more; and a
-# target group for each class of capacity, and one for its function. By gRPC it has a rule and as many groups more.
+# AWS allows 100 rules and 100 target groups on a balancer. A service has two rules, the default service one more; and a
+# target group for each class of capacity, and one for its function. gRPC adds a rule and as many groups again.
 MOST_SERVICES, MOST_GROUPS = 49, 100
 MOST_GRPC_SERVICES = 33
 _PRIORITIES = 24_999  # a service at p has the rules 2p and 2p + 1; 50,000 is the default service's
 
 
 class Place(TypedDict):
-    """As Terraform's variable has it."""
+    """A service's place, as in Terraform's variable."""
 
     balancer: int
     priority: int
-    target_groups: NotRequired[int]  # of sites that were deployed with one: left out
+    target_groups: NotRequired[int]  # missing for sites that were deployed with one
 
 
 def placed(
@@ -33,11 +33,11 @@ def placed(
     *,
     grpc: bool = False,
 ) -> dict[str, Place]:
-    """The places of `names`. A service that had one `before` keeps it; others get the first balancer with room.
+    """Return the places of `names`. A service keeps its place in `before`; others get the first balancer with room.
 
-    There a priority follows from the name. Where another service has it already, or is new as well and comes first in
-    the alphabet, it is the next free one. A service has as many target groups as it has `classes` of capacity (one
-    unless said): more if it had more, as none is ever taken away, and fewer where its balancer has no room for them.
+    There the priority follows from the name, or is the next free one if another service has it already or, among new
+    services, precedes it in the alphabet. A service has as many target groups as `classes` of capacity (default one).
+    It keeps the groups that it has, and gets fewer if its balancer has no room.
     """
     wanted, each, most = classes or {}, 2 if grpc else 1, MOST_GRPC_SERVICES if grpc else MOST_SERVICES
     places = {
@@ -77,12 +77,12 @@ def placed(
 
 
 def priority_of(name: str) -> int:
-    """The one that terraform/examples/complete gives, too, to a service whose priority is not said."""
+    """Return the default priority, the same as in terraform/examples/complete."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % _PRIORITIES + 1
 
 
 def default_service(names: Collection[str], before: str | None) -> str | None:
-    """A site's only service is its default, and stays so when others come. When it goes, there is none."""
+    """Return the default service: a site's only service at first, for as long as it is deployed."""
     if before in names:
         return before
     return next(iter(names)) if len(names) == 1 else None

@@ -1,6 +1,6 @@
-"""What an account may run, and what the limits of a site's services could need of it: vCPUs and function environments.
+"""The account's quotas, and the vCPUs and function environments that a site's services need at their limits.
 
-Quotas of EC2 are in vCPUs, by family of types and by market; that of Lambda is one number for all functions.
+Quotas of EC2 are in vCPUs, by family of types and by market. Lambda's quota is one number for all functions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FUNCTIONS_CODE = "L-B99A9384"
 CONTROLLER_VCPU = CONDUCTOR_VCPU = 2
 # AWS keeps this many for functions without a reservation.
 UNRESERVED = 100
-USUAL_FUNCTIONS = 1000  # where the quota cannot be read
-# Codes by family, and whether on spot.
+USUAL_FUNCTIONS = 1000  # assumed if the quota cannot be read
+# codes by family and whether spot
 _CODES = {
     ("standard", False): "L-1216C47A",
     ("standard", True): "L-34B43A08",
@@ -34,7 +34,7 @@ _CODES = {
     ("G and VT", True): "L-3819A6DF",
     ("P", False): "L-417A185B",
     ("P", True): "L-7212CCBC",
-    ("P5", True): "L-C4BD4855",  # on demand they count with all other P
+    ("P5", True): "L-C4BD4855",  # on demand they count as P
     ("Inf", False): "L-1945791B",
     ("Inf", True): "L-B5D1601B",
     ("F", False): "L-74FC7D96",
@@ -43,12 +43,12 @@ _CODES = {
     ("X", True): "L-E3A00192",
 }
 _OWN = {"g": "G and VT", "gr": "G and VT", "vt": "G and VT", "p": "P", "inf": "Inf", "f": "F", "x": "X"}
-_OTHERS = frozenset(("dl", "hpc", "mac", "trn"))  # with quotas of their own, and none of them in a catalogue
+_OTHERS = frozenset(("dl", "hpc", "mac", "trn"))  # types with other quotas, which no catalogue has
 _STANDARD = "acdhimrtz"
 
 
 def family(instance: str, *, spot: bool = False) -> str | None:
-    """The family of types whose quota an instance type counts against; None: of a type that is not known here."""
+    """Return the family whose quota an instance type counts against; None for an unknown type."""
     if spot and counts_as_p5(instance):
         return "P5"
     letters = re.match(r"[a-z]*", instance)
@@ -59,7 +59,7 @@ def family(instance: str, *, spot: bool = False) -> str | None:
 
 
 def needed(services: Sequence[ResolvedService], conductors: Mapping[str, int] | None = None) -> list[QuotaLine]:
-    """What the services could run at their limits, the controller, and conductors by pipeline.
+    """Return the quotas that the services need at their limits, with the controller and conductors by pipeline.
 
     `allowed` is not known yet.
     """
@@ -89,7 +89,7 @@ def needed(services: Sequence[ResolvedService], conductors: Mapping[str, int] | 
 
 
 def read(gate: Gate, lines: Sequence[QuotaLine], say: Callable[[str], None]) -> list[QuotaLine]:
-    """The same with what the account is allowed, as far as AWS says so; what it does not say is told in one line."""
+    """Return the lines with the account's quotas, as far as AWS returns them; a failure is reported in one line."""
     found: list[QuotaLine] = []
     refused: CloudError | None = None
     for line in lines:
@@ -110,7 +110,10 @@ def read(gate: Gate, lines: Sequence[QuotaLine], say: Callable[[str], None]) -> 
 
 
 def unreserved(gate: Gate, site: str, services: Sequence[ResolvedService], say: Callable[[str], None]) -> int | None:
-    """Environments that no function has reserved but the site's own of these services; None: not known."""
+    """Return the environments that other functions have not reserved; None if unknown.
+
+    Reservations of these services' own functions count as free.
+    """
     names = [function_name(site, of.service.name) for of in services if reserved_concurrency(of) is not None]
     if not names:
         return None
@@ -124,7 +127,7 @@ def unreserved(gate: Gate, site: str, services: Sequence[ResolvedService], say: 
 
 
 def function_name(site: str, service: str) -> str:
-    """As Terraform names the function of a service (terraform/modules/overflow)."""
+    """Return the name that Terraform gives to a service's function (terraform/modules/overflow)."""
     clean = re.sub(r"[^A-Za-z0-9-]", "-", service)
     short = clean if len(clean) <= 32 else f"{clean[:23]}-{sha1(service.encode()).hexdigest()[:8]}"
     return f"{site}_{short}-overflow"
@@ -136,12 +139,12 @@ def reservations(
     say: Callable[[str], None],
     unreserved: int | None = None,
 ) -> dict[str, int | None]:
-    """The concurrency to be reserved for each service's function, by its name; None: none.
+    """Return the concurrency to reserve for each service's function, by service; None: no reservation.
 
-    A reservation is also a limit, and Lambda takes only what leaves 100 environments to functions without one.
-    `unreserved` are those that others have not reserved; None: they have none. Services whose reservation does not fit
-    go without: their bouncers keep the limit, each by itself. One that is no less than what the account allows in all
-    would limit nothing.
+    A reservation is also a limit, and Lambda requires that 100 environments remain for functions without one.
+    `unreserved` are the environments that other functions have not reserved; None: others reserve none. A service whose
+    reservation does not fit gets none; each of its bouncers then keeps the limit by itself. A reservation of at least
+    the account's whole quota would limit nothing.
     """
     known = next((line.allowed for line in lines if line.what == FUNCTIONS), None)
     allowed = USUAL_FUNCTIONS if known is None else known
@@ -161,7 +164,7 @@ def reservations(
 
 
 def _reserved(gate: Gate, function: str) -> int:
-    """What it has reserved; 0 where there is no such function."""
+    """Return the function's reserved concurrency; 0 if it does not exist."""
     try:
         found = gate.call(gate.client("lambda").get_function_concurrency, FunctionName=function)
     except NotFoundError:
@@ -170,14 +173,14 @@ def _reserved(gate: Gate, function: str) -> int:
 
 
 def _most_vcpus(of: ResolvedService, offers: Sequence[Offer]) -> int:
-    """No fleet of these offers within the service's limits has more."""
+    """Return the most vCPUs of a fleet of these offers within the service's limits."""
     by_count = of.service.max_instances * max(offer.vcpu for offer in offers)
     by_price = of.service.max_usd_per_hour * max(offer.vcpu / offer.usd_per_hour for offer in offers)
     return math.floor(min(by_count, by_price) + 1e-9)
 
 
 def _allowed(gate: Gate, service: str, code: str) -> int | None:
-    """As it was raised for the account, else AWS's default; None where AWS knows no such quota. Raises CloudError."""
+    """Return the account's quota, or AWS's default; None for a quota unknown to AWS. Raises CloudError."""
     quotas = gate.client("service-quotas")
     for method in (quotas.get_service_quota, quotas.get_aws_default_service_quota):
         try:

@@ -1,6 +1,6 @@
-"""Releases of a site that is there: taking one back, and waiting until a new one serves.
+"""Roll back a deployed site's release, or wait until a new release serves.
 
-The controller rolls out by itself. It is told by its store, which a deployer may reach, unlike its page.
+The controller rolls out by itself. Wishes reach it through its store, because a deployer may not reach its page.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mark_infra.store.dynamo_table import Table
 from mark_infra.store.store import ServiceStore
 
 LOOK_S = 5.0
-PATIENCE_S = 1800.0  # without any progress
+PATIENCE_S = 1800.0  # without progress
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutNews:
-    """What became of a service's roll-out, for people; `settled`: no more is to come, `good`: it is as was wanted."""
+    """The state of a service's roll-out, for people; `settled`: it has ended, `good`: as wished."""
 
     service: str
     text: str
@@ -34,7 +34,7 @@ class RolloutNews:
 
 
 class SiteReleases:
-    """The releases of a site's services, through the store of its controller. Raises CloudError as the table."""
+    """The releases of a site's services, through the controller's store. Raises CloudError as the table."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SiteReleases:
         self._site, self._table, self._monotonic, self._pause = site, table, monotonic, pause
 
     def roll_back(self, services: Sequence[str]) -> None:
-        """Ask the controller to serve the release before. Raises BadInput where it knows of none."""
+        """Ask the controller to serve the previous release. Raises BadInput if it knows none."""
         for service in services:
             wanted, rollout = self._site.service(service).release, self._rollout(service)
             if not wanted or rollout is None:
@@ -62,7 +62,7 @@ class SiteReleases:
             self._wish(service, BACK)
 
     def before(self, service: str) -> TemplateVersion | None:
-        """By what a roll-back would launch instances of this service; None where it knows of no release before."""
+        """Return the template of the release that a roll-back would serve, or None without such a release."""
         rollout, store = self._rollout(service), self._store(service)
         release = "" if rollout is None else rollout.release if rollout.candidate else rollout.before
         if not release:
@@ -74,15 +74,15 @@ class SiteReleases:
             return None
 
     def roll_out(self, services: Sequence[str]) -> None:
-        """What is deployed is wanted, also where it was stopped or taken back before."""
+        """Ask the controller for the deployed release, even if it was stopped or rolled back before."""
         for service in services:
             if self._site.service(service).release:
                 self._wish(service, AGAIN)
 
     def news(self, services: Sequence[str], *, back: bool = False) -> Iterator[RolloutNews]:
-        """What becomes of the roll-outs (with `back`, of the roll-backs), as it comes, until all are settled.
+        """Yield the progress of the roll-outs (with `back`, of the roll-backs) until all are settled.
 
-        Ends without a word of those that make no progress for half an hour.
+        Ends silently after half an hour without progress.
         """
         said: dict[str, str] = {}
         waiting = [service for service in services if self._site.service(service).release]
@@ -92,7 +92,7 @@ class SiteReleases:
                 try:
                     found = self._news(service, back=back)
                 except CloudError:
-                    continue  # it is asked again
+                    continue  # retried in the next pass
                 if found.text != said.get(service):
                     said[service], changed_s = found.text, self._monotonic()
                     yield found
@@ -128,9 +128,9 @@ class SiteReleases:
         return RolloutNews(service, f"release {wanted}: {_stage(rollout)}")
 
     def templates(self, service: str) -> frozenset[TemplateVersion]:
-        """What the controller may still launch from, newer releases than it knows aside.
+        """Return the templates that the controller may still launch from, except of releases that it does not know yet.
 
-        It is of what serves, of what is on trial, and of what a roll-back returns to.
+        They belong to the serving release, the candidate, and the release of a roll-back.
         """
         rollout, there, store = self._rollout(service), self._site.service(service), self._store(service)
         versions, platforms = (store.get(key) or {} for key in (TEMPLATES, PLATFORMS))
@@ -149,7 +149,7 @@ class SiteReleases:
 
 
 def _stage(rollout: Rollout) -> str:
-    """How far it is. The text changes as long as there is progress."""
+    """Return the stage of a roll-out in words. The text changes while there is progress."""
     text = str(rollout.stage)
     if rollout.minutes:
         text += f" for {rollout.minutes} more min"

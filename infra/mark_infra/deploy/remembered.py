@@ -1,4 +1,4 @@
-"""What a site needs besides Terraform's state to be changed or ended: beside it in its bucket, for every machine."""
+"""The files besides Terraform's state that changing or ending a site needs, kept beside it in its bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILES = (VARIABLES, Path("site.toml"))
 
 
 def remember(gate: Gate, bucket: str, site: str, folder: Path) -> None:
-    """Put there what `folder` has of it. Raises CloudError."""
+    """Store the folder's files in the bucket. Raises CloudError."""
     s3 = gate.client("s3")
     for name in _FILES:
         if (folder / name).is_file():
@@ -24,7 +24,7 @@ def remember(gate: Gate, bucket: str, site: str, folder: Path) -> None:
 
 
 def recall(gate: Gate, bucket: str, site: str, folder: Path) -> None:
-    """Fetch what is there, and `folder` has not. Raises CloudError."""
+    """Fetch the files that the folder lacks. Raises CloudError."""
     s3 = gate.client("s3")
     listed = gate.call(s3.list_objects_v2, Bucket=bucket, Prefix=f"mark/{site}/")
     there = {one["Key"] for one in listed.get("Contents", ())}
@@ -36,16 +36,16 @@ def recall(gate: Gate, bucket: str, site: str, folder: Path) -> None:
 
 
 def bucket_region(gate: Gate, bucket: str) -> str:
-    """The region that a bucket is in, which may be another one than the gate's. Raises CloudError."""
+    """Return the region of a bucket, which may be another one than the gate's. Raises CloudError."""
     answer = gate.call(gate.client("s3").head_bucket, Bucket=bucket)
     return str(answer["ResponseMetadata"]["HTTPHeaders"]["x-amz-bucket-region"])
 
 
 @contextmanager
 def standing_in(folder: Path) -> Iterator[None]:
-    """In the block, each file that the variables name is there: Terraform reads them even to delete what was made.
+    """Provide each file that the variables name, because Terraform reads them even when it deletes.
 
-    What another machine has built stands in as an empty file.
+    Files that were built on another machine are replaced by empty ones during the block.
     """
     made: list[Path] = []
     try:

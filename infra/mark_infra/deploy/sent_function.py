@@ -1,4 +1,4 @@
-"""A function on its way to AWS: its zip, or its image, which is pushed once the deployment is agreed to."""
+"""A function on its way to AWS: as a zip, or as an image that is pushed after the deployment is confirmed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mark_infra.deploy.quotas import function_name
 
 @dataclass(frozen=True, slots=True)
 class SentFunction:
-    """A zip, or an image by its address in ECR: by its digest, or by its tag while it has to be pushed."""
+    """A function's zip, or its image's address in ECR: by digest, or by tag until it is pushed."""
 
     file: Path | None = None
     image_uri: str | None = None
@@ -34,9 +34,9 @@ def send(
     repositories: ImageRepositories,
     say: Callable[[str], None],
 ) -> SentFunction:
-    """Build the zip, in the folder `built`. Where it has to be an image nothing is changed: it is looked up in ECR.
+    """Build the zip in the folder `built`, or look the image up in ECR without changing anything.
 
-    Raises BadInput where an image is needed and cannot be built here, CloudError.
+    Raises BadInput if an image is needed and cannot be built here, CloudError.
     """
     size = size_of(contents)
     if package_form(service, size) is PackageForm.ZIP:
@@ -46,13 +46,13 @@ def send(
     digest = repositories.digest(image.repository, image.tag)
     if digest is not None:
         return SentFunction(image_uri=f"{address}@{digest}", image_gb=size / 1e9)
-    image_builder(image)  # that there is one is known before the question is asked
+    image_builder(image)  # fail before the deployment is confirmed
     say(f"{service}: its function is too large for a zip ({size / 1024**2:.0f} MiB), and will be an image")
     return SentFunction(image_uri=f"{address}:{image.tag}", image_gb=size / 1e9, to_push=image)
 
 
 def push(image: FunctionImage, repositories: ImageRepositories, built: Path, say: Callable[[str], None]) -> str:
-    """Build the image and push it; its address by its digest. Raises MarkError."""
+    """Build the image and push it; return its address by digest. Raises MarkError."""
     address = repositories.address(image.repository)
     reference = f"{address}:{image.tag}"
     builder = image_builder(image)

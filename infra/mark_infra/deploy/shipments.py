@@ -1,4 +1,4 @@
-"""What is sent of a service or of a pipeline's stages: the files of its folder, named as instances find them."""
+"""The files sent for a service or a pipeline's stages, from its folder and named as instances find them."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ Opened = Callable[[str, Path, Iterable[Path]], set[Path]]
 """Which of some files a model opens: its reference, the folder it is looked up in, and the files. Raises BadInput."""
 
 _MOST_BYTES = 10 * 1024**3
-_VERSIONS = "versions"  # of a registry, in the archive
+_VERSIONS = "versions"  # folder of a registry's versions in the archive
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_INSTANCES = r"""^[ \t]*instances[ \t]*=[ \t]*\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""  # of a service file
+_INSTANCES = r"""^[ \t]*instances[ \t]*=[ \t]*\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""  # in a service file
 _FILES = {"torch": "torch", "sklearn": "scikit-learn", "onnx": "onnxruntime"}
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A service as it is sent: its files by name, `service.toml` among them. Stages of a pipeline have its files.
+    """A service with the files to send, by name, including `service.toml`. A pipeline's stages share its files.
 
-    At most one of `pipeline` and `whole` is there.
+    At most one of `pipeline` and `whole` is set.
     """
 
     deployment: ResolvedService
     files: dict[str, Path | bytes]
     kept_back: list[str] = field(default_factory=list)  # files that may hold a secret
-    pipeline: PipelineConfig | None = None  # of which it is a stage
-    whole: PipelineConfig | None = None  # that each of its instances serves
+    pipeline: PipelineConfig | None = None  # the pipeline of this stage
+    whole: PipelineConfig | None = None  # the pipeline that each instance serves whole
 
     @property
     def config(self) -> PipelineConfig | None:
-        """Its `service.toml`, where that is a pipeline's."""
+        """Return the pipeline of its `service.toml`, if it is a pipeline's."""
         return self.pipeline or self.whole
 
     @property
@@ -64,15 +64,15 @@ class Shipment:
 
     @property
     def folder(self) -> str:
-        """Name of what is sent as a whole: the service's, or its pipeline's."""
+        """Return the name of the folder's archive: the service's, or its pipeline's."""
         return self.service.name if self.pipeline is None else self.pipeline.name
 
 
 def shipment(service_file: str, search: Path | None = None, opened: Opened = opened_files) -> Shipment:
-    """A service with the files that it needs. `search`: where its model's code is, unless beside the service file.
-    `opened` says which files a model opens.
+    """Return a service with the files that it needs.
 
-    Raises BadInput, or Infeasible where no type keeps the SLO.
+    `search` is the folder of its model's code (default: the service file's). `opened` returns the files that a model
+    opens. Raises BadInput, or Infeasible if no type keeps the SLO.
     """
     deployment = _deployment(service_file)
     service = deployment.service
@@ -94,9 +94,10 @@ def shipment(service_file: str, search: Path | None = None, opened: Opened = ope
 
 
 def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
-    """What is to be sent by a service file, or by a pipeline file, whose stages are services each, or one as a whole.
+    """Return the shipments of a service file or pipeline file.
 
-    Raises BadInput, also for stages that do not say their part of RT_max; Infeasible where no type keeps a stage's SLO.
+    A pipeline's stages are one service each, or one as a whole. Raises BadInput, also for stages without their part of
+    RT_max; Infeasible if no type keeps a stage's SLO.
     """
     if not names_pipeline(file):
         return [shipment(file, opened=opened)]
@@ -132,14 +133,14 @@ def shipments(file: str, opened: Opened = opened_files) -> list[Shipment]:
 
 
 def _parity_file(config: PipelineConfig, folder: Path) -> dict[str, Path]:
-    """What says how the parity models of an insured service were trained. Raises BadInput where it lies elsewhere."""
+    """Return the file that describes an insured service's parity models. Raises BadInput if it lies elsewhere."""
     if config.insurance is None or (parity := config.insurance.parity) is None:
         return {}
     return _in_folder(Path(parity.file), folder, f"{config.source} [insurance] parity")
 
 
 def _item_table(config: PipelineConfig, folder: Path) -> dict[str, Path]:
-    """The item vectors of personal heads. Raises BadInput where they lie elsewhere."""
+    """Return the item vectors of personal heads. Raises BadInput if they lie elsewhere."""
     table = "" if config.personal is None else config.personal.table
     if table.startswith(REGISTRY):
         what = "is not sent from a registry: name a file in the service's folder"
@@ -155,14 +156,14 @@ def _in_folder(file: Path, folder: Path, where: str) -> dict[str, Path]:
 
 
 def _parity_folder(config: PipelineConfig | None) -> Iterator[str]:
-    """Where the parity models of an insured service are in the archive."""
+    """Yield the folder in the archive with an insured service's parity models."""
     if config is not None:
         for name in _parity_file(config, Path(config.source).resolve().parent):
             yield f"{posixpath.dirname(name)}/".lstrip("/")
 
 
 def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) -> list[Shipment]:
-    """The shipments with the types that can be had. The file of a pipeline is one for all of its stages."""
+    """Return the shipments with the available types. The stages of a pipeline share its file."""
     texts: dict[str, str] = {}
     for one, deployment in zip(shipments, found, strict=True):
         if one.config is not None and deployment is not one.deployment:
@@ -184,7 +185,7 @@ def as_found(shipments: Sequence[Shipment], found: Sequence[ResolvedService]) ->
 
 
 def libraries_of(sent: Shipment) -> tuple[str, ...]:
-    """The packages of models that are files, and of personal heads: no code names them, perhaps no requirements.txt."""
+    """Return the packages for models that are files and for personal heads, because no code imports them."""
     kinds = {reference.partition(":")[0] for reference, _ in models_of(sent)}
     found = {_FILES[kind] for kind in kinds if kind in _FILES}
     if sent.whole is not None and sent.whole.personal is not None:
@@ -193,7 +194,7 @@ def libraries_of(sent: Shipment) -> tuple[str, ...]:
 
 
 def environment_of(sent: Shipment, size: str) -> dict[str, str]:
-    """What the handler of a function of this size (`lambda:MEMORY_MB`) reads: of several versions, the heaviest."""
+    """Return the environment of a function's handler, of size `lambda:MEMORY_MB`; of several versions, the heaviest."""
     service = sent.service
     model, version = service.model, "1"
     if service.versions:
@@ -203,12 +204,12 @@ def environment_of(sent: Shipment, size: str) -> dict[str, str]:
         file = Path(service.profile_file).resolve() if service.profile_file else None
         profiles = [f"&profile=service/{name}" for name, path in sent.files.items() if path == file]
         model = f"mark.profiling.replay:Replay?model={model}&instance={size}{''.join(profiles[-1:])}"
-    name = service.stage or service.name  # as its bouncers call it
+    name = service.stage or service.name  # the name that its bouncers use
     return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": name, "MARK_VERSION": version}
 
 
 def models_of(sent: Shipment) -> Iterator[tuple[str, str]]:
-    """References to the service's models, each with the folder of the archive in which it is to be looked up."""
+    """Yield the service's model references, each with the archive folder in which it is looked up."""
     service = sent.service
     if sent.config is not None and not service.stage:
         yield from ((stage.model, "") for stage in sent.config.stages if stage.name in _stages_of(service))
@@ -224,7 +225,7 @@ def models_of(sent: Shipment) -> Iterator[tuple[str, str]]:
 
 
 def check_archive(path: Path, *shipped: Shipment) -> None:
-    """Raises MarkError where what arrives is not what was checked here: a service, or a pipeline's."""
+    """Raise MarkError if the archive's service or pipeline is not the one that was checked here."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
         folders = [f"{_VERSIONS}/", *_parity_folder(shipped[0].config)]
         read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(tuple(folders))]
@@ -242,12 +243,12 @@ def check_archive(path: Path, *shipped: Shipment) -> None:
 
 
 def _stages_of(service: ServiceConfig) -> tuple[str, ...]:
-    """Of a pipeline, that are bought as this service."""
+    """Return the stages of a pipeline that are bought as this service."""
     return service.whole or service.together or (service.stage,)
 
 
 def _looked_up(config: PipelineConfig, service: ServiceConfig) -> ResolvedService:
-    """A stage, those that are bought together, or the whole file, with what it may buy."""
+    """Return a stage, a group of stages, or a whole pipeline with its offers."""
     if service.whole:
         return whole_fleet(config, service, load_catalog(service.catalog)).resolved
     if service.together:
@@ -268,10 +269,10 @@ def _needed(
     source: str,
     opened: Opened,
 ) -> dict[str, Path]:
-    """The files of the folder that match a pattern, or that its models open, and those for their packages.
+    """Return the folder's files that match a pattern or that models open, and the files of their packages.
 
-    Raises BadInput for a pattern without a file, for a model that does not load here, and for one that opens a file
-    which is never sent.
+    Raises BadInput for a pattern without a file, for a model that cannot be loaded here, and for one that opens a file
+    that is never sent.
     """
     chosen = dict(_packages(found))
     for pattern in patterns:
@@ -296,7 +297,7 @@ def _needed(
 
 
 def _checked(folder: Path, files: dict[str, Path]) -> dict[str, Path]:
-    """Themselves. Raises BadInput for more than fits, and for a symbolic link that leads out of the folder."""
+    """Return the files. Raises BadInput if they are too large, or a symbolic link leads out of the folder."""
     size = size_of(files)
     if size > _MOST_BYTES:
         raise BadInput("more than 10 GiB would be sent", str(folder), f"{size / 1024**3:.0f} GiB")
@@ -304,13 +305,13 @@ def _checked(folder: Path, files: dict[str, Path]) -> dict[str, Path]:
 
 
 def _has_code(reference: str) -> bool:
-    """Has the model files or code, which may lie in the service's folder?"""
+    """Return whether the model has files or code that may lie in the service's folder."""
     kind, colon, _ = reference.partition(":")
     return bool(colon) and kind not in ("http", "https", "version") and kind.partition(".")[0] != "mark"
 
 
 def _packages(found: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """requirements.txt, and the files that it names, or of folders that it names."""
+    """Yield requirements.txt, and the files and folders that it names."""
     todo = ["requirements.txt"]
     while todo:
         name = todo.pop()
@@ -328,7 +329,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) -> None:
-    """Raises BadInput for a model, or a driver, that would not be found where the archive is unpacked."""
+    """Raise BadInput for a model or driver that would be missing where the archive is unpacked."""
     kind, colon, rest = model.partition(":")
     if not colon or kind in ("http", "https", "version"):
         return
@@ -343,22 +344,22 @@ def _check_model(model: str, folder: Path, files: Mapping[str, Path | bytes]) ->
 
 
 def _with_tables(text: str, tables: Mapping[str, str | None], folder: Path, files: dict[str, Path | bytes]) -> str:
-    """Adds `tables`, by their keys in the service file, to `files`; the file names them as they are there."""
+    """Add `tables`, by their keys in the service file, to `files`; return the service file with their names there."""
     for key, path in tables.items():
         if path is None or not Path(path).is_file():
             continue  # shipped with mark
         inside = Path(path).resolve()
         name = inside.relative_to(folder).as_posix() if inside.is_relative_to(folder) else f"{key}-{inside.name}"
         files[name] = inside
-        # The file is named as it is found from the folder's top, where service.toml will be.
+        # service.toml will be at the top of the folder, so the name is relative to the top.
         text = _said_anew(text, key, name)
     return text
 
 
 def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | bytes]) -> str:
-    """Adds what a registry has for the service to `files`; the service file names it as it is found there.
+    """Add the service's versions in a registry to `files`; return the service file with their references there.
 
-    So an instance asks no registry, and all instances of a site serve the same bytes until the next deployment.
+    So instances do not need the registry, and all instances of a site serve the same bytes until the next deployment.
     """
     registered = [version for version in service.versions if version.model.startswith(UNPACKED)]
     said = load_service(service.source).versions
@@ -374,7 +375,7 @@ def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | by
             needs.append(read_text(own).strip())
     for before, version in zip(said, service.versions, strict=False):
         if version in registered:
-            quoted = rf"""(["']){re.escape(before.model)}\1"""  # whole: one reference may be the beginning of another
+            quoted = rf"""(["']){re.escape(before.model)}\1"""  # quoted, as one may be another's prefix
             text = re.sub(quoted, json.dumps(_shipped(version.model)), text)
     if needs and "requirements.txt" not in files:
         files["requirements.txt"] = ("\n".join(dict.fromkeys(needs)) + "\n").encode()
@@ -382,12 +383,12 @@ def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | by
 
 
 def _shipped(model: str) -> str:
-    """The reference where the archive is unpacked."""
+    """Return the reference as it is where the archive is unpacked."""
     return f"{UNPACKED}{_VERSIONS}/{Path(model).name}" if model.startswith(UNPACKED) else model
 
 
 def _of_these(sent: Shipment, deployment: ResolvedService) -> Shipment:
-    """The shipment of a service some of whose types were left out; its file names the others."""
+    """Return the shipment of a service with fewer types; its file names the remaining ones."""
     if deployment is sent.deployment:
         return sent
     text = sent.files["service.toml"]
@@ -397,7 +398,7 @@ def _of_these(sent: Shipment, deployment: ResolvedService) -> Shipment:
 
 
 def _with_instances(text: str, instances: Sequence[str]) -> str:
-    """A service file that may buy these types."""
+    """Return the service file with these types."""
     line = f"instances = {json.dumps(list(instances))}"
     changed, count = re.subn(_INSTANCES, lambda _: line, text, count=1, flags=re.M)
     if count:
@@ -407,11 +408,11 @@ def _with_instances(text: str, instances: Sequence[str]) -> str:
 
 
 def _with_stage_instances(text: str, stage: str, instances: Sequence[str]) -> str:
-    """A pipeline file one of whose stages may buy these types."""
+    """Return the pipeline file with these types for a stage."""
     line = f"instances = {json.dumps(list(instances))}"
     head = rf"""^[ \t]*\[[ \t]*stage[ \t]*\.[ \t]*(["']?){re.escape(stage)}\1[ \t]*\][^\n]*$"""
     found = re.search(head, text, flags=re.M)
-    if found is None:  # written otherwise: what arrives is compared with what was checked
+    if found is None:  # in another notation; the archive's check will find it
         return text
     after = re.search(r"^[ \t]*\[", text[found.end() :], flags=re.M)
     end = len(text) if after is None else found.end() + after.start()
@@ -420,5 +421,5 @@ def _with_stage_instances(text: str, stage: str, instances: Sequence[str]) -> st
 
 
 def _said_anew(text: str, key: str, value: str) -> str:
-    """A service file in which the line of `key` says `value`."""
+    """Return the service file with `value` for `key`."""
     return re.sub(rf"^(\s*{key}\s*=\s*).*$", lambda line: line[1] + json.dumps(value), text, count=1, flags=re.M)

@@ -1,4 +1,4 @@
-"""Where a site is deployed, and the way to AWS there."""
+"""The target of a deployment, and the access to AWS there."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class DeployTarget:
-    """Where to deploy, and for whom. Without a certificate clients are met by plain HTTP, from named networks only."""
+    """A deployment's target and options. Without a certificate, clients use plain HTTP, from named networks only."""
 
     name: str = "mark"
-    region: str = ""  # default: the session's own, AWS_REGION, AWS_DEFAULT_REGION, the profile's, the site's
+    region: str = ""  # default: the session's, AWS_REGION, AWS_DEFAULT_REGION, the profile's, the site's
     zones: tuple[str, ...] = ()  # default: the region's first three
-    cidr: str | None = None  # of the VPC: a /16; default: the site's own, at first 10.42.0.0/16
+    cidr: str | None = None  # a /16 for the VPC; default: the site's own, at first 10.42.0.0/16
     certificate: str | None = None  # ARN, of ACM
-    domain: str | None = None  # name in that certificate, by which clients come
-    hosted_zone: str | None = None  # id of Route 53's zone for it; default: its owner lets it point to the balancer
+    domain: str | None = None  # name in that certificate, used by clients
+    hosted_zone: str | None = None  # id of its zone in Route 53; default: its owner lets it point to the balancer
     clients: tuple[str, ...] = ("0.0.0.0/0",)
     grpc_port: int | None = None  # needs a certificate
     alarm_email: str | None = None
     budget_usd: float | None = None
     state: Path | None = None  # folder; default: .mark-deploy/NAME
     state_bucket: str | None = None  # of Terraform's own state; default: a file in the folder
-    profile: str | None = None  # of AWS's configuration; default: AWS_PROFILE, as AWS's SDKs have it
+    profile: str | None = None  # in AWS's configuration; default: AWS_PROFILE, as for AWS's SDKs
     session: Any = field(default=None, repr=False)  # boto3's, instead of a profile
-    cpu_index: str | None = None  # of wheels for processors alone, for services without GPUs
-    max_disk_gib: int | None = None  # of an instance; default: what it needs
-    newest_images: bool = False  # Amazon's, instead of those that the site has
-    bake: bool = False  # images with the packages on them, for instances to boot from
-    emulated: bool = False  # AWS_ENDPOINT_URL names an emulator: leave out what it lacks
+    cpu_index: str | None = None  # index of wheels without GPU code, for services without GPUs
+    max_disk_gib: int | None = None  # per instance; default: the size needed
+    newest_images: bool = False  # Amazon's newest, instead of the site's present ones
+    bake: bool = False  # bake images with the packages
+    emulated: bool = False  # AWS_ENDPOINT_URL names an emulator: leave out services that it lacks
 
     @property
     def folder(self) -> Path:
@@ -53,7 +53,7 @@ class DeployTarget:
 
 
 def checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
-    """With its region, and the way to AWS there. Raises BadInput."""
+    """Return the target with its region, and a gate to AWS there. Raises BadInput."""
     if not _SITE.fullmatch(target.name):
         raise BadInput("must be 1 to 20 small letters, digits and dashes, a letter first", "name", target.name)
     if f"{target.name}-".startswith("internal-"):
@@ -74,9 +74,9 @@ def checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
 
 
 def credentials(target: DeployTarget) -> Callable[[], Mapping[str, str]] | None:
-    """What Terraform finds the same credentials by; None: it finds them as we do.
+    """Return Terraform's variables for the same credentials; None: Terraform finds them itself.
 
-    A profile is handed on by its name. What a session has is told anew for every command, as it may be renewed between.
+    A profile is passed by name. A session's keys are read again for every command, because they may have been renewed.
     """
     if target.profile is not None:
         named = {"AWS_PROFILE": target.profile}
@@ -88,7 +88,7 @@ def credentials(target: DeployTarget) -> Callable[[], Mapping[str, str]] | None:
 
 
 def check_endpoint(target: DeployTarget) -> None:
-    """Raises BadInput where a variable of the environment alone decides whether this is AWS."""
+    """Raise BadInput if only an environment variable decides whether requests go to AWS."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     if endpoint and not target.emulated:
         raise BadInput(
@@ -99,7 +99,7 @@ def check_endpoint(target: DeployTarget) -> None:
 
 
 def known(account: Callable[[], str]) -> str:
-    """The account that the caller is known in. Raises BadInput where AWS knows no such caller."""
+    """Return the caller's account. Raises BadInput if AWS does not know the caller."""
     try:
         return account()
     except CloudError as error:
@@ -107,21 +107,21 @@ def known(account: Callable[[], str]) -> str:
 
 
 def keys_of(target: DeployTarget, gate: Gate) -> SiteKeys:
-    """The keys of the target's site, with the copy in its folder."""
+    """Return the keys of the target's site, with the copy in its folder."""
     return SiteKeys(gate, target.name, target.folder / "keys")
 
 
 def check_remembered(target: DeployTarget, gate: Gate) -> None:
-    """Raise BadInput for another region or account than that of the site in the target's folder, if there is one."""
+    """Raise BadInput if the target's folder has a site in another region or account."""
     there = remembered(target.folder)
     if there.regions:
         there.check(target.name, target.region, known(lambda: caller(gate)) if there.accounts else None)
 
 
 def site_there(target: DeployTarget) -> tuple[Site, Gate]:
-    """The site that was deployed there, and the way to it.
+    """Return the deployed site, and a gate to it.
 
-    Raises BadInput where there is no state of it, and for another region or account than the site's.
+    Raises BadInput if its state is missing, and for a region or account other than the site's.
     """
     target, gate = checked(target)
     if target.state_bucket is not None:

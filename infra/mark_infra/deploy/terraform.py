@@ -1,6 +1,6 @@
-"""The program `terraform`, run in a folder of its own: plans, applies, says what it is doing.
+"""Run the program `terraform` in its own folder: plan, apply, and report progress.
 
-Its output is read as JSON, line by line, so that progress can be shown and a failure told in one line.
+Its output is read as JSON, line by line, so that progress can be shown and a failure reported in one line.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from mark.domain.errors import BadInput, MarkError
 from mark_infra.deploy.interrupts import Interrupts
 
-_LEAST = (1, 11)  # write-only arguments: keys that are in no state file
+_LEAST = (1, 11)  # for write-only arguments, which keep keys out of the state file
 _PLAN = "site.tfplan"
-# What says whose credentials a program of AWS has.
+# Variables that choose the credentials of AWS programs.
 _IDENTITY = frozenset((
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"),
     *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
 ))  # fmt: skip
 
-# Share of the changes done (0 to 1), and what was just done.
+# Called with the share of the changes done (0 to 1), and the last change.
 Progress = Callable[[float, str], None]
 _Event = dict[str, Any]
 
@@ -41,11 +41,11 @@ class ResourceChange:
 
 
 class Terraform:
-    """Runs in `folder`, a root module.
+    """Runs Terraform in `folder`, a root module.
 
-    `credentials`, asked before every command, are variables of AWS's SDKs that take the place of our environment's.
-    `say` is told what an interrupt waits for. Raises BadInput where there is no Terraform that is new enough, MarkError
-    (here and in every method) with Terraform's own first error.
+    `credentials` returns, before every command, variables of AWS's SDKs that replace those in our environment. `say`
+    gets the messages about interrupts. Raises BadInput if Terraform is missing or too old, MarkError (here and in every
+    method) with Terraform's own first error.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Terraform:
         self._program, self._folder, self._credentials, self._say = program, folder, credentials, say
         self._environment = {**os.environ, "TF_IN_AUTOMATION": "1"}
         if not os.access(self._environment.get("TF_CLI_CONFIG_FILE", ""), os.R_OK):
-            # Missing, or another user's: a warning with every command, in the midst of its JSON.
+            # A missing or unreadable file would add a warning to the JSON of every command.
             self._environment.pop("TF_CLI_CONFIG_FILE", None)
         version = str(json.loads(self._run("version", "-json"))["terraform_version"])
         if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _LEAST:
             raise BadInput(f"must be {_LEAST[0]}.{_LEAST[1]} or newer", "terraform", version)
 
     def give(self, name: str, value: str) -> None:
-        """A variable that stands on no command line and in no file."""
+        """Set a variable without writing it to a command line or a file."""
         self._environment[f"TF_VAR_{name}"] = value
 
     def init(self) -> None:
@@ -75,9 +75,9 @@ class Terraform:
         self._run("init", "-input=false", "-no-color", "-reconfigure")
 
     def plan(self, *, destroy: bool = False, targets: Sequence[str] = ()) -> list[ResourceChange]:
-        """What `apply` would do, in order of addresses; empty: nothing.
+        """Return the changes that `apply` would make, in order of addresses.
 
-        With `targets`, addresses, it does nothing but to these and what they need.
+        `targets` (addresses) limit the plan to these resources and their dependencies.
         """
         options = ["-destroy"] if destroy else [f"-target={one}" for one in targets]
         self._follow(lambda event: None, "plan", f"-out={_PLAN}", *options)
@@ -86,14 +86,14 @@ class Terraform:
         return sorted((change for change in changes if change.action), key=lambda change: change.address)
 
     def text(self) -> str:
-        """The last plan as Terraform prints it."""
+        """Return the last plan as Terraform prints it."""
         return self._run("show", "-no-color", _PLAN)
 
     def apply(self, count: int, progress: Progress | None) -> None:
-        """Do what was planned last, `count` changes (a replacement is two).
+        """Apply the last plan, of `count` changes (a replacement is two).
 
-        An interrupt, SIGTERM or SIGHUP comes to the caller only when Terraform has ended what it was making and has
-        written its state.
+        An interrupt, SIGTERM or SIGHUP reaches the caller only after Terraform has finished the resources in progress
+        and written its state.
         """
         done = 0
 
@@ -104,15 +104,15 @@ class Terraform:
                 if progress is not None:
                     progress(min(1.0, done / max(1, count)), str(event["hook"]["resource"]["addr"]))
 
-        # Most of the time is waiting: for a load balancer, a minute.
+        # Terraform mostly waits, for example a minute for a load balancer.
         self._follow(told, "apply", "-parallelism=30", _PLAN)
 
     def outputs(self) -> dict[str, Any]:
-        """Values of the root module's outputs, by name; none before the first apply."""
+        """Return the root module's outputs by name; empty before the first apply."""
         return {name: one["value"] for name, one in json.loads(self._run("output", "-json")).items()}
 
     def resources(self) -> dict[str, dict[str, Any]]:
-        """What there is, by address, with its attributes; nothing before the first apply."""
+        """Return the resources' attributes by address; empty before the first apply."""
         root = json.loads(self._run("show", "-json")).get("values", {}).get("root_module", {})
         return dict(_resources(root))
 
@@ -131,7 +131,7 @@ class Terraform:
         return process.stdout
 
     def _follow(self, told: Callable[[_Event], None], command: str, *arguments: str) -> None:
-        """Run a command to its end, each of its events to `told`."""
+        """Run a command to its end, and pass each of its events to `told`."""
         program = [self._program, command, "-json", "-input=false", *arguments]
         errors: list[str] = []
         with (
@@ -143,7 +143,8 @@ class Terraform:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # A terminal would interrupt it as well as we do, and the second interrupt gives up what is being made.
+                # In its own session, a terminal does not interrupt it directly: a second interrupt would abandon
+                # resources.
                 start_new_session=True,
             ) as process,
         ):
@@ -155,7 +156,7 @@ class Terraform:
                         errors += _error(event)
                         told(event)
             except BaseException:
-                # `told` failed. Terraform must end in order all the same: without a reader it would be killed.
+                # `told` failed. Terraform must still end in order, and without a reader it would be killed.
                 process.send_signal(signal.SIGINT)
                 for _ in process.stdout:
                     pass
@@ -173,7 +174,7 @@ def _resources(module: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _event(line: str) -> _Event | None:
-    """A line of Terraform's JSON; None for anything else that stands there."""
+    """Return a line of Terraform's JSON, or None for any other text."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -182,7 +183,7 @@ def _event(line: str) -> _Event | None:
 
 
 def _error(event: _Event) -> list[str]:
-    """The error that an event is, in one line; none where it is another one."""
+    """Return an event's error as one line, or [] for other events."""
     if event["type"] != "diagnostic" or event.get("@level") != "error":
         return []
     said = event["diagnostic"]
@@ -190,7 +191,7 @@ def _error(event: _Event) -> list[str]:
 
 
 def _action(actions: list[str]) -> str:
-    """Terraform's list of actions in one word; empty where nothing is done."""
+    """Return Terraform's list of actions as one word; "" if nothing is done."""
     if set(actions) == {"create", "delete"}:
         return "replace"
     return actions[0] if actions in (["create"], ["update"], ["delete"]) else ""

@@ -1,7 +1,7 @@
-"""The packages of a service's bouncers or of the controller, as wheels for their processor: an instance asks no index.
+"""The packages of bouncers or of the controller, as wheels for their processor, so that instances need no index.
 
-They are resolved when the service is deployed, so what cannot be had is said then and not by an instance that never
-becomes ready. A bouncer needs a fifth of what planning needs: neither solvers nor a compiler.
+They are resolved at deployment, so that a missing package fails the deployment and not an instance. A bouncer needs a
+fifth of the packages of planning: neither solvers nor a compiler.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from mark_infra.deploy.pip_program import (
 )
 
 PYTHON = "3.11"  # user data in terraform/modules
-# All that `mark serve` imports as Terraform's unit starts it; a test runs it with nothing else.
+# Everything that `mark serve` imports, as Terraform's unit starts it; a test runs it with nothing else.
 BOUNCER = ("aioboto3", "httptools", "numpy", "orjson", "prometheus-client", "uvloop")
-HEADS = "scipy"  # imported beside by servers of [personal]
+HEADS = "scipy"  # also imported by servers of [personal]
 LOCK = "requirements.txt"  # in the archive, beside the wheels
 
 
 @dataclass(frozen=True, slots=True)
 class PackagesWanted:
-    """What a service's bouncers, or the controller, are to have beside mark's own needs, and what they are."""
+    """The packages to collect for a service's bouncers or the controller, besides mark's own needs."""
 
     service: str
-    files: Mapping[str, Path | bytes]  # of the service: requirements.txt, and what it may name
+    files: Mapping[str, Path | bytes]  # the service's: requirements.txt, and files that it may name
     kinds: Sequence[str] = ()  # libraries of models that are files: torch, scikit-learn, onnxruntime
     machine: str = "x86_64"  # or aarch64
     gpus: bool = False
-    cpu_index: str | None = None  # of wheels without GPU code
-    extras: Sequence[str] | None = None  # of mark, which is to be there whole; None: a bouncer, which needs BOUNCER
+    cpu_index: str | None = None  # index of wheels without GPU code
+    extras: Sequence[str] | None = None  # of mark, with all its needs; None: a bouncer, which needs BOUNCER
 
     @property
     def where(self) -> str:
@@ -64,13 +64,14 @@ class Wheelhouse:
     file: Path
     packed_bytes: int
     unpacked_bytes: int
-    modules: frozenset[str] = frozenset()  # that can be imported
+    modules: frozenset[str] = frozenset()  # importable names
 
 
 def wheelhouse(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
-    """The wheels of `wanted`, and `own`, mark's; `pins` is a constraints file. In the folder `to`, which keeps them.
+    """Return the wheels of `wanted`, with `own`, mark's wheel.
 
-    Raises BadInput for packages that do not suit the instances, MarkError for those that cannot be had.
+    The folder `to` keeps them; `pins` is a constraints file. Raises BadInput for packages that do not suit the
+    instances, MarkError for packages that cannot be fetched.
     """
     tags = linux_tags(PYTHON, wanted.machine)
     if not parse_wheel_filename(own.name)[3] & tags:
@@ -83,7 +84,7 @@ def wheelhouse(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheel
             try:
                 there.rename(kept)
             except OSError:
-                if not kept.is_dir():  # else another process was quicker
+                if not kept.is_dir():  # otherwise another process was quicker
                     raise
     wheels = sorted([*kept.glob("*.whl"), own])
     files: dict[str, Path | bytes] = {path.name: path for path in wheels}
@@ -97,9 +98,9 @@ def wheelhouse(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheel
 
 
 def _fetch(wanted: PackagesWanted, own: Path, pins: Path, work: Path) -> Path:
-    """A folder with the wheels: with our pins or, where the model's needs exclude them, within our ranges."""
+    """Return a folder with the wheels: with our pins or, if the model's needs exclude them, within our ranges."""
     text, hashes = without_hashes(_text(wanted))
-    # As a file of the service's folder, so that other files and wheels which it names are found.
+    # As a file in the service's folder, so that the other files and wheels that it names are found.
     for name, content in wanted.files.items():
         if name.endswith((".txt", ".whl")):
             file = work / "service" / name
@@ -141,10 +142,10 @@ def _fetch(wanted: PackagesWanted, own: Path, pins: Path, work: Path) -> Path:
 def _resolved(
     asked: list[str], options: list[str], wanted: PackagesWanted, work: Path
 ) -> tuple[list[str], dict[str, str]]:
-    """What pip would install, by name, and what is to be asked for to get it.
+    """Return the requirements to ask pip for, and the versions that it would install, by name.
 
-    pip reads markers (`python_version < "3.13"`) for the Python that it runs on: what only the instance's needs has to
-    be asked for.
+    pip evaluates markers (`python_version < "3.13"`) for the Python that it runs on, so packages that only the instance
+    needs must be requested explicitly.
     """
     markers = linux_markers(PYTHON, wanted.machine)
     report = work / "report.json"
@@ -166,7 +167,7 @@ def _resolved(
 
 
 def _check(found: Mapping[str, str], wanted: PackagesWanted) -> None:
-    """Raises BadInput for libraries of GPUs without one, and for a torch without GPU code where it has one."""
+    """Raise BadInput for GPU libraries on types without GPUs, and for a torch without GPU code on types with GPUs."""
     nvidia = sorted(name for name in found if name.startswith("nvidia-"))
     if nvidia and not wanted.gpus:
         raise BadInput(
@@ -180,7 +181,7 @@ def _check(found: Mapping[str, str], wanted: PackagesWanted) -> None:
 
 
 def _ranges(own: Path, extras: Sequence[str] | None) -> list[str]:
-    """What mark's wheel says of the versions of BOUNCER, or of all that it needs with these extras."""
+    """Return the version ranges in mark's wheel of BOUNCER, or of everything that these extras need."""
     needs = [Requirement(line) for line in _metadata(own).requires or ()]
     if extras is None:
         wanted = [need for need in needs if canonicalize_name(need.name) in BOUNCER]
@@ -214,7 +215,10 @@ def _text(wanted: PackagesWanted) -> str:
 
 
 def _name(wanted: PackagesWanted, own: Path, pins: Path) -> str:
-    """Of the folder that keeps the wheels; mark's own is not among them, as it changes oftener."""
+    """Return the name of the folder that keeps the wheels.
+
+    mark's own wheel is not in it, because it changes more often.
+    """
     named = {
         name: hashlib.sha256(bytes_of(wanted.files, name)).hexdigest()
         for name in sorted(wanted.files)

@@ -1,4 +1,4 @@
-"""Where a site is: the region and the account that hold it.
+"""The region and the account that hold a site.
 
 A site is in one region and one account for as long as it exists. A command that reaches another one would end the
 controller of the first and never see its fleet, so such a command is refused before it changes anything.
@@ -25,7 +25,7 @@ _SITE_FILE = "site.toml"
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """The regions and accounts that a site's resources name; both empty where nothing is known."""
+    """The regions and accounts that a site's resources name; empty if unknown."""
 
     regions: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
@@ -44,13 +44,16 @@ class Whereabouts:
 
 
 def of_arns(texts: Iterable[str]) -> Whereabouts:
-    """The regions and accounts that ARNs in the texts name."""
+    """Return the regions and accounts that ARNs in the texts name."""
     found = [match for text in texts for match in _ARN.findall(text)]
     return Whereabouts(*(frozenset(part for part in parts if part) for parts in (zip(*found, strict=True) or ((), ()))))
 
 
 def of_resources(resources: Mapping[str, Mapping[str, Any]]) -> Whereabouts:
-    """Where the resources in Terraform's state are; data sources name images of other accounts and do not count."""
+    """Return the regions and accounts of the resources in Terraform's state.
+
+    Data sources name images of other accounts and do not count.
+    """
     own = [values for address, values in resources.items() if not re.search(r"(^|\.)data\.", address)]
     found = of_arns(str(values.get("arn") or "") for values in own)
     # The ARN of a bucket names no region, and a bucket may be all that a deployment has made before it broke off.
@@ -59,9 +62,9 @@ def of_resources(resources: Mapping[str, Mapping[str, Any]]) -> Whereabouts:
 
 
 def remembered(folder: Path) -> Whereabouts:
-    """What the files of a state folder say: the region of Terraform's variables, the account of the site file's ARNs.
+    """Return the region in a state folder's Terraform variables, and the account in its site file's ARNs.
 
-    Files that cannot be read say nothing.
+    Unreadable files count as empty.
     """
     try:
         region = json.loads((folder / VARIABLES).read_text(encoding="utf-8")).get("region")
@@ -78,7 +81,7 @@ def check_name_is_free(site: str, resources: Mapping[str, Mapping[str, Any]], ga
     """Raise BadInput where the account has a site of this name that Terraform's state does not know.
 
     Roles belong to the account and not to a region, so the role of the other site's controller shows in every region.
-    Raises CloudError; without the right to ask nothing is checked.
+    Raises CloudError. Without the right to read roles, the name is not checked.
     """
     role = f"{site}-controller"
     if any("aws_iam_role." in address and values.get("name") == role for address, values in resources.items()):

@@ -1,6 +1,6 @@
 """AWS and Prometheus for the commands and the SDK of `mark`, found by the entry points `mark.adapters`.
 
-Each function imports its clients when it is called: a plain installation has none of AWS's.
+Each function imports its clients when it is called, because a plain installation lacks AWS's clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def deploy(file: Path, folder: Path | None, options: dict[str, Any]) -> Deployed:
-    """Deploy one service alone on its site; `options` are those of `DeployTarget`. Raises BadInput, MarkError."""
+    """Deploy one service alone on its site, with the `options` of `DeployTarget`. Raises BadInput, MarkError."""
     from mark_infra.deploy.deploy import plan
     from mark_infra.deploy.shipments import shipment
     from mark_infra.deploy.target import DeployTarget
@@ -30,21 +30,21 @@ def deploy(file: Path, folder: Path | None, options: dict[str, Any]) -> Deployed
 
 
 def floor(**options: Any) -> int:
-    """Serve floors until a signal; `options` are those of `FloorOptions`. The exit code. Raises BadInput."""
+    """Serve floors until a signal, with the `options` of `FloorOptions`; return the exit code. Raises BadInput."""
     from mark_infra.launch.launch_floor import FloorOptions, run_floor
 
     return run_floor(FloorOptions(**options))
 
 
 def key_parameter(name: str) -> KeySource:
-    """Client keys from a parameter of AWS Systems Manager."""
+    """Return a source of client keys: a parameter of AWS Systems Manager."""
     from mark_infra.aws.key_parameter import KeyParameter, gate_here
 
     return KeyParameter(name, gate_here)
 
 
 def lambda_functions(name: str, profile: str | None) -> FunctionClient:
-    """A Lambda function by name; `profile` is one of AWS's configuration."""
+    """Return a client of the named Lambda function; `profile` is one of AWS's configuration."""
     import aioboto3  # noqa: F401  # the client opens later; a missing library is told now
 
     from mark_infra.aws.lambda_functions import LambdaFunctions
@@ -57,21 +57,24 @@ def lambda_functions(name: str, profile: str | None) -> FunctionClient:
 
 
 def profile_on_rented(say: Callable[[str], None], **options: Any) -> ProfiledOn:
-    """`mark profile --on`; `options` are those of `ProfileOnOptions`."""
+    """Run `mark profile --on` with the `options` of `ProfileOnOptions`."""
     from mark_infra.launch.profile_on import ProfileOnOptions, profile_on
 
     return profile_on(ProfileOnOptions(**options), say)
 
 
 def prometheus(url: str, **access: Any) -> MetricsReader:
-    """A Prometheus by its HTTP API; `access` are the other fields of `PrometheusAccess`. Raises BadInput."""
+    """Return a reader of a Prometheus' HTTP API; `access` has the other fields of `PrometheusAccess`.
+
+    Raises BadInput.
+    """
     from mark_infra.telemetry.prometheus import Prometheus, PrometheusAccess
 
     return Prometheus(PrometheusAccess(url, **access))
 
 
 def refresh_prices(catalog: str, region: str, profile: str | None) -> tuple[str | None, Sequence[str]]:
-    """The catalogue's file with today's prices (None where AWS told none), and notes of what it could not tell."""
+    """Return the catalogue's file with today's prices, or None if AWS returned none, and notes of missing prices."""
     from mark.domain.catalog.tables import load_catalog
     from mark_infra.aws.price_list_api import Prices, repriced
     from mark_infra.aws.session import open_session

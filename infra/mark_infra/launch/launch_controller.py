@@ -1,4 +1,4 @@
-"""A controller from options: site, services, policy, predictor, prices, address."""
+"""Start a controller from options: site, services, policy, predictor, prices, address."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from mark_infra.controller.site_control import ServiceSpec
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions(ListenOptions):
-    """What `mark controller` takes; docs/cli.md says what it means. `site` None: the file that MARK_SITE names.
+    """The options of `mark controller`, explained in docs/cli.md. `site` None: the file that MARK_SITE names.
 
     `profile` is one of AWS's configuration.
     """
@@ -58,7 +58,7 @@ class ControllerOptions(ListenOptions):
 
 
 def run_controller(options: ControllerOptions) -> int:
-    """Control until SIGTERM or SIGINT; the exit code. Raises BadInput for options and files that cannot be used."""
+    """Control until SIGTERM or SIGINT; return the exit code. Raises BadInput for unusable options and files."""
     tls, auth = options.access()
     path = options.site or os.environ.get("MARK_SITE")
     if path is None:
@@ -71,7 +71,7 @@ def run_controller(options: ControllerOptions) -> int:
     for service in services:
         site.service(service.name)
     history = history_from(options.history)
-    # Where the site has no function, no plan may count on one.
+    # A plan may use functions only if the site has one.
     services = [s if site.service(s.name).function is not None else replace(s, functions=()) for s in services]
     keepers: dict[str, PriceKeeper] = {}
     pipelines = site_pipelines(options.services)
@@ -109,7 +109,10 @@ def _spec(
     session: Any,
     keepers: dict[str, PriceKeeper],
 ) -> ServiceSpec:
-    """`keepers` of prices by catalogue and zones are shared by all services; `pipeline` has the service's stages."""
+    """Return a service's spec. `pipeline` has the service's stages.
+
+    Services of equal catalogue and zones share `keepers` of prices.
+    """
     if options.catalog is not None:
         service = replace(service, catalog=options.catalog)
     zones = tuple(site.service(service.name).subnets)
@@ -132,9 +135,9 @@ def _spec(
         per_request = sum(GroupCalls.of(pipeline, service).per_lead)
     try:
         resolved = _resolved(service, pipeline, catalog if prices is None else prices.latest.sold)
-    except Infeasible:  # of all that EC2 lists nothing will do: then it may answer for the rest
+    except Infeasible:  # no offer that EC2 sells now keeps the SLO, so include the unsold spot offers
         resolved = _resolved(service, pipeline, catalog)
-    make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
+    make_predictor(options.predictor, 0, history.step_s)  # refuse an unknown predictor now
 
     def policy(within: ResolvedService) -> Policy:
         return make_policy(options.policy, within, history)
@@ -145,7 +148,7 @@ def _spec(
 
 
 def _resolved(service: ServiceConfig, pipeline: PipelineConfig | None, catalog: Catalog) -> ResolvedService:
-    """Raises Infeasible."""
+    """Resolve a service in the catalogue. Raises Infeasible."""
     if service.whole:
         return whole_fleet(load_pipeline(service.source), service, catalog).resolved
     if service.together and pipeline is not None:
@@ -154,9 +157,9 @@ def _resolved(service: ServiceConfig, pipeline: PipelineConfig | None, catalog: 
 
 
 def stage_histories(pipelines: Sequence[PipelineConfig], history: Load) -> dict[str, Load]:
-    """Of each stage's service where its calls a query are known: a history of queries, as many times.
+    """Return each stage's history: the history of queries times the stage's known calls per query.
 
-    Of stages that are bought together those of their lead. Raises BadInput for a lineage that cannot be used.
+    Stages that are bought together get the history of their lead. Raises BadInput for a lineage that cannot be used.
     """
     found = {}
     for pipeline in pipelines:
@@ -174,7 +177,7 @@ def stage_histories(pipelines: Sequence[PipelineConfig], history: Load) -> dict[
 
 
 def history_from(name: str | None) -> Load:
-    """By the minute, up to second 0; empty without a trace. Says what was read."""
+    """Return the history by the minute, up to second 0; empty without a trace. Prints how the trace was read."""
     if name is None:
         return Load(0.0, 60.0, np.empty(0), np.empty(0))
     trace = open_trace(name)

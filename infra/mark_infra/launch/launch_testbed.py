@@ -1,4 +1,4 @@
-"""The local cloud from options: start its daemon, send it a trace's requests, end it."""
+"""The local cloud from options: start its daemon, send it a trace's requests, stop it."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
 _CONTROLLER_S = 120.0
 _FLEET_S = 600.0
 _AGAIN_S = 0.2
-_SPOT_S = 7 * 86400.0  # control seconds that a recorded market is followed for
+_SPOT_S = 7 * 86400.0  # control seconds for which a recorded market is followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedOptions:
-    """What `mark testbed up` takes. `compress` is control seconds per second of latency."""
+    """The options of `mark testbed up`. `compress` is control seconds per second of latency."""
 
     services: Sequence[str]
     state: Path
@@ -72,7 +72,7 @@ class TestbedOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """What `mark testbed load` takes. `begin_at` is a Unix time, None: now."""
+    """The options of `mark testbed load`. `begin_at` is a Unix time; None: now."""
 
     trace: str
     state: Path
@@ -89,14 +89,14 @@ class LoadOptions:
 
 
 def start_testbed(options: TestbedOptions) -> Remote:
-    """Start the daemon and return when everything runs, the controllers' pages too.
+    """Start the daemon and return when everything runs, including the controllers' pages.
 
-    Raises BadInput for options that cannot be used and where a testbed runs already, Infeasible for stages that no
-    instance has room for together, MarkError where it does not start.
+    Raises BadInput for unusable options and if a testbed already runs, Infeasible for stages that fit together on no
+    instance, MarkError if the testbed does not start.
     """
     folder = options.state.resolve()
     services = site_services(options.services)
-    # What cannot be served is refused here, and not in the logs of controllers and servers.
+    # Refuse services that cannot be served here, and not only in the logs of controllers and servers.
     pipelines = {one: load_pipeline(one) for one in options.services if names_pipeline(one)}
     for pipeline in pipelines.values():
         pipeline.check_visits()
@@ -115,7 +115,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
-    account_of(options.account, options.scp)  # refused here, and not in the daemon's log
+    account_of(options.account, options.scp)  # refuse bad values here, and not only in the daemon's log
     if options.faults is not None:
         load_faults(options.faults)
     controller = ["--policy", options.policy, "--predictor", options.predictor]
@@ -146,8 +146,8 @@ def start_testbed(options: TestbedOptions) -> Remote:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # what ends the terminal does not end the cloud
-            env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"},  # no machine boots one; they take a second
+            start_new_session=True,  # so that closing the terminal does not end the cloud
+            env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"},  # unused, and loading them takes a second
         )
     end_s = time.monotonic() + _UP_S
     while not (folder / DAEMON).exists():
@@ -156,7 +156,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
             said = (folder / "daemon.log").read_text(errors="replace").strip().splitlines()
             raise MarkError(f"the testbed did not start: {said[-1] if said else 'it said nothing'}")
         time.sleep(0.05)
-    daemon.returncode = 0  # it goes on without us
+    daemon.returncode = 0  # the daemon continues without this process; otherwise Popen would warn
     remote = testbed(options.state)
     end_s = time.monotonic() + _CONTROLLER_S
     while not all(one["url"] for one in remote.ask("/status")["controllers"]):
@@ -168,12 +168,12 @@ def start_testbed(options: TestbedOptions) -> Remote:
 
 
 def testbed(state: Path) -> Remote:
-    """The testbed that runs here. Raises BadInput where there is none."""
+    """Return the testbed that runs in the folder. Raises BadInput without one."""
     return Remote(state / DAEMON)
 
 
 def stop_testbed(state: Path, *, keep_logs: bool) -> float:
-    """End it with everything it started; the bill in USD."""
+    """Stop the testbed and everything it started; return the bill in USD."""
     remote = testbed(state)
     usd = float(remote.ask("/status")["bill_usd"]["total"])
     pidfd = _pidfd(remote.pid)
@@ -189,7 +189,7 @@ def stop_testbed(state: Path, *, keep_logs: bool) -> float:
 
 
 class TraceLoad:
-    """A trace's requests for one service of a testbed: read first, then sent."""
+    """A trace's requests for one service of a testbed: first read, then sent."""
 
     def __init__(self, options: LoadOptions) -> None:
         self._options = options
@@ -206,7 +206,7 @@ class TraceLoad:
             raise BadInput(f"the testbed has {', '.join(there)}", "service", options.service)
         pipeline = whole.get(self._name)
         self._slo = alone[self._name].slo if pipeline is None else pipeline.slo
-        # What instances are bought for: the service, or the stages of the pipeline
+        # The services that buy instances: this service, or the pipeline's stages.
         bought_for = [alone[self._name]] if pipeline is None else pipeline.bought_services()
         self._stages = None if pipeline is None else pipeline.service_of_stages()
         self._least = {service.name: min(1, service.min_instances) for service in bought_for}
@@ -228,9 +228,9 @@ class TraceLoad:
         self._among = "services" if pipeline is None else "pipelines"
 
     def wait_for_fleet(self) -> None:
-        """Until all instances that were bought so far answer, one at least unless functions alone may.
+        """Wait until all instances bought so far are ready: at least one, unless functions alone may serve.
 
-        The gateway alone is also ready where only functions would answer.
+        Where only functions would serve, the gateway is enough.
         """
         end_s = time.monotonic() + _FLEET_S
         while True:
@@ -245,7 +245,10 @@ class TraceLoad:
 
     @property
     def _url(self) -> str | None:
-        """Where requests go; None: a pipeline's conductor waits for the first instances of its stages."""
+        """Return the address for requests.
+
+        None while a pipeline's conductor waits for its stages' first instances.
+        """
         url: str | None = self._before[self._among][self._name]
         return url
 
@@ -254,7 +257,7 @@ class TraceLoad:
         return sum(one["state"] in ("pending", "running") for one in own)
 
     def send(self, progress: Callable[[float], None] | None) -> dict[str, Any]:
-        """Send them all when they are due; what came of it, as `mark testbed load --json` has it."""
+        """Send each request when it is due; return the result as `mark testbed load --json` prints it."""
         options = self._options
         prefix = f"load-{os.getpid()}-"
         url = awaited(lambda: self._url or self._remote.ask("/status")[self._among][self._name], options.begin_at)
@@ -297,21 +300,21 @@ def awaited(
     unix_s: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
 ) -> str | None:
-    """What `url` says as soon as it says anything; None: it says nothing until then, or now (None)."""
+    """Return the first value of `url` that is not None, or None after `until_unix_s`; without it, ask only once."""
     while (found := url()) is None and until_unix_s is not None and unix_s() <= until_unix_s:
         pause(_AGAIN_S)
     return found
 
 
 def _spot_market(files: Sequence[str], service: ServiceConfig) -> Mapping[Any, dict[str, list[tuple[float, float]]]]:
-    """Steps by zone of what the files recorded, by kind."""
+    """Return the steps that the files recorded, by kind and zone."""
     catalog = load_catalog(service.catalog)
     prices = {o.instance: o.usd_per_hour for o in catalog.offers if o.market is Market.ON_DEMAND}
     return steps_by_zone([load_spot_series(file, prices) for file in files], catalog.spot_zones, _SPOT_S)
 
 
 def _ready(gateway: str) -> int:
-    """How many instances behind it answer."""
+    """Return how many instances behind the gateway are ready."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{gateway}/admin/replicas", timeout=2.0) as answer:
@@ -324,10 +327,13 @@ def _ready(gateway: str) -> int:
 
 
 def calls_of(body: Path | None, service: ServiceConfig | None, count: int, seed: int) -> Sequence[Call]:
-    """One for each request; of a pipeline (`service` None) each is one of a file's queries, drawn independently."""
+    """Return a call for each request.
+
+    If `body` is a pipeline's file of queries (`service` None), each call is drawn from it independently.
+    """
     if service is not None or body is None or body.suffix != ".jsonl":
         return [_call(body, service)] * count
-    # As what a driver is given when it is traced: one item, whatever it is.
+    # One item of any kind, as a traced driver gets it.
     queries = [
         Call("sagemaker", "application/json", b'{"instances": [%b]}' % query.text.encode())
         for query in read_queries(str(body))
@@ -336,7 +342,7 @@ def calls_of(body: Path | None, service: ServiceConfig | None, count: int, seed:
 
 
 def _call(body: Path | None, service: ServiceConfig | None) -> Call:
-    """A request of one item for the service; None: for a pipeline."""
+    """Return a request of one item for the service, or for a pipeline if None."""
     if body is not None:
         return call_from_file(body)
     if service is None:
@@ -365,5 +371,5 @@ def _alive(file: Path) -> bool:
     if pidfd is None:
         return False
     os.close(pidfd)
-    # Ids are used again: is it a testbed's?
+    # The process id may have been reused, so check that it is a testbed's.
     return b"mark_infra.testbed.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,9 +1,9 @@
-"""Measure a model on instance types that are rented for it, and find the one on which a million requests cost least.
+"""Measure a model on rented instance types, and find the type on which a million requests cost least.
 
-`RentedSearch` does what `ProfileSearch` decides, on a cloud behind the port `Cloud`: it launches one instance at a time
-(spot first where that may be bought), waits until its bouncer is ready, measures, and ends it. Whatever happens, it
-ends everything that it launched; what a run that was killed left over, the next one ends first. No answer is waited
-for longer than the rental may last, which is what the budget has room for.
+`RentedSearch` carries out the decisions of `ProfileSearch` on a cloud behind the port `Cloud`. It launches one instance
+at a time (spot first, if allowed), waits until its bouncer is ready, measures, and terminates it. It terminates all its
+launches even after errors, and first those that a killed run left over. No answer is awaited beyond the rental's
+maximum time, which the budget sets.
 """
 
 from __future__ import annotations
@@ -62,29 +62,29 @@ from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.testbed_folder import DAEMON
 
 _END_TRIES = 5
-# A rental stops this long before its time is over: a batch ends, and the cloud is told.
+# A rental stops this long before its maximum time, so that a batch can end and the instance can be terminated.
 _TO_END_S = 5.0
-# A launch that was made may be seen this many looks later.
+# A launch may appear this many looks later.
 _LOOKS_TO_SEE = 15
 
 log = logging.getLogger("mark.profiling")
 
-# Seconds that are left of a rental, above zero. Raises RentalOverdue when its time is over.
+# Return the seconds left of a rental, above zero. Raises RentalOverdue when the time is over.
 LeftS = Callable[[], float]
-# Measures the instance with this number for a Rent, in the time that is left.
+# Measure the instance with this number for a Rent, in the time that is left.
 Measure = Callable[[int, Rent, LeftS], Measured]
 _Answer = TypeVar("_Answer")
 
 
 class RentalOverdue(MarkError):
-    """A rental has lasted as long as the budget has room for."""
+    """A rental has lasted as long as the budget allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RentalBill:
-    """An instance that was rented, from its launch to its end, and what that costs at most.
+    """A rented instance, from its launch to its end, and its maximum cost.
 
-    EC2 bills a little less: from when it says `running`.
+    EC2 bills a little less, because it bills from `running` on.
     """
 
     offer: str
@@ -94,9 +94,9 @@ class RentalBill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOnOptions:
-    """What `mark profile --on` takes. `site` None: the file that MARK_SITE names. `markets` None: the service's.
+    """The options of `mark profile --on`. `site` None: the file that MARK_SITE names. `markets` None: the service's.
 
-    `out` is a profile file that gets the rows of a type as soon as it was measured.
+    `out` is a profile file that gets the rows of each type as soon as it is measured.
     """
 
     service: str
@@ -115,7 +115,7 @@ class ProfileOnOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledOn:
-    """What came of it. `why` says of every type what it costs, or why it was not rented."""
+    """The result of a search. `why` has, for every type, its cost or the reason why it was not rented."""
 
     model: str
     rt_max_s: float
@@ -131,7 +131,7 @@ class ProfiledOn:
         return sum(bill.usd for bills in self.bills.values() for bill in bills)
 
     def as_json(self) -> dict[str, object]:
-        """Schema 1 of docs/profiles.md."""
+        """Return schema 1 of docs/profiles.md."""
         return {
             "schema": 1,
             "model": self.model,
@@ -169,10 +169,10 @@ class _Held:
 
 @dataclass(slots=True)
 class RentedSearch:
-    """See the module. `offers`: for each type what may be bought of it, in the order in which it is tried.
+    """See the module. `offers`: for each type its offers, in the order in which they are tried.
 
-    `look` lets a moment pass and looks at the cloud anew. `run` tells this run's launches from all others. `keep` hears
-    of each measurement at once: it is paid for, whatever becomes of the search.
+    `look` waits a moment and refreshes the view of the cloud. `run` distinguishes this run's launches from all others.
+    `keep` gets each measurement immediately, so that a paid measurement is kept even if the search fails later.
     """
 
     search: ProfileSearch
@@ -187,14 +187,14 @@ class RentedSearch:
     bills: dict[str, list[RentalBill]] = field(default_factory=dict)
     _held: _Held | None = None
     _launches: int = 0
-    _unanswered: bool = False  # a launch that may have been made
-    _interrupted: set[str] = field(default_factory=set)  # types that were taken back: no spot for them any more
-    _took_s: dict[str, float] = field(default_factory=dict)  # the last measurement of each type
+    _unanswered: bool = False  # a launch without an answer may have succeeded
+    _interrupted: set[str] = field(default_factory=set)  # types that were taken back, for which spot is not tried again
+    _took_s: dict[str, float] = field(default_factory=dict)  # duration of each type's last measurement
 
     def execute(self) -> SearchDone:
-        """Rent and measure until the search stops. Raises CloudError where the cloud cannot be used at all."""
+        """Rent and measure until the search stops. Raises CloudError if the cloud cannot be used at all."""
         try:
-            self._end_all()  # left over
+            self._end_all()  # instances that an earlier run left over
             while not isinstance(step := self.search.next(), SearchDone):
                 if isinstance(step, Rent):
                     self._rent(step)
@@ -225,7 +225,7 @@ class RentedSearch:
 
         try:
             self._wait_until_ready(held, left_s)
-            # A slow type takes its fewest rounds at any length: in less time it would only be measured worse.
+            # A slow type takes its minimum of rounds anyway, so less time would only give a worse measurement.
             began_s = self.clock.now_s()
             if (took_s := self._took_s.get(name, 0.0)) > until_s - began_s:
                 left = max(0.0, until_s - began_s)
@@ -241,11 +241,11 @@ class RentedSearch:
             raise
         except MarkError as error:
             spot = held.offer.market is Market.SPOT
-            if spot:  # another look at what is not taken back would only be billed
+            if spot:  # on-demand instances are not taken back, so a look would only cost money
                 self.look()
             taken = spot and self._is_taken(held.number)
             self._give_back()
-            # An instance that was told of its end refuses requests two minutes before it is gone.
+            # An instance with an interruption notice refuses requests two minutes before it is gone.
             if spot and (taken or not isinstance(error, RentalOverdue)):
                 self._interrupted.add(name)  # the search asks for it again
                 log.warning("%s may have been taken back, and is tried on demand: %s", held.offer.name, error)
@@ -257,7 +257,7 @@ class RentedSearch:
         self.keep(measured)
 
     def _launch(self, name: str) -> str:
-        """Launch the first of its offers that can be had; else why none can."""
+        """Launch the first available offer of the type; return "", or the reason why all failed."""
         why = ""
         for offer in self.offers[name]:
             if offer.market is Market.SPOT and name in self._interrupted:
@@ -269,7 +269,7 @@ class RentedSearch:
                 (number,) = self.cloud.launch(offer.name, 1, f"{self.run}-{self._launches}").numbers
             except (DeniedError, StoreError, ThrottledError):
                 raise
-            except CloudError as error:  # of this type: no other is lost for it
+            except CloudError as error:  # concerns this type only, so the search continues with others
                 if isinstance(error, (CapacityError, LimitError)):
                     self._unanswered = answered
                 why = str(error)
@@ -295,7 +295,7 @@ class RentedSearch:
         return instance is None or instance.interruption_at_s is not None
 
     def _give_back(self) -> None:
-        """End the instance in hand, and bill it."""
+        """Terminate the instance in hand, and bill it."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -308,7 +308,7 @@ class RentedSearch:
             self.search.paid(held.instance, bill.usd)
 
     def _end(self, number: int) -> None:
-        """Raises CloudError where it cannot be ended after some tries."""
+        """Terminate an instance. Raises CloudError after some failed tries."""
         for left in reversed(range(_END_TRIES)):
             try:
                 self.cloud.terminate(number)
@@ -319,7 +319,7 @@ class RentedSearch:
                 self.look()
 
     def _end_all(self) -> None:
-        """Whatever this service still has: also of a launch whose answer was lost."""
+        """Terminate all of this service's instances, including a launch whose answer was lost."""
         for _ in range(_LOOKS_TO_SEE if self._unanswered else 0):
             self.look()
         for instance in self.cloud.fleet().instances:
@@ -327,14 +327,14 @@ class RentedSearch:
 
 
 class ProfileFile:
-    """Rows of what was measured, in a file that is a whole profile at any moment. None: no file was asked for."""
+    """The measured rows in a file that is a complete profile at any moment; None: no file."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self._kept: list[str] = []
 
     def keep(self, measured: Measured) -> None:
-        """What cannot be written now does not end the search: a warning says so."""
+        """Write the measurement's rows; a failure is only logged, so that the search continues."""
         if self._file is None:
             return
         try:
@@ -345,7 +345,7 @@ class ProfileFile:
             self._kept = [*(name for name in self._kept if name != measured.instance), measured.instance]
 
     def at_early_end(self) -> str | None:
-        """One line on what it has where the search does not come to its end; None: no file was asked for."""
+        """Return a line about the file's content if the search ends early; None without a file."""
         if self._file is None:
             return None
         if not self._kept:
@@ -354,12 +354,12 @@ class ProfileFile:
 
 
 def save_profile(measured: Measured, file: Path) -> None:
-    """Put its rows into the profile file at once: a reader finds the old file or the new one, never half of it.
+    """Write the rows into the profile file atomically, so that readers find the old file or the new one.
 
-    Raises BadInput where the file exists and is no profile, OSError.
+    Raises OSError, and BadInput if the file exists and is not a profile.
     """
     text = profile_csv([measured], file)
-    target = file.resolve()  # a link stays one
+    target = file.resolve()  # keep a symbolic link
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as written:
@@ -374,7 +374,7 @@ def save_profile(measured: Measured, file: Path) -> None:
 
 
 def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda line: None) -> ProfiledOn:
-    """Rent, measure, end, and say what it cost. `tell` hears what is done. Raises BadInput, CloudError."""
+    """Rent, measure, terminate, and return results and bills. `tell` gets the progress. Raises BadInput, CloudError."""
     service = load_service(options.service)
     path = options.site or os.environ.get("MARK_SITE")
     if not path:
@@ -398,7 +398,7 @@ def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda l
     rented.keep = file.keep
     try:
         stop = rented.execute()
-    except BaseException:  # an interrupt too
+    except BaseException:  # also after an interrupt
         if (line := file.at_early_end()) is not None:
             tell(line)
         raise
@@ -417,9 +417,9 @@ def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda l
 def offers_of(
     catalog: Catalog, types: Sequence[str], markets: Sequence[Market], zones: Sequence[str]
 ) -> dict[str, list[Offer]]:
-    """By type: spot in these zones, the cheapest first, where the markets have it; last the one at a fixed price.
+    """Return the offers by type: spot in these zones, cheapest first, if the markets allow; last the on-demand one.
 
-    Raises BadInput for a type that is not sold on demand, and for a burstable: it cannot be busy always.
+    Raises BadInput for a type that is not sold on demand, and for a burstable, which cannot always be busy.
     """
     fixed = {o.instance: o for o in catalog.offers if o.market is Market.ON_DEMAND}
     burstable = {o.instance for o in catalog.offers if o.market is Market.BURSTABLE}
@@ -436,7 +436,7 @@ def offers_of(
 
 
 def _reached(site: Path) -> dict[str, str]:
-    """How botocore reaches a site's cloud: a testbed's own way where one runs in its folder, else the usual one."""
+    """Return how botocore reaches a site's cloud: a testbed that runs in the site's folder, otherwise the usual way."""
     daemon = site.parent / DAEMON
     if not daemon.exists():
         return {}
@@ -463,9 +463,9 @@ def _rented(
     inventory, bouncers = Inventory(gate, site), AskedBouncers(site)
     clock = WallClock(time.time(), site.time_scale)
     store = ServiceStore(open_table(site.store, gate), name)
-    # All that is sold: an instance that another run left over may be of a type that this one does not name.
+    # All offers, because an instance left over by another run may be of a type that this run does not name.
     sold = [offer for offer in catalog.offers if offer.market is not Market.SAGEMAKER]
-    balancer = Balancer(gate, site.service(name), {})  # no target group is the site's to be measured
+    balancer = Balancer(gate, site.service(name), {})  # measured services lack target groups
     cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, balancer, _NoNotices())
     key = _key(site)
 
@@ -475,7 +475,7 @@ def _rented(
             inventory.refresh()
             bouncers.poll(inventory.snapshot().of(name))
             cloud.upkeep()
-        except CloudError as error:  # the next look may succeed; a rental's time limits how many there are
+        except CloudError as error:  # the next look may succeed, and the rental's time limits their number
             log.warning("%s", error)
 
     def measure(number: int, rent: Rent, left_s: LeftS) -> Measured:
@@ -503,8 +503,9 @@ def _rented(
 
 
 def measure_in_time(what: Profiling, left_s: LeftS) -> Measured:
-    """What a client sees of a server, in the time that is left. By https any certificate will do: a bouncer's is of its
-    own making. Raises BadInput, RentalOverdue.
+    """Measure a server as its client, in the time that is left. Raises BadInput, RentalOverdue.
+
+    Over https any certificate is accepted, because bouncers sign their own.
     """
     model = find(what.model, what.search)
     if isinstance(model, ServerModel):
@@ -533,12 +534,12 @@ def measure_in_time(what: Profiling, left_s: LeftS) -> Measured:
 
 
 def sample_in_time(sampling: RoundsInTime, ask: Callable[[int], float], left_s: LeftS) -> None:
-    """Ask for one item, then for what `sampling` says, until it is done or the time is over.
+    """Ask for one item, then for the sizes that `sampling` chooses, until it is done or the time is over.
 
-    `ask` says how long a batch of this size took. Raises RentalOverdue where the time was over before there was any
-    time to tell, and what `ask` raises of the first item.
+    `ask` returns how long a batch of this size took. Raises RentalOverdue if the time was over before the first timing,
+    and the errors of `ask` for the first item.
     """
-    # A bouncer without a profile believes that an item takes minutes until it has served one.
+    # A bouncer without a profile assumes that an item takes minutes until it has served one.
     sampling.meet(ask(1))
     try:
         while (size := sampling.next_in(left_s())) is not None:
@@ -562,9 +563,9 @@ def sample_in_time(sampling: RoundsInTime, ask: Callable[[int], float], left_s: 
 
 
 def within(ask: Callable[[], _Answer], longest_s: float) -> _Answer:
-    """Its answer. Raises RentalOverdue where there is none after `longest_s`, and what `ask` raises.
+    """Return the answer of `ask`. Raises RentalOverdue after `longest_s`, and the errors of `ask`.
 
-    The client's own timeout is of each read and begins anew with each: an answer that trickles has no end.
+    The client's own timeout applies to each read, so it would wait forever for an answer that trickles in.
     """
     answers: SimpleQueue[tuple[_Answer] | BaseException] = SimpleQueue()
 
@@ -574,7 +575,7 @@ def within(ask: Callable[[], _Answer], longest_s: float) -> _Answer:
         except BaseException as error:
             answers.put(error)
 
-    # What hangs is left behind: it ends with the machine that it asks, and a daemon holds up no exit.
+    # A hanging thread is abandoned: it ends with the instance that it asks, and a daemon thread delays no exit.
     threading.Thread(target=run, daemon=True).start()
     try:
         answer = answers.get(timeout=longest_s)
@@ -586,14 +587,17 @@ def within(ask: Callable[[], _Answer], longest_s: float) -> _Answer:
 
 
 class _NoNotices:
-    """The queue of notices belongs to the controller. An instance that is taken shows in the fleet."""
+    """The queue of notices belongs to the controller. An interrupted instance shows in the fleet."""
 
     def interruptions(self) -> Sequence[tuple[str, float, float]]:
         return ()
 
 
 def _key(site: Site) -> dict[str, str]:
-    """What a bouncer wants to see of a client. Raises BadInput for a key file without a key that may infer."""
+    """Return the headers that a bouncer demands of a client.
+
+    Raises BadInput for a key file without a key that may infer.
+    """
     if site.key_file is None:
         return {}
     key = key_with(INFER, read_keys(site.key_file), time.time())

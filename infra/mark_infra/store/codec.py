@@ -1,9 +1,9 @@
-"""Values as JSON and back, exactly. Nothing is imported or called that is not registered here.
+"""Convert values to JSON and back exactly. Decoding imports and calls only the types registered here.
 
-Plain are None, bool, int, finite float, str, list, and dict with keys that are strings; everything else is an object
-`{"$": kind, "v": ...}`. Of a dataclass the fields stand in order, and beside the value is the *shape* of every class in
-it: its version and a checksum of its fields with their types. So what another version of mark wrote is never misread:
-it cannot be read at all, and the controller starts afresh.
+None, bool, int, finite float, str, list, and dict with string keys are stored as plain JSON; all other values as an
+object `{"$": kind, "v": ...}`. A dataclass is stored as its field values in order. Beside the value stands the *shape*
+of each of its classes: a version and a checksum of the fields and their types. So data of another version of mark are
+never misread: decoding fails and the controller starts with fresh state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from mark.planning.policies.expected_cost import ExpectedCostMemory
 from mark.planning.policies.hindsight import PastCosts
 from mark.planning.policies.target_tracking import TrackerState
 
-# What may be stored, with a version: to be raised when a class keeps its fields and changes what they mean.
+# The types that may be stored, with a version. Raise it when a class keeps its fields but changes their meaning.
 DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
@@ -64,22 +64,22 @@ ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem, RolloutStage, Refusa
 
 _BY_NAME: dict[str, type] = {c.__name__: c for c in DATACLASSES}
 _ENUM_BY_NAME: dict[str, type[Enum]] = {c.__name__: c for c in ENUMS}
-_KINDS_OF_NUMBERS = "biufc"  # of numpy: booleans, integers, floats, complex; never objects
+_KINDS_OF_NUMBERS = "biufc"  # numpy's booleans, integers, floats and complex numbers; never objects
 
 
 class Unreadable(Exception):
-    """Not written by this version of mark, or damaged."""
+    """The text is damaged or was written by another version of mark."""
 
 
 def encode(value: Any) -> str:
-    """One line of ASCII. Raises TypeError for a value of a type that is not registered."""
+    """Encode a value as one line of ASCII. Raises TypeError for a value of an unregistered type."""
     shapes: dict[str, str] = {}
     plain = _plain(value, shapes)
     return json.dumps({"shapes": shapes, "value": plain}, separators=(",", ":"), allow_nan=False)
 
 
 def decode(text: str) -> Any:
-    """What was encoded, equal in value and type. Raises Unreadable."""
+    """Return the encoded value, equal in value and type. Raises Unreadable."""
     try:
         document = json.loads(text)
         for name, shape in document["shapes"].items():
@@ -88,7 +88,7 @@ def decode(text: str) -> Any:
         return _value(document["value"])
     except Unreadable:
         raise
-    # What the checks of the classes themselves raise is not known here.
+    # The classes check their own values and may raise any exception.
     except Exception as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from error
 
@@ -156,7 +156,7 @@ def _pairs(inner: list[list[Any]]) -> list[tuple[Any, Any]]:
 
 def _array(inner: tuple[str, list[int], str]) -> Any:
     dtype, shape, data = inner
-    # A copy, because what comes from bytes cannot be written to.
+    # Copy, because an array over bytes is read-only.
     return np.frombuffer(base64.b64decode(data, validate=True), dtype=np.dtype(dtype)).reshape(shape).copy()
 
 

@@ -1,4 +1,4 @@
-"""Where the state of all services of a site is kept: what SQLite and DynamoDB each implement."""
+"""The table that keeps the state of all services of a site; SQLite and DynamoDB implement it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Protocol
 from mark.control.lease import LeaseStore
 from mark.control.ports import Recorded, Result
 
-JOURNAL_LINES = 100_000  # of a service; DynamoDB keeps lines by age instead
+JOURNAL_LINES = 100_000  # per service; DynamoDB keeps lines by age instead
 JOURNAL_DAYS = 90
-LOAD_DAYS = 35  # what a predictor can use: five weeks
+LOAD_DAYS = 35  # five weeks, the most that a predictor can use
 LOAD_MINUTES = LOAD_DAYS * 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """A line of the journal that has no number yet (see `Recorded`)."""
+    """A line of the journal before it gets its number (see `Recorded`)."""
 
     at_s: float
     verb: str
@@ -38,23 +38,23 @@ def recorded(
     result: str | None = None,
     started: int = 0,
 ) -> Recorded:
-    """A line as it was stored; those of the first version had no result."""
+    """Return a stored line as `Recorded`. Lines of the first version lack a result."""
     kept = None if result is None else Result(result)
     return Recorded(id, at_s, verb, text, outcome, usd_per_hour, kept, started)
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Writing is allowed while no term of `lease` after `number` has begun."""
+    """Writing is allowed until a term of `lease` later than `number` begins."""
 
     lease: str
     number: int
 
 
 class Table(LeaseStore, Protocol):
-    """State by service. Used by several threads and processes at once.
+    """State by service. Used by several threads and processes at the same time.
 
-    Every method raises CloudError, and what takes a fence LostLease.
+    Every method raises CloudError. Methods with a fence also raise LostLease.
     """
 
     def get(self, service: str, key: str) -> str | None: ...
@@ -64,23 +64,23 @@ class Table(LeaseStore, Protocol):
     def record(self, service: str, line: JournalLine, fence: Fence | None, now_unix_s: float) -> None: ...
 
     def recorded(self, service: str, before_id: int | None, count: int) -> list[Recorded]:
-        """The newest lines of the journal, newest first."""
+        """Return the newest lines of the journal before `before_id`, newest first."""
 
     def append_load(
         self, service: str, load: Mapping[int, tuple[float, float]], fence: Fence | None, now_unix_s: float
     ) -> None:
-        """By minute: mean and highest rate, in requests/s. What was there for a minute is replaced."""
+        """Store the mean and highest rate of each minute, in requests/s. Existing minutes are replaced."""
 
     def load(self, service: str, since_minute: int) -> list[tuple[int, float, float]]:
-        """(minute, mean, highest rate) as far as they are kept, in order."""
+        """Return (minute, mean, highest rate) of the stored minutes, in order."""
 
     def numbers(self, service: str, ids: Sequence[str], now_unix_s: float) -> dict[str, int]:
-        """The number of each id; those not seen before get the next ones, in the order given."""
+        """Return the number of each id. New ids get the next numbers, in the given order."""
 
     def forget_numbers(self, service: str, there: Collection[str], before_unix_s: float) -> None:
-        """Forget ids that are not there and got their number before that time. No number is given twice."""
+        """Forget absent ids that got their number before that time. Numbers are never reused."""
 
     def origin_unix_s(self, service: str, now_unix_s: float) -> float:
-        """What the first call gave as now."""
+        """Return the `now_unix_s` of the service's first call."""
 
     def close(self) -> None: ...

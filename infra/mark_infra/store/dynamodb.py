@@ -1,4 +1,4 @@
-"""State in one DynamoDB table: for controllers on several machines.
+"""State in one DynamoDB table, for controllers on several machines.
 
 | pk | sk | attributes |
 |---|---|---|
@@ -6,12 +6,12 @@
 | `service#NAME` | `journal#ID` | body: JSON of the line; expires_unix_s |
 | `service#NAME` | `load#MINUTE` | body: JSON of mean and highest rate; expires_unix_s |
 | `service#NAME` | `number#INSTANCE` | number, since_unix_s |
-| `service#NAME` | `numbers` | last_number: given so far |
+| `service#NAME` | `numbers` | last_number: the highest number given |
 | `service#NAME` | `origin` | unix_s |
 | `lease#NAME` | `lease` | holder, fence, until_s |
 
-What is written under a lease goes into one transaction with a check of the lease's number: a holder that lost it can
-write nothing, whenever it wakes up. DynamoDB ends by itself what has expired, within days.
+Each write under a lease is a transaction that also checks the lease's number. So a holder that lost the lease cannot
+write, even if it was suspended for long. DynamoDB deletes expired items itself, within days.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate
 
 EXPIRES = "expires_unix_s"  # the table's TTL attribute
-MOST_BYTES = 399_000  # of a value: an item holds 400,000, its keys and names included
-MOST_WRITES = 99  # of a transaction, beside its check
-TRIES = 7  # of what others are just changing
+MOST_BYTES = 399_000  # of a value, because an item may have 400,000 bytes including keys and names
+MOST_WRITES = 99  # per transaction, beside the lease check
+TRIES = 7  # while other writers change the same items
 _MISSING = "attribute_not_exists(pk)"
 _UNMET = "ConditionalCheckFailed"
 
@@ -43,12 +43,12 @@ Item = dict[str, dict[str, Any]]
 
 
 class DynamoTable:
-    """The table must exist (`create_table` says how). Raises BadInput where it does not."""
+    """The table must exist (see `create_table`), otherwise raises BadInput."""
 
     def __init__(self, gate: Gate, name: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._gate, self._name, self._sleep = gate, name, sleep
         self._client = gate.client("dynamodb")
-        self._last_ids: dict[str, int] = {}  # of the journal, by service, as far as is known here
+        self._last_ids: dict[str, int] = {}  # the last known journal id, by service
         try:
             self._get("lease#", "lease")
         except NotFoundError:
@@ -68,7 +68,7 @@ class DynamoTable:
             try:
                 self._write([self._put(_pk(service), f"journal#{id:012}", _MISSING, attributes)], fence)
             except _Refused:
-                self._last_ids.pop(service, None)  # another one has written since
+                self._last_ids.pop(service, None)  # another writer has added a line since
                 continue
             self._last_ids[service] = id
             return
@@ -77,7 +77,7 @@ class DynamoTable:
     def append_load(
         self, service: str, load: Mapping[int, tuple[float, float]], fence: Fence | None, now_unix_s: float
     ) -> None:
-        """More than 99 minutes go into several transactions."""
+        """Store the rates of each minute. More than 99 minutes need several transactions."""
         expires = _number(now_unix_s + LOAD_DAYS * DAY_S)
         puts = [
             self._put(_pk(service), f"load#{minute:012}", "", {"body": {"S": json.dumps(rates)}, EXPIRES: expires})
@@ -102,7 +102,7 @@ class DynamoTable:
                 for start in range(0, len(new), MOST_WRITES):
                     known.update(self._number(service, new[start : start + MOST_WRITES], now_unix_s))
             except _Refused:
-                continue  # another one gives some at the same time
+                continue  # another writer gave numbers at the same time
             return {id: known[id] for id in ids}
         raise self._busy(service)
 
@@ -148,7 +148,7 @@ class DynamoTable:
         return Term(item["holder"]["S"], int(item["fence"]["N"]), float(item["until_s"]["N"]))
 
     def _replace(self, name: str, before: Term | None, term: Term) -> bool:
-        """False when it is not the term any more that it was before."""
+        """Replace a lease's term. Return False if the stored term has changed from `before`."""
         put = self._put(f"lease#{name}", "lease", "", _described(term))["Put"]
         put["ConditionExpression"] = _MISSING
         if before is not None:
@@ -163,7 +163,7 @@ class DynamoTable:
     # -- transactions --------------------------------------------------------------------------------------------------
 
     def _write(self, puts: list[dict[str, Any]], fence: Fence | None) -> None:
-        """Raises LostLease, and _Refused when a condition of a put does not hold."""
+        """Write in one transaction. Raises LostLease, and _Refused if the condition of a put does not hold."""
         checks = []
         if fence is not None:
             check = {
@@ -181,7 +181,7 @@ class DynamoTable:
                     raise LostLease(f"another controller holds the lease {fence.lease}") from None
                 if _UNMET in refused.reasons:
                     raise
-                continue  # another writer is at one of the items
+                continue  # another transaction is changing one of the items
             return
         raise self._busy("the same items")
 
@@ -213,7 +213,7 @@ class DynamoTable:
         return [recorded(int(_name(item)), *json.loads(item["body"]["S"])) for item in items]
 
     def _tries(self) -> Iterator[None]:
-        """With a pause after each that grows: 10 ms to 0.6 s."""
+        """Yield `TRIES` times, with a growing pause of 10 ms to 0.6 s after each."""
         for n in range(TRIES):
             yield
             self._sleep(0.01 * 2.0**n)
@@ -228,7 +228,7 @@ class DynamoTable:
         return item
 
     def _query(self, service: str, first: str, last: str, *, newest_first: int = 0) -> Iterator[Item]:
-        """The items between two sort keys, in order; or the newest `newest_first`."""
+        """Return the items between two sort keys in order, or only the newest `newest_first`."""
         left, start = newest_first, dict[str, Any]()
         while True:
             answer = self._call(
@@ -253,13 +253,16 @@ class DynamoTable:
         return {"Put": put}
 
     def _call(self, method: str, **arguments: Any) -> Any:
-        """Raises _Refused when a condition does not hold or another writer is at it, else what the gate raises."""
+        """Call DynamoDB. Raises _Refused if a condition fails or another writer interferes.
+
+        Other errors are the gate's.
+        """
         if method != "transact_write_items":
             arguments["TableName"] = self._name
         try:
             return self._gate.call(getattr(self._client, method), **arguments)
         except CloudError as error:
-            response = getattr(error.__cause__, "response", None) or {}  # None where no answer came
+            response = getattr(error.__cause__, "response", None) or {}  # None if no answer came
             code = response.get("Error", {}).get("Code", "")
             if code == "TransactionCanceledException":
                 raise _Refused([reason.get("Code", "") for reason in response["CancellationReasons"]]) from error
@@ -269,7 +272,7 @@ class DynamoTable:
 
 
 class _Refused(Exception):
-    """`reasons`: of a transaction one for each of its items, in order."""
+    """DynamoDB refused a write. A transaction has one of the `reasons` for each of its items, in order."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__(", ".join(reasons))
@@ -277,7 +280,7 @@ class _Refused(Exception):
 
 
 def create_table(client: Any, name: str) -> None:
-    """What Terraform does: the table, paid by request, encrypted, with its TTL. `client` is boto3's."""
+    """Create the table as Terraform does: paid per request, encrypted, with its TTL. `client` is boto3's."""
     client.create_table(
         TableName=name,
         AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
@@ -301,7 +304,7 @@ def _name(item: Item) -> str:
 
 
 def _number(value: float) -> dict[str, Any]:
-    return {"N": json.dumps(value)}  # also of numpy's floats
+    return {"N": json.dumps(value)}  # also converts numpy's floats
 
 
 def _described(term: Term) -> Item:

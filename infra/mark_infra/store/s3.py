@@ -15,27 +15,28 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site
 
-READ_S = 60.0  # a part of a large file may take that long
-# Before each further try of a create that met another one. Each is twice the one before, so that a large file of the
-# other process has time to arrive; none is drawn by chance, since of those that meet one gets through.
+READ_S = 60.0  # because a part of a large file may take this long
+# Pauses before each retry of a create that conflicted with another write. They double, so that a large file of the
+# other process has time to arrive. They need no jitter, because one of the conflicting writers always succeeds.
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 _THERE = "PreconditionFailed"
-_BUSY = ("ConditionalRequestConflict", "OperationAborted")  # another write of the same key is under way
+_BUSY = ("ConditionalRequestConflict", "OperationAborted")  # another write of the same key is in progress
 _NO_KEY = "NoSuchKey"
 _OF_THE_USER = (
     *("NoSuchBucket", "InvalidBucketName", "ParamValidationError", "InvalidToken", "EntityTooLarge"),
     *("AllAccessDisabled", "AccountProblem", "NotSignedUp"),
     *("PermanentRedirect", "AuthorizationHeaderMalformed"),  # the bucket is in another region
-    "RequestTimeTooSkewed",  # the clock of this machine is wrong
-    "NotImplemented",  # a store that is like S3, but knows no `If-None-Match`
+    "RequestTimeTooSkewed",  # this machine's clock is wrong
+    "NotImplemented",  # an S3-compatible store without `If-None-Match`
 )
-_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # what the SDK lets pass; S3 says the rest
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # the names that the SDK accepts; S3 checks the rest
 
 
 class S3Objects:
-    """The port ObjectStore, below `prefix` of a bucket that exists. Objects of at most 5 GB, S3's limit for one PUT.
+    """The port ObjectStore below `prefix` of an existing bucket. Objects may have 5 GB, S3's limit for one PUT.
 
-    Creating is a PUT with `If-None-Match: *`, which S3 grants to one of several writers. `sleep` waits between tries.
+    Creating is a PUT with `If-None-Match: *`, which S3 grants to only one of several writers. `sleep` waits between
+    tries.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class S3Objects:
     def create(self, key: str, content: bytes | Path) -> bool:
         for pause_s in (*PAUSES_S, None):
             if isinstance(content, Path) and key in self.keys(key):
-                return False  # S3 says so only when it has read all of the file
+                return False  # otherwise S3 would refuse only after reading the whole file
             try:
                 if isinstance(content, bytes):
                     self._put(key, content)
@@ -77,7 +78,7 @@ class S3Objects:
                         f"registry {self._where}: another write of {key} was under way at each of {len(PAUSES_S) + 1} "
                         f"tries in {sum(PAUSES_S):.0f} s; say it again later ({error})"
                     ) from error
-                # No answer yet: what is under way may create the key, or fail, and then it is for us to create it.
+                # The other write may create the key, or fail, in which case this process must create it.
                 self._sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
@@ -94,11 +95,11 @@ class S3Objects:
             )
             found += [one["Key"].removeprefix(self._prefix) for one in answer.get("Contents", ())]
             if "NextContinuationToken" not in answer:
-                return found  # which S3 lists in the order of their bytes
+                return found  # S3 lists keys in the order of their bytes
             more = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def _put(self, key: str, body: Any) -> None:
-        # The gate's, and no `_call`: what S3 says of the condition is an answer here.
+        # Not `_call`, because the caller handles a failed condition.
         self._gate.call(
             self._client.put_object, Bucket=self._bucket, Key=self._prefix + key, Body=body, IfNoneMatch="*"
         )
@@ -122,7 +123,7 @@ class S3Objects:
         return f"s3://{self._bucket}/{self._prefix}"
 
     def _translated(self, what: str, error: CloudError) -> MarkError:
-        """`what` was to be done says which permission is missing where S3 itself says only `Access Denied`."""
+        """Return the error to raise. `what` names the operation, because S3 may say only `Access Denied`."""
         said = " ".join(str(error).split())
         if isinstance(error, (DeniedError, NotFoundError)) or _says(error, *_OF_THE_USER):
             return BadInput(f"cannot be {what} ({said})", "registry", self._where)
@@ -130,7 +131,7 @@ class S3Objects:
 
 
 def open_bucket(place: str) -> S3Objects:
-    """`BUCKET/PREFIX`, with region and credentials as AWS's SDKs find them."""
+    """Open `BUCKET/PREFIX` with the region and credentials that AWS's SDKs find."""
     where = f"registry s3:{place}"
     bucket, _, prefix = place.removeprefix("//").partition("/")
     if not _BUCKET.fullmatch(bucket):
@@ -141,7 +142,7 @@ def open_bucket(place: str) -> S3Objects:
     gate = Gate(Site(name="", region=session.region_name, store=""), session=session, read_s=READ_S)
     try:
         return S3Objects(gate, bucket, prefix)
-    except CloudError as error:  # of a region or an endpoint that is none
+    except CloudError as error:  # an invalid region or endpoint
         raise BadInput(f"cannot be used ({error})", where) from None
 
 

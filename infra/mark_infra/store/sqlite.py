@@ -1,10 +1,10 @@
-"""State in an SQLite file: for one machine, and safe with several threads and processes on it.
+"""State in an SQLite file, for one machine; safe with several threads and processes on it.
 
-Write-ahead log, flushed at checkpoints only: what was committed survives the end of any process, SIGKILL included. A
-power cut may take the last commits with it, never more; a controller then reads the cloud's tags, as after any start.
+The write-ahead log is flushed only at checkpoints. Committed data survive the end of any process, even by SIGKILL. A
+power cut may lose the last commits but nothing else; the controller then reads the cloud's tags, as after every start.
 
-A file that is deleted or replaced while it is open (a backup that is restored, say) is one that no other process sees:
-from then on nothing is read or written, and what holds the lease has lost it.
+If the file is deleted or replaced while it is open, for example by restoring a backup, other processes no longer see
+it. From then on reading fails, and a lease holder has lost its lease.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mark_infra.store.dynamo_table import JOURNAL_LINES, LOAD_MINUTES, Fence, Jo
 
 WAIT_S = 2.0  # for another process that writes
 _VERSION = 2
-# Lines of the journal had no result at first.
+# Version 1 of the journal had no result.
 _FROM_1 = "ALTER TABLE journal ADD COLUMN result TEXT; ALTER TABLE journal ADD COLUMN started INTEGER DEFAULT 0;"
 _SCHEMA = """
 CREATE TABLE state (service TEXT, key TEXT, value TEXT NOT NULL, PRIMARY KEY (service, key)) WITHOUT ROWID;
@@ -47,10 +47,10 @@ CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT, fence INTEGER, until_s R
 
 
 class SqliteTable:
-    """One connection, used by one thread at a time. Raises BadInput for a file that is none of ours.
+    """One connection, used by one thread at a time. Raises BadInput for a file that is not a mark database.
 
-    Where the path names another file than the one that was opened, or none, what is read raises StoreError, and what is
-    written LostLease: another controller may lead there.
+    If the path no longer names the opened file, reads raise StoreError, and writes raise LostLease because another
+    controller may lead there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class SqliteTable:
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 break
-            # The switch does not wait for another process that makes it at the same moment.
+            # Switching the mode does not wait for another process that switches it at the same time.
             except sqlite3.OperationalError:
                 if time.monotonic() > deadline_s:
                     raise
@@ -118,7 +118,7 @@ class SqliteTable:
         with self._asking(LostLease) as db, self._transaction(fence):
             rows = [(service, minute, mean_rps, peak_rps) for minute, (mean_rps, peak_rps) in load.items()]
             db.executemany("INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?)", rows)
-            # By how many there are, not by the newest: one minute of a clock that was ahead would delete all others.
+            # Delete by count, not by age: one minute from a clock that was ahead would delete all others.
             db.execute(
                 "DELETE FROM load WHERE service = ? AND minute <= ("
                 "SELECT minute FROM load WHERE service = ? ORDER BY minute DESC LIMIT 1 OFFSET ?)",
@@ -202,9 +202,9 @@ class SqliteTable:
 
     @contextmanager
     def _asking(self, replaced: type[MarkError] = StoreError) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread; the one gate where SQLite's errors become ours.
+        """Lend the connection to one thread. This is the only place where SQLite's errors become ours.
 
-        Raises `replaced` where this is not the file any more that others open.
+        Raises `replaced` if the path no longer names the opened file.
         """
         with self._lock:
             if _file_at(self._place) != self._file:
@@ -225,14 +225,14 @@ class SqliteTable:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            # SQLite has rolled back by itself after some errors, a full disk among them.
+            # SQLite has already rolled back after some errors, for example a full disk.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Which file the path names; None: there is none."""
+    """Return the identity of the file at the path, or None without a file."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The store of one service, over a table that all services of a site share."""
+"""The store of one service, in a table that all services of a site share."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 class ServiceStore:
-    """What a service keeps. Used by any thread; every method raises CloudError when the table cannot be reached.
+    """The stored state of a service. Used by any thread; every method raises CloudError if the table is unreachable.
 
-    With a lease it belongs to the term in which it is made, and writes state, journal and load as long as no other one
-    has begun: LostLease from then on, also when the same holder leads again. All may read, and number instances.
+    A store made with a lease belongs to the lease's present term. It writes state, journal and load until another term
+    begins, even one of the same holder; then writing raises LostLease. Reading and numbering need no lease.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class ServiceStore:
     ) -> None:
         self.service = service
         self._table, self._unix_s = table, unix_s
-        # Number 0 is no term's: a holder that never led writes nothing.
+        # No term has number 0, so a holder that never led cannot write.
         self._fence = None if lease is None else Fence(lease.name, lease.fence or 0)
-        self._numbers: dict[str, int] = {}  # once given they never change: asked for every second, read once
+        self._numbers: dict[str, int] = {}  # cached, because numbers never change and are needed every second
 
     def get(self, key: str) -> Any | None:
         text = self._table.get(self.service, key)
@@ -55,7 +55,7 @@ class ServiceStore:
             return None
 
     def put(self, key: str, value: Any) -> None:
-        """Raises TypeError for what the codec does not know."""
+        """Store a value. Raises TypeError for a type that the codec does not know."""
         self._table.put(self.service, key, encode(value), self._fence)
 
     def record(self, at_s: float, command: Command, outcome: str, result: Result, started: int) -> None:
@@ -65,12 +65,12 @@ class ServiceStore:
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         if count < 1:
             return []
-        # A client may ask the controller for anything; a table's numbers have an end.
+        # Clients may send any number, but the table's integers are bounded.
         before_id = None if before_id is None else min(max(0, before_id), 2**40)
         return self._table.recorded(self.service, before_id, min(count, JOURNAL_LINES))
 
     def append_load(self, load: Load) -> None:
-        """Keep what arrived, by whole minutes from the origin; again is no error. Missing minutes are not kept."""
+        """Store the load, by whole minutes from the origin. Repeating is safe. Minutes without data are skipped."""
         if load.step_s != MINUTE_S:
             raise ValueError(f"load is kept by the minute, not by {load.step_s:g} s")
         first = round(load.start_s / MINUTE_S)
@@ -82,9 +82,9 @@ class ServiceStore:
             self._table.append_load(self.service, minutes, self._fence, self._unix_s())
 
     def load_since(self, since_s: float, until_s: float = math.inf) -> Load:
-        """What arrived from then on, from the first minute that is kept; NaN where nothing was seen.
+        """Return the load from `since_s`, starting at the first stored minute; NaN for minutes without data.
 
-        Minutes that are not over at `until_s` are left out: a leader whose clock was ahead has kept them.
+        Minutes that end after `until_s` are left out, because a leader whose clock was ahead has stored them.
         """
         rows = self._table.load(self.service, math.ceil(since_s / MINUTE_S))
         rows = [row for row in rows if (row[0] + 1) * MINUTE_S <= until_s]
@@ -95,7 +95,7 @@ class ServiceStore:
         return Load(first * MINUTE_S, MINUTE_S, mean_rps, peak_rps)
 
     def numbers(self, ids: Sequence[str]) -> dict[str, int]:
-        """The number of each instance id; new ids get the next ones, in the order given, once and for all."""
+        """Return the number of each instance id. New ids get the next numbers, in the given order, permanently."""
         known = self._numbers
         if any(id not in known for id in ids):
             known = self._table.numbers(self.service, ids, self._unix_s())
@@ -103,22 +103,22 @@ class ServiceStore:
         return {id: known[id] for id in ids}
 
     def forget_numbers(self, there: Collection[str]) -> None:
-        """Forget ids that are not in `there` (all that the cloud shows) and got their number more than a day ago."""
+        """Forget ids that the cloud no longer shows (not in `there`) and that got their number more than a day ago."""
         there = frozenset(there)
         self._table.forget_numbers(self.service, there, self._unix_s() - FORGET_S)
         self._numbers = {id: number for id, number in self._numbers.items() if id in there}
 
     def origin_unix_s(self) -> float:
-        """When the service was first seen: its control seconds count from there."""
+        """Return when the service was first seen, the zero of its control seconds."""
         return self._table.origin_unix_s(self.service, self._unix_s())
 
     def close(self) -> None:
-        """Close the table, for all that share it."""
+        """Close the table for all services that share it."""
         self._table.close()
 
 
 def open_table(spec: str, gate: Gate | None = None) -> Table:
-    """The table of a site: `sqlite:PATH`, or `dynamodb:NAME` behind a gate. Raises BadInput, CloudError."""
+    """Open a site's table: `sqlite:PATH`, or `dynamodb:NAME` with a gate. Raises BadInput, CloudError."""
     kind, _, place = spec.partition(":")
     if kind == "sqlite" and place:
         return SqliteTable(Path(place))
@@ -130,7 +130,7 @@ def open_table(spec: str, gate: Gate | None = None) -> Table:
 
 
 def open_store(spec: str, service: str, gate: Gate | None = None) -> ServiceStore:
-    """The store of a service that is alone on its table, without a lease."""
+    """Open the store of the only service of a table, without a lease."""
     return ServiceStore(open_table(spec, gate), service)
 
 

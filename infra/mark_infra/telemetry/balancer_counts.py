@@ -1,12 +1,13 @@
-"""Requests that no bouncer saw, as the load balancers of a site count them: CloudWatch's minutes, read once a minute.
+"""Count requests that no bouncer saw, from the load balancers' metrics in CloudWatch, read once a minute.
 
-A balancer answers 5xx itself where no instance is ready or a connection breaks, rejects connections at its limit, and
-hands requests to a function's target group while no instance is ready. All three are arrivals that no bouncer counts.
-What a function fails at counts twice there: among its group's requests, and as a 5xx of the balancer, which answers for
-it. It is told once, as lost.
+A balancer answers 5xx itself if no instance is ready or a connection breaks, rejects connections at its limit, and
+sends requests to a function's target group while no instance is ready. No bouncer counts these arrivals. A failed call
+of a function is counted twice there: as a request of the function's group and as the balancer's 5xx. It is reported
+once, as lost.
 
-CloudWatch has a minute one to three minutes after it ended. What is news of it is told evenly over the minute that
-follows, so that it is neither a burst nor lost. A balancer's own counts name no service: `blamed` says whose they are.
+CloudWatch has a minute's counts one to three minutes after the minute ended. New counts are spread evenly over the
+following minute, so that they neither look like a burst nor get lost. A balancer's own counts name no service; `blamed`
+divides them among the services.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _LOG = logging.getLogger(__name__)
 
 PERIOD_S = 60.0
 _NAMESPACE = "AWS/ApplicationELB"
-_LOST = ("HTTPCode_ELB_5XX_Count", "RejectedConnectionCount")  # of a balancer; a rejected connection has one request
-_REQUESTS = "RequestCount"  # of a target group
-_FAILED = ("LambdaUserError", "LambdaInternalError")  # of a function's target group: the balancer answers 502
-_BACK = 5  # minutes that are asked for: the newest come late, and grow
+_LOST = ("HTTPCode_ELB_5XX_Count", "RejectedConnectionCount")  # per balancer; a rejected connection has one request
+_REQUESTS = "RequestCount"  # per target group
+_FAILED = ("LambdaUserError", "LambdaInternalError")  # per function's target group; the balancer answers 502
+_BACK = 5  # minutes to read again, because the newest counts arrive late and still grow
 
 _Metric = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, name, dimensions
-# What CloudWatch counted of metrics from one Unix second to another: metric, begin of the minute, sum. Minutes without
-# a datapoint lack. Raises CloudError.
+# Return CloudWatch's counts of metrics between two Unix seconds: metric, start of the minute, sum. Minutes without a
+# datapoint are missing. Raises CloudError.
 MinuteSums = Callable[[Sequence[_Metric], float, float], Iterable[tuple[_Metric, float, float]]]
 
 
 class UnseenRequests(NamedTuple):
-    """Counted since the process began."""
+    """Requests counted since the process began."""
 
     lost: float = 0.0  # answered by the balancer with an error, or not at all
     by_function: float = 0.0  # answered by the function
@@ -47,7 +48,7 @@ class UnseenRequests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BehindBalancer:
-    """A service as CloudWatch names what it is behind: `app/NAME/ID`, and `targetgroup/NAME/ID` of its function."""
+    """A service's balancer (`app/NAME/ID`) and its function's `targetgroup/NAME/ID`, as CloudWatch names them."""
 
     balancer: str
     function_group: str | None = None
@@ -55,16 +56,16 @@ class BehindBalancer:
 
 @dataclass(frozen=True, slots=True)
 class ServingNow:
-    """Whether an instance of a service is ready, and the last rate of it that is known."""
+    """The present state of a service: whether an instance is ready, and its last known rate."""
 
     ready: bool
     rps: float | None = None
 
 
 def behind_balancer(rules: Sequence[str], function_group: str | None) -> BehindBalancer | None:
-    """By ARNs: of the service's listener rules, all on one balancer, and of its function's target group.
+    """Return a service's names in CloudWatch from the ARNs of its listener rules and its function's target group.
 
-    None for a service that no rule leads to.
+    All rules are on one balancer. None for a service without rules.
     """
     if not rules:
         return None
@@ -74,9 +75,10 @@ def behind_balancer(rules: Sequence[str], function_group: str | None) -> BehindB
 
 
 def blamed(serving: Mapping[str, ServingNow]) -> dict[str, float]:
-    """The share of each service in what its balancer lost: of those without a ready instance, where there is one.
+    """Return each service's share of the requests that its balancer lost.
 
-    In proportion to their rates, and evenly where none is known.
+    The services without a ready instance share them, or all services if each has one. Shares are proportional to the
+    rates, or equal if no rate is known.
     """
     absent = {name: now for name, now in serving.items() if not now.ready} or dict(serving)
     rates = {name: now.rps or 0.0 for name, now in absent.items()}
@@ -86,10 +88,10 @@ def blamed(serving: Mapping[str, ServingNow]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Told:
-    """What is told of one service: all that is over, and what is told in the course of a minute."""
+    """The counts reported of one service: the complete ones, and those spread over the present minute."""
 
     over: UnseenRequests = field(default_factory=UnseenRequests)
-    coming: list[tuple[float, UnseenRequests]] = field(default_factory=list)  # since when
+    coming: list[tuple[float, UnseenRequests]] = field(default_factory=list)  # with their start times
 
     def so_far(self, now_unix_s: float) -> UnseenRequests:
         while self.coming and now_unix_s - self.coming[0][0] >= PERIOD_S:
@@ -101,10 +103,10 @@ class _Told:
 
 
 class BalancerCounts:
-    """Asks CloudWatch by `sums` in a thread of its own; `so_far` never waits for it. Thread-safe.
+    """Reads CloudWatch through `sums` in its own thread; `so_far` never waits for it. Thread-safe.
 
-    `services` by name; `serving` says of all of them how they are now. Minutes that began before this process were
-    another's to count.
+    `services` by name; `serving` returns their present state. Minutes that began before this process are left out,
+    because another process counted them.
     """
 
     def __init__(
@@ -124,36 +126,36 @@ class BalancerCounts:
         self._thread = threading.Thread(target=self._run, name="balancer-counts", daemon=True)
 
     def start(self) -> None:
-        """Ask once a minute; not at all where no service is behind a balancer."""
+        """Read once a minute, if any service is behind a balancer."""
         if self._services:
             self._thread.start()
 
     def close(self) -> None:
-        """Returns when nothing is asked any more."""
+        """Stop the thread and wait for its end."""
         self._ends.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Those behind a balancer."""
+        """Return the services behind a balancer."""
         return tuple(self._services)
 
     def so_far(self, service: str) -> UnseenRequests:
-        """All that was told by now; never less than before. Nothing for a service behind no balancer."""
+        """Return all counts reported until now, which never decrease; zero for a service without a balancer."""
         with self._lock:
             told = self._told.get(service)
             return UnseenRequests() if told is None else told.so_far(self._unix_s())
 
     def step(self) -> None:
-        """Ask for the last minutes. Raises CloudError; what was not heard then is heard the next time."""
+        """Read the last minutes. Raises CloudError; the next call then reads the missed counts."""
         now_s = self._unix_s()
         end_s = now_s // PERIOD_S * PERIOD_S
         start_s = max(self._first_s, end_s - _BACK * PERIOD_S)
         if start_s >= end_s:
             return
         found = list(self._sums(list(self._metrics()), start_s, end_s))
-        # Each metric that is asked for costs: of functions that had nothing to do there is nothing to know.
+        # Each metric costs money, so read failures only of functions that had requests.
         busy = {metric for metric, _, value in found if value > 0.0}
         asked = [_of_function(name, there) for there in self._answering(busy) for name in _FAILED]
         found += list(self._sums(asked, start_s, end_s)) if asked else []
@@ -176,7 +178,7 @@ class BalancerCounts:
         return dict.fromkeys([*lost, *by_function])
 
     def _answering(self, busy: Collection[_Metric]) -> list[BehindBalancer]:
-        """Services whose function's group had requests."""
+        """Return the services whose function's group had requests."""
         return [one for one in self._services.values() if one.function_group and _of_function(_REQUESTS, one) in busy]
 
     def _of_services(
@@ -186,7 +188,8 @@ class BalancerCounts:
         found = {name: one for name, one in of_functions.items() if any(one)}
         for balancer in {there.balancer for there in self._services.values()}:
             here = [name for name, there in self._services.items() if there.balancer == balancer]
-            # Whose function failed is known. Some failures are no 5xx (413): so it may be more than there were.
+            # Requests that functions failed are already assigned. Some failures, like 413, are not 5xx, so `known` may
+            # exceed the balancer's count.
             known = sum(of_functions[name].lost for name in here)
             lost = sum(news.get(_lost(name, balancer), 0.0) for name in _LOST) - known
             if lost <= 0.0:

@@ -1,4 +1,4 @@
-"""The wall clock as a controller counts it: control seconds since the service's origin."""
+"""The wall clock of a controller: control seconds since the service's origin."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from mark.control.ports import Clock
 
-SET_S = 1.0  # a wall clock that is off by less was slewed
+SET_S = 1.0  # a smaller deviation of the wall clock is normal slewing
 
 
 class WallClock:
-    """Seconds since `origin_unix_s`, `scale` of them a second; scale 1 but on a testbed in a hurry.
+    """Control seconds since `origin_unix_s`, `scale` per second; the scale is 1 except on an accelerated testbed.
 
-    Does not go back when the wall clock is set: the monotonic clock counts, from where the wall clock was when the
-    process began, or at `rebase`.
+    The clock does not go back when the wall clock is set. It follows the monotonic clock, from the wall clock's time
+    when the process began or at `rebase`.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class WallClock:
         self._began = self._now()
 
     def rebase(self) -> None:
-        """Go on where the wall clock is, if that was set meanwhile: when this process begins to lead. May go back."""
+        """Adopt the wall clock's time if it was set, when this process begins to lead. The clock may go back."""
         wall_s, t_s = self._now()
         if abs(wall_s * self.scale - self.at_monotonic_s(t_s)) >= SET_S * self.scale:
             self._began = wall_s, t_s
@@ -38,20 +38,20 @@ class WallClock:
         return self.at_monotonic_s(self._monotonic())
 
     def at_s(self, unix_s: float) -> float:
-        """Control seconds at a Unix time; below zero before the origin."""
+        """Return the control seconds at a Unix time; negative before the origin."""
         return (unix_s - self.origin_unix_s) * self.scale
 
     def at_monotonic_s(self, t_s: float) -> float:
-        """Control seconds at a time of this process's monotonic clock: whatever the wall clock was set to meanwhile."""
+        """Return the control seconds at a time of this process's monotonic clock, even if the wall clock was set."""
         began_s, since_s = self._began
         return (began_s + t_s - since_s) * self.scale
 
     def unix_s(self, at_s: float) -> float:
-        """The Unix time of a control second."""
+        """Return the Unix time of a control second."""
         return self.origin_unix_s + at_s / self.scale
 
     def _now(self) -> tuple[float, float]:
-        """By the wall clock, in its seconds since the origin, and by the monotonic one."""
+        """Return the time by the wall clock, in its seconds since the origin, and by the monotonic clock."""
         return max(0.0, self._unix_s() - self.origin_unix_s), self._monotonic()
 
 

@@ -1,4 +1,4 @@
-"""Queries of a pipeline, as its conductors count them: how many were in time, and how long those took."""
+"""Queries of a pipeline, counted by its conductors: the share that was in time, and their latencies."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NO_SIZES = np.zeros(len(SECONDS) + 1)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Counts:
-    """What conductors counted in some windows. `heard`: one of them answered that had been asked before."""
+    """The conductors' counts in some windows. `heard`: a conductor that had been read before has answered."""
 
     windows: int = 0
     heard: bool = False
     queries: float = 0.0  # answered or refused
-    missed: float = 0.0  # of them
-    answered: float = 0.0  # of them
-    latency_s: float = 0.0  # of those that were answered
-    within: FloatArray = field(default_factory=lambda: _NO_SIZES)  # of the same, by size as `BouncerCounters` has it
-    wanted: Mapping[str, float] = field(default_factory=dict)  # calls by stage, as `BouncerCounters` has them
+    missed: float = 0.0  # late or refused
+    answered: float = 0.0  # not refused
+    latency_s: float = 0.0  # of the answered queries
+    within: FloatArray = field(default_factory=lambda: _NO_SIZES)  # of the same, by size as in `BouncerCounters`
+    wanted: Mapping[str, float] = field(default_factory=dict)  # calls by stage, as in `BouncerCounters`
 
     def __add__(self, other: _Counts) -> _Counts:
         return _Counts(
@@ -51,7 +51,7 @@ class _Counts:
         )
 
     def quantile_s(self, quantile: float, rt_max_s: float) -> float | None:
-        """Of those that were answered. How many were so within RT_max is known exactly."""
+        """Return the latency quantile of the answered queries. The share within RT_max is known exactly."""
         return latency_quantile_s(self.within.tolist(), quantile, (rt_max_s, self.queries - self.missed))
 
     @property
@@ -60,24 +60,26 @@ class _Counts:
 
 
 class ConductedQueries:
-    """Any thread may hand in windows, and any may read.
+    """A pipeline's queries of the last day. Thread-safe.
 
-    `unix_s` says when a time of the windows' clock is on the wall. `look_back` is how many queries `recent` tells of,
-    about: it takes whole windows, of `RECENT_S` at most. What a conductor counted before it was first asked may be old,
-    and is left out, as is what it counts while it is not asked. All is forgotten with the process.
+    `unix_s` converts a time of the windows' clock to Unix time. `look_back` is the approximate number of queries in
+    `recent`, which takes whole windows of at most `RECENT_S` in all. Counts from before a conductor's first read, and
+    from a time in which it was not read, may be old and are left out. Nothing outlives the process.
     """
 
     def __init__(self, rt_max_s: float, unix_s: Callable[[float], float] = float, look_back: int = 1000) -> None:
         self._rt_max_s, self._unix_s, self._look_back = rt_max_s, unix_s, look_back
         self._windows: deque[_Counts] = deque(maxlen=round(RECENT_S / WINDOW_S))
-        self._minutes: dict[int, _Counts] = {}  # ascending
-        self._window: int | None = None  # the number of the last one
+        self._minutes: dict[int, _Counts] = {}  # by minute, ascending
+        self._window: int | None = None  # number of the last window
         self._last: dict[str, BouncerCounters] = {}  # by conductor
         self._lock = Lock()
 
     def close_window(self, window: int, asked: Collection[str], answered: Mapping[str, BouncerCounters]) -> None:
-        """Window number `window` is over, in which these conductors were `asked`; those that `answered` count from
-        their start on."""
+        """Add the counts of window number `window`, from the conductors that were `asked` and `answered`.
+
+        The counters start with their conductor, so a conductor's first answer only sets the start of its counts.
+        """
         passed = 1 if self._window is None else max(1, window - self._window)
         counts = _Counts(windows=passed)
         for name, now in answered.items():
@@ -98,7 +100,7 @@ class ConductedQueries:
                 del self._minutes[next(iter(self._minutes))]
 
     def recent(self) -> RecentAnswers:
-        """The last queries that were answered or refused; latencies are of those that were answered."""
+        """Return the last answered or refused queries; latencies are of the answered ones."""
         found = _Counts()
         with self._lock:
             for window in reversed(self._windows):
@@ -114,8 +116,9 @@ class ConductedQueries:
         )
 
     def wanted_rps(self, stage: str) -> FloatArray | None:
-        """Calls/s of the stage that a selection asks for at planned prices, by windows of the last minute, the newest
-        last; NaN: no conductor was heard. None: none counts them.
+        """Return the calls/s of the stage that selections want at planned prices, by window of the last minute.
+
+        The newest window is last; NaN: no conductor answered. None if no conductor counts them.
         """
         with self._lock:
             newest = list(self._windows)[-_PER_MINUTE:]
@@ -126,7 +129,7 @@ class ConductedQueries:
         )
 
     def view(self) -> QueriesView:
-        """Whole queries now."""
+        """Return the present figures of whole queries."""
         recent, minute = self.recent(), _Counts()
         with self._lock:
             for window in reversed(self._windows):
@@ -142,7 +145,10 @@ class ConductedQueries:
         )
 
     def history(self, hours: float, points: int) -> QueriesHistory:
-        """The last `hours` (at most 24) in at most `points` equal steps of whole minutes, the last one so far."""
+        """Return the last `hours` (at most 24) in at most `points` equal steps of whole minutes.
+
+        The last step may be incomplete.
+        """
         with self._lock:
             minutes = dict(self._minutes)
         steps = equal_steps(max(minutes, default=-1), hours, points)
@@ -158,7 +164,7 @@ class ConductedQueries:
         )
 
     def _per_s(self, counts: _Counts) -> float | None:
-        """Of the wall."""
+        """Return the queries per second of wall time."""
         window_s = self._unix_s(WINDOW_S) - self._unix_s(0.0)
         return counts.queries / (counts.windows * window_s) if counts.heard else None
 

@@ -1,6 +1,6 @@
-"""What the metrics page of a bouncer, a gateway or a conductor counts, as far as the controller needs it.
+"""Read the counters that the controller needs from the metrics page of a bouncer, a gateway or a conductor.
 
-A page has some 200 lines and thousands are read every few seconds: only the lines needed are taken apart.
+A page has some 200 lines and thousands of pages are read every few seconds, so only the needed lines are parsed.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ _FROM_CACHE = (b"mark_cache_hits_total", b"mark_cache_coalesced_total")
 
 
 class BouncerCounters(NamedTuple):
-    """Of one bouncer, all versions together. Counters but the last two, which are what there is now.
+    """The counters of one bouncer, all versions together. The last two fields are present values.
 
-    `within` are the latencies by their size: how many were at most each of `SECONDS`, and then all; () is not known.
-    `wanted` are the calls of stages, by name, that a conductor's selection asks for at planned prices.
+    `within` are the latencies by size: the answers within each bound of `SECONDS`, and then all; () if unknown.
+    `wanted` are the calls, by stage name, that a conductor's selection wants at planned prices.
     """
 
     requests: float = 0.0  # answered or refused
-    misses: float = 0.0  # of them later than RT_max, or refused
+    misses: float = 0.0  # of the requests: later than RT_max, or refused
     by_functions: float = 0.0
     service_s: float = 0.0  # of batches in workers
     function_calls: float = 0.0
     function_billed_s: float = 0.0
     errors: float = 0.0  # of the requests: answered by the model with an error
     answered: float = 0.0  # of the requests: not refused
-    latency_s: float = 0.0  # of all of these, from arrival to answer
-    from_cache: float = 0.0  # of the requests: came to no worker, because the answer was in memory or under way
+    latency_s: float = 0.0  # of the answered requests, from arrival to answer
+    from_cache: float = 0.0  # of the requests: reached no worker, because the answer was in memory or in progress
     wanted: tuple[tuple[str, float], ...] = ()
     within: tuple[float, ...] = ()
     workers: float = 0.0
-    unstored_s: float | None = None  # age of the oldest learned fact that is not in the store; None: it has no store
+    unstored_s: float | None = None  # age of the oldest learned fact that is not stored; None: no store
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The counters that are one number each."""
+        """Return the counters that are one number each."""
         return self[:-4]
 
     @property
     def load(self) -> float:
-        """Requests that came to workers or functions, or were refused: capacity is bought for these."""
+        """Return the requests that reached workers or functions, or were refused; capacity is bought for these."""
         return self.requests - self.from_cache
 
     def since(self, before: BouncerCounters) -> BouncerCounters:
-        """What was counted since `before`. Counters that fell began anew."""
+        """Return the counts since `before`. If a counter fell, the bouncer restarted and all counts are new."""
         known = len(self.within) == len(before.within)
-        # More requests since it began anew than before it did: that only the counts by size show.
+        # If there were more requests since the restart than before it, only the counts by size reveal the restart.
         sizes = zip(self.within, before.within, strict=True) if known else ()
         if any(now < then for now, then in (*zip(self.numbers, before.numbers, strict=True), *sizes)):
             return self
@@ -65,24 +65,24 @@ class BouncerCounters(NamedTuple):
 
 
 class GatewayCounts(NamedTuple):
-    """Of a gateway: all requests of clients, and those for which there was no instance."""
+    """The counters of a gateway: all requests of clients, and the requests for which there was no instance."""
 
     requests: float = 0.0
-    refused: float = 0.0  # by itself, because nothing else could answer
+    refused: float = 0.0  # by the gateway, because neither instances nor functions could answer
     by_functions: float = 0.0
-    late: float = 0.0  # of those by functions: later than RT_max
+    late: float = 0.0  # of the requests answered by functions: later than RT_max
     function_calls: float = 0.0
     function_billed_s: float = 0.0
 
     def since(self, before: GatewayCounts) -> GatewayCounts:
-        """As `BouncerCounters.since`."""
+        """Return the counts since `before`, like `BouncerCounters.since`."""
         if any(now < then for now, then in zip(self, before, strict=True)):
             return self
         return GatewayCounts._make(now - then for now, then in zip(self, before, strict=True))
 
 
 def read_bouncer(page: bytes) -> BouncerCounters:
-    """Raises ValueError for a page that is none of a bouncer."""
+    """Read a bouncer's page. Raises ValueError for any other page."""
     page = b"\n" + page
     workers = list(_values(page, b"mark_workers_ready"))
     if not workers:
@@ -106,9 +106,9 @@ def read_bouncer(page: bytes) -> BouncerCounters:
 
 
 def read_conductor(page: bytes) -> BouncerCounters:
-    """Of a pipeline's conductor what it counts of whole queries, and of stages the calls that it wants of them.
+    """Read a conductor's page: its counts of whole queries, and the calls that it wants of the stages.
 
-    Raises ValueError for a page that is none of a conductor.
+    Raises ValueError for any other page.
     """
     own = (line for line in page.splitlines() if b'stage=""' in line or line.startswith(_UNSTORED))
     lines = _lines(b"\n" + page, b"mark_selection_wanted_calls_total")
@@ -118,17 +118,17 @@ def read_conductor(page: bytes) -> BouncerCounters:
 
 
 def read_whole(page: bytes) -> BouncerCounters:
-    """Of a server of a whole pipeline: what it counts of queries, with the workers of all stages and their seconds.
+    """Read the page of a whole pipeline's server: its counts of queries, with workers and busy seconds of all stages.
 
-    Raises ValueError for a page that is none of a pipeline's server.
+    Raises ValueError for any other page.
     """
     queries, all_lines = read_conductor(page), read_bouncer(page)
-    # What the page has as the workers of the whole are those of the stage with the fewest.
+    # The page gives the stage with the fewest workers as the workers of the whole, so they are subtracted.
     return queries._replace(service_s=all_lines.service_s, workers=all_lines.workers - queries.workers)
 
 
 def read_gateway(page: bytes) -> GatewayCounts:
-    """Raises ValueError for a page that is none of a gateway."""
+    """Read a gateway's page. Raises ValueError for any other page."""
     page = b"\n" + page
     if not list(_lines(page, b"mark_gateway_in_flight_requests")):
         raise ValueError("no metrics of a gateway")
@@ -137,7 +137,7 @@ def read_gateway(page: bytes) -> GatewayCounts:
 
 
 def _within(buckets: list[float]) -> tuple[float, ...]:
-    """The buckets of all versions, each in the order of its bounds, as those of one; () where they are others."""
+    """Return the sum of all versions' buckets, each version's in the order of its bounds; () if the bounds differ."""
     bounds = len(SECONDS) + 1
     if len(buckets) % bounds:
         return ()
@@ -153,7 +153,10 @@ def _value(line: bytes) -> float:
 
 
 def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
-    """The metric's lines; `page` begins with a line's end. Searching is four times as fast as a regular expression."""
+    """Return the metric's lines; `page` begins with a newline.
+
+    Searching is four times as fast as a regular expression.
+    """
     sought = b"\n" + name
     begin = page.find(sought)
     while begin >= 0:

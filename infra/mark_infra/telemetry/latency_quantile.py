@@ -1,4 +1,4 @@
-"""Quantiles of latencies that are known by how many were at most each bound of a histogram."""
+"""Quantiles of latencies from a histogram's cumulative counts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from mark.serving.backend.metrics import SECONDS
 def latency_quantile_s(
     within: Sequence[float], quantile: float, known: tuple[float, float] | None = None
 ) -> float | None:
-    """The latency, in seconds, that a share `quantile` (0 to 1) of the answers had at most; None where there are none.
+    """Return the latency, in seconds, that a share `quantile` (0 to 1) of the answers had at most.
 
-    `within` counts the answers of at most each of bouncers' bounds (`mark.serving.backend.metrics.SECONDS`), and then
-    all. Between two bounds, a factor of 1.6 apart above 10 ms, answers are taken as spread evenly, as Prometheus does
-    it (`histogram_quantile`); those above the last one count as that. `known` is one bound more, in seconds, and how
-    many answers took at most that: with RT_max a quantile is beyond it where more than the rest of the answers are.
+    None without answers. `within` counts the answers within each of the bouncers' bounds
+    (`mark.serving.backend.metrics.SECONDS`), and then all answers. Bounds are a factor of 1.6 apart above 10 ms.
+    Answers are assumed to be spread evenly between two bounds, like in Prometheus' `histogram_quantile`; answers above
+    the last bound count as that bound. `known` adds a bound, in seconds, with its number of answers. With RT_max as
+    this bound, a quantile exceeds RT_max exactly if too many answers do.
     """
     if len(within) != len(SECONDS) + 1 or within[-1] <= 0.0:
         return None

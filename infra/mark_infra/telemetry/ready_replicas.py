@@ -1,6 +1,6 @@
-"""The replicas that another autoscaler runs, as a fleet: the port `Cloud`, which only reads.
+"""The replicas of another autoscaler as a fleet: a read-only implementation of the port `Cloud`.
 
-The controller above it runs dry, so nothing here is ever launched or ended.
+Its controller is in dry run, so no replica is launched or terminated here.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.errors import DeniedError
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 
-MOST = 10_000  # a Deployment of more is a broken query
+MOST = 10_000  # a larger Deployment means a broken query
 
 
 class ReadyReplicas:
-    """Replicas numbered from 1; those with the highest numbers are the youngest, and the first to go."""
+    """Replicas numbered from 1. The highest numbers are the youngest, and are removed first."""
 
     def __init__(self, offer: str, clock: Clock) -> None:
         self._offer, self._clock = offer, clock
-        self._since_s: tuple[float, ...] = ()  # when each was first seen; replaced as a whole, because others read it
+        self._since_s: tuple[float, ...] = ()  # when first seen; replaced as a whole, because others read it
 
     def see(self, replicas: int | None) -> None:
-        """So many are ready. Where Prometheus does not say so, those that were ready are believed to be."""
+        """Set the number of ready replicas. If Prometheus does not report it, the last number is kept."""
         if replicas is None or not 0 <= replicas <= MOST:
             return
         there, now_s = self._since_s[:replicas], self._clock.now_s()

@@ -1,4 +1,4 @@
-"""Asks all bouncers (gateways, conductors) of a site for their metrics, each once a window, from one thread."""
+"""Read the metrics of all bouncers, gateways and conductors of a site once a window, from one thread."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_b
 from mark_infra.telemetry.telemetry import ScrapeTarget
 
 TIMEOUT_S = 2.0
-_AT_ONCE = 256  # more would only wait for each other, and be late
-_KEEP_S = 30.0  # longer than a window: connections are made once
+_AT_ONCE = 256  # more requests would only wait for each other and be late
+_KEEP_S = 30.0  # longer than a window, so that connections are reused
 _LOG = logging.getLogger("mark.scraper")
 T = TypeVar("T")
 
@@ -28,10 +28,10 @@ Sink = Callable[[int, Sequence[ScrapeTarget], Mapping[str, BouncerCounters], Gat
 
 
 class Scraper:
-    """`headers` carry the key that the bouncers ask for, as it is when they are asked. Thread-safe; `close` ends the
-    thread and all that it has.
+    """Reads metrics in its own thread. Thread-safe; `close` ends the thread and everything it has.
 
-    Bouncers' certificates are of their own making, so none is verified; a gateway's is.
+    `headers` returns the present headers with the bouncers' key. Bouncers sign their own certificates, so these are not
+    verified; a gateway's certificate is.
     """
 
     def __init__(self, headers: Callable[[], Mapping[str, str]] = dict) -> None:
@@ -51,10 +51,10 @@ class Scraper:
         told: Callable[[], Mapping[str, str]] = dict,
         read: Callable[[bytes], BouncerCounters] = read_bouncer,
     ) -> Callable[[], None]:
-        """At the end of every window of `clock` ask `targets()` and the gateway, and hand `sink` what they said.
+        """Read `targets()` and the gateway at the end of every window of `clock`, and pass their counts to `sink`.
 
-        Returns what ends it. `targets` may wait and raise CloudError: then no target is asked. `told` are headers by
-        which bouncers hear something in their turn; it must not wait. `read` reads the page of a target.
+        Returns a function that stops this. `targets` may block, and raise CloudError; then no target is read. `told`
+        returns headers that tell bouncers something in turn; it must not block. `read` parses a target's page.
         """
         task = asyncio.run_coroutine_threadsafe(self._watch(clock, targets, gateway, sink, told, read), self._loop)
         return lambda: (task.cancel(), None)[1]
@@ -97,7 +97,7 @@ class Scraper:
             except CloudError as error:
                 _LOG.warning("no target can be asked: %s", error)
                 sink(round(edge_s / WINDOW_S) - 1, (), {}, None)
-            except Exception:  # without this task a service is blind
+            except Exception:  # without this task the service would be blind
                 _LOG.exception("asking for metrics failed")
 
     async def _ask(
@@ -131,7 +131,7 @@ class Scraper:
         *,
         verified: bool,
     ) -> T | None:
-        """None where nothing answers, or the answer is no such page."""
+        """Return the parsed page, or None if no answer comes or it is another page."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
             self._session = instance_session(connector=connector)

@@ -1,7 +1,7 @@
-"""What was observed of a service, from the metrics of its bouncers: the port `Telemetry` for real instances.
+"""The observed load of a service, from the metrics of its bouncers: the port `Telemetry` for real instances.
 
-`mark_infra.telemetry.scraper` asks every bouncer once a window and hands in what they counted; here
-counters become windows, windows become load. Nothing here blocks.
+`mark_infra.telemetry.scraper` reads every bouncer once a window and passes its counters here, where they become
+windows, and windows become load. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.latency_quantile import latency_quantile_s
 
 _PER_STEP = round(STEP_S / WINDOW_S)
-_KEPT = 30 * 24 * 3600  # windows, where nothing takes the load away
-# Steps that are handed out at once. Of a longer gap whole weeks are left out, so that hours of the week stay in place.
+_KEPT = 30 * 24 * 3600  # windows, while the load is not read
+# Steps returned by one call. A longer gap is shortened by whole weeks, so that the hours of the week stay in place.
 _WEEK = round(7 * DAY_S / STEP_S)
 MOST_STEPS = 2 * _WEEK
-_MISSED = round(3600.0 / WINDOW_S)  # windows: how long the last counters are kept of a bouncer that is not asked
+_MISSED = round(3600.0 / WINDOW_S)  # windows for which the last counters of an unread bouncer are kept
 _GATEWAY = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapeTarget:
-    """A bouncer that is asked. `ready_s`: since when it serves, by the service's clock."""
+    """A bouncer to read. `ready_s`: since when it serves, by the service's clock."""
 
     id: str
     url: str
@@ -51,27 +51,29 @@ class _Window:
     requests: float
     misses: float
     answered: float
-    latency_s: float  # of all these
-    within: FloatArray  # of these, by size as `BouncerCounters` has it; empty: not known
-    busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, of how many
+    latency_s: float  # of the answered requests
+    within: FloatArray  # of the answered requests, by size as in `BouncerCounters`; empty: unknown
+    busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, and available ones
 
 
 class ScrapedTelemetry:
-    """The port `Telemetry`. Any thread may hand in windows, one reads.
+    """The port `Telemetry`. Any thread may add windows, one thread reads.
 
-    Rates are requests per second of the wall, whatever `scale` the clock has: that is what instances serve. Load
-    begins at `since_s` (whole minutes), where the predictor's history ends; `keep_load` gets it, too. Totals and the
-    last counters are in the store, so that a restart neither loses nor repeats a request that its instance survived.
+    Rates are requests per second of wall time, whatever the clock's `scale`, because instances serve in wall time. Load
+    begins at `since_s` (whole minutes), where the predictor's history ends; `keep_load` also gets it. Totals and last
+    counters are in the store, so that a restart of the controller neither loses nor repeats requests, if the instance
+    still has its counters.
 
-    A window is missing (NaN) when the gateway, or where there is none most of the bouncers, could not be asked.
-    With a `gateway` its clients' requests are counted: also those that found no instance. Until the first of them
-    windows are missing, too: before traffic is switched over to a service its load is not zero. `spent` is what this
-    process itself had functions do so far: invocations, and the seconds that are billed for them. `unseen` is what came
-    to a load balancer so far and to no bouncer, of which each request that a function answered was billed
-    `unseen_billed_s`; where no bouncer is asked it is all that is known of the load. `before_rps` is the
-    rate of the history's last minute: what is known until the first window is over. `look_back` is how many requests
-    `recent` tells of, about: it takes whole windows. A request is `calls_per_request` of what is counted, in the mean;
-    a miss is one, as long as there are no more than requests.
+    A window is missing (NaN) if the gateway could not be read or, without one, most of the bouncers. With a `gateway`,
+    its clients' requests are counted, including requests that found no instance. Windows are also missing until the
+    first of them, because the load of a service is not zero before traffic is switched over to it.
+
+    `spent` is the work that this process itself had functions do so far: invocations, and billed seconds. `unseen` are
+    the requests that reached a load balancer but no bouncer so far; each of them that a function answered was billed
+    `unseen_billed_s`. Without bouncers to read, `unseen` is the only known load. `before_rps` is the rate of the
+    history's last minute, used until the first window is over. `look_back` is the approximate number of requests in
+    `recent`, which takes whole windows. One request makes `calls_per_request` counted calls on average. Each missed
+    call counts as a missed request, up to the number of requests.
     """
 
     def __init__(
@@ -95,16 +97,16 @@ class ScrapedTelemetry:
         self._look_back, self._before_rps = look_back, before_rps
         self._spent, self._spent_before = spent, (0, 0.0)
         self._unseen, self._unseen_before, self._unseen_billed_s = unseen, UnseenRequests(), unseen_billed_s
-        self._window_s = WINDOW_S / scale  # on the wall
+        self._window_s = WINDOW_S / scale  # in wall time
         self._calls_per_request = calls_per_request
         self._lock = Lock()
-        # Steps handed out: none that is yet to come, whatever a leader whose clock was ahead has kept.
+        # The number of steps returned so far. A leader whose clock was ahead may have kept future steps, so limit it.
         self._given = min(round(since_s / STEP_S), math.floor(now_s / STEP_S))
-        self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in:
+        self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in `_counts`
         self._counts: deque[float] = deque(maxlen=_KEPT)
         self._recent: deque[_Window] = deque(maxlen=round(RECENT_S / WINDOW_S))
         kept = store.get("telemetry") or {}
-        # When this service was first watched: what served before is counted from its first answer on.
+        # When the service was first watched. Bouncers that served before are counted from their first answer on.
         self._began_s: float = kept.get("began_s", now_s)
         self._total: list[float] = list(kept.get("total", (0.0,) * 5))
         self._last: dict[str, tuple[int, tuple[Any, ...]]] = {
@@ -113,7 +115,7 @@ class ScrapedTelemetry:
         }
         self._releases: dict[str, dict[str, ReleaseCounts]] = {}
 
-    # -- what was asked ------------------------------------------------------------------------------------------------
+    # -- windows -------------------------------------------------------------------------------------------------------
 
     def close_window(
         self,
@@ -122,14 +124,14 @@ class ScrapedTelemetry:
         answered: Mapping[str, BouncerCounters],
         gateway: GatewayCounts | None,
     ) -> None:
-        """Window number `window` (from the origin) is over; `answered` by target id. Earlier ones stay missing."""
+        """Add window number `window` (from the origin); `answered` by target id. Skipped windows stay missing."""
         with self._lock:
             rate = requests = load = misses = answers = latency_s = 0.0
-            counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
+            counted, unknown = 0, 0  # bouncers with and without a comparable answer
             within = np.zeros(0)
             busy: dict[str, tuple[float, float]] = {}
-            # Also of bouncers that are not asked: where the cloud could not say what runs, or left one out, all that
-            # they ever counted would be news the next time.
+            # Keep the counters of bouncers that are not read now. Otherwise, if the cloud left one out for a moment,
+            # all its earlier counts would be new the next time.
             last = {id: seen for id, seen in self._last.items() if id != _GATEWAY and window - seen[0] <= _MISSED}
             for target in asked:
                 now, before = answered.get(target.id), self._last.get(target.id)
@@ -141,10 +143,10 @@ class ScrapedTelemetry:
                 last[target.id] = window, tuple(now)
                 if before is not None and target.ready_s <= (before[0] + 1) * WINDOW_S:
                     passed, grown = max(1, window - before[0]), now.since(BouncerCounters(*before[1]))
-                elif target.ready_s >= self._began_s:  # it is new, or a standby that was resumed
+                elif target.ready_s >= self._began_s:  # new, or a standby that was resumed
                     passed, grown = max(1, window - math.floor(target.ready_s / WINDOW_S)), now
                 else:
-                    continue  # it served before the first scrape
+                    continue  # it served before the first scrape, so its counts have no start
                 counted += 1
                 rate += grown.load / passed
                 requests, misses = requests + grown.requests, misses + grown.misses
@@ -193,7 +195,7 @@ class ScrapedTelemetry:
     def _through_gateway(
         self, window: int, now: GatewayCounts | None, misses: float, last: dict[str, tuple[int, tuple[Any, ...]]]
     ) -> tuple[float, float, float]:
-        """(requests of the window, requests counted, misses counted)."""
+        """Return (requests of the window, counted requests, counted misses)."""
         before = self._last.get(_GATEWAY)
         if now is None:
             if before is not None:
@@ -231,14 +233,14 @@ class ScrapedTelemetry:
     # -- the port ------------------------------------------------------------------------------------------------------
 
     def load(self) -> Load:
-        """As the port; at most `MOST_STEPS`, however far the clock has jumped."""
+        """Return the load, as the port defines it; at most `MOST_STEPS`, even if the clock has jumped."""
         with self._lock:
             first, end = self._given, (self._first + len(self._counts)) // _PER_STEP
             if end - first > MOST_STEPS:
                 first += math.ceil((end - first - MOST_STEPS) / _WEEK) * _WEEK
             steps = max(0, end - first)
             counts = np.full(steps * _PER_STEP, np.nan)
-            begin = self._first - first * _PER_STEP  # of what was seen, in `counts`
+            begin = self._first - first * _PER_STEP  # of the seen windows, in `counts`
             seen = np.array(self._counts)[max(0, -begin) : max(0, len(counts) - begin)]
             counts[max(0, begin) : max(0, begin) + len(seen)] = seen
             last = {id: (at, seen if id == _GATEWAY else _kept(seen)) for id, (at, seen) in self._last.items()}
@@ -253,7 +255,7 @@ class ScrapedTelemetry:
         if steps:
             self._store.put("telemetry", kept)
             self._keep_load(load)
-            with self._lock:  # only now: what the store would not take is given again
+            with self._lock:  # only now, so that steps are returned again if the store failed
                 self._given = first + steps
                 while self._counts and self._first < min(self._given, self._first + len(self._counts) - _PER_STEP):
                     self._counts.popleft()
@@ -269,7 +271,7 @@ class ScrapedTelemetry:
 
     def windows_rps(self) -> FloatArray:
         with self._lock:
-            newest = list(islice(reversed(self._counts), _PER_STEP))  # there are many while nothing takes the load
+            newest = list(islice(reversed(self._counts), _PER_STEP))  # unread load may be long
         return np.array(newest[::-1], dtype=np.float64) / self._window_s
 
     def recent(self) -> RecentAnswers:
@@ -319,13 +321,13 @@ class ScrapedTelemetry:
 
 
 def _kept(counters: tuple[Any, ...]) -> tuple[float, ...]:
-    """A bouncer's as they are stored: without latencies by size, which would be most of what all of them take there."""
+    """Return a bouncer's counters for the store, without latencies by size, which would take most of the space."""
     now = BouncerCounters._make(counters)
     return (*now.numbers, now.workers)
 
 
 def _filled(counters: tuple[float, ...]) -> tuple[Any, ...]:
-    """A bouncer's from the store; earlier versions counted no errors and no latencies. How many workers is the last."""
+    """Return a bouncer's stored counters. Earlier versions had no errors and no latencies; workers are last."""
     *numbers, workers = counters
     return BouncerCounters(**dict(zip(BouncerCounters._fields, numbers, strict=False)))._replace(workers=workers)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What was observed of a workload that others run, from their Prometheus: the port `Telemetry` without a bouncer."""
+"""The observed load of another autoscaler's workload, from Prometheus: the port `Telemetry` without bouncers."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from mark.domain.load import Load
 from mark.domain.time import DAY_S, STEP_S
 from mark_infra.telemetry.watched_workload import WorkloadMinutes, WorkloadNow
 
-FRESH_S = 1.5 * STEP_S  # an older answer says nothing of now
-MOST_MINUTES = round(2 * DAY_S / STEP_S)  # that are asked for at once after a gap
+FRESH_S = 1.5 * STEP_S  # an older answer does not describe the present
+MOST_MINUTES = round(2 * DAY_S / STEP_S)  # minutes to query at a time after a gap
 _WINDOWS = round(STEP_S / WINDOW_S)
 _KEY = "watched"
 _NOTHING = WorkloadNow(0.0, None, None)
 
 
 class WatchedLoad:
-    """The port `Telemetry`. One thread hands in what Prometheus said, another one reads.
+    """The port `Telemetry`. One thread adds Prometheus' answers, another one reads.
 
-    `given` minutes of the clock are known already: the predictor's history ends there. A minute is handed out once
-    Prometheus has answered for it, so that the minutes of an outage are learned from afterwards. Totals are in the
+    The first `given` minutes of the clock are known, because the predictor's history ends there. A minute is returned
+    only after Prometheus has answered for it, so that the minutes of an outage are learned later. Totals are in the
     store. All times are by the service's clock.
     """
 
     def __init__(self, store: Store, clock: Clock, *, given: int) -> None:
         self._store, self._clock, self._lock = store, clock, Lock()
         self._given = given
-        self._minutes: list[tuple[float, float]] = []  # since then: requests/s, share in time
+        self._minutes: list[tuple[float, float]] = []  # minutes since `_given`: requests/s, share in time
         self._now, self._now_s = _NOTHING, -math.inf
         kept = store.get(_KEY) or (0.0, 0.0)
         self._answered, self._in_time = float(kept[0]), float(kept[1])
-        self.seen_s = -math.inf  # when Prometheus had a rate last
+        self.seen_s = -math.inf  # when Prometheus last had a rate
 
-    # -- handed in -----------------------------------------------------------------------------------------------------
+    # -- Prometheus' answers -------------------------------------------------------------------------------------------
 
     def missing(self, now_s: float) -> range:
-        """The minutes that are over and not known yet, the oldest first, at most MOST_MINUTES of them.
+        """Return the past minutes that are not known yet, in order, at most MOST_MINUTES.
 
-        Of a longer gap the oldest minutes are left out.
+        The oldest minutes of a longer gap are left out.
         """
         end = math.floor(now_s / STEP_S)
         with self._lock:
@@ -51,14 +51,14 @@ class WatchedLoad:
         return range(max(first, end - MOST_MINUTES), max(first, end))
 
     def add(self, minutes: range, found: WorkloadMinutes) -> None:
-        """What Prometheus said of `minutes`, the `missing` ones."""
+        """Add Prometheus' answer for `minutes`, the `missing` ones."""
         with self._lock:
             skipped = minutes.start - self._given - len(self._minutes)
             self._minutes += [(math.nan, math.nan)] * skipped
             self._minutes += zip(_rates(found.rps), _shares(found.in_time_share), strict=True)
 
     def see(self, now: WorkloadNow) -> None:
-        """Prometheus has just answered this."""
+        """Note Prometheus' newest answer."""
         with self._lock:
             self._now, self._now_s = now, self._clock.now_s()
             if _is_rate(now.rps):
@@ -78,7 +78,7 @@ class WatchedLoad:
             self._store.put(_KEY, (self._answered, self._in_time))
             with self._lock:
                 self._given, self._minutes = first + len(minutes), self._minutes[len(minutes) :]
-        # Prometheus knows no rate of 5 s: the peak of a minute is its mean, and the load is not fine.
+        # Prometheus has no rates of 5 s, so a minute's peak is its mean, and the load is not fine.
         return Load(first * STEP_S, STEP_S, rps, rps, fine=False)
 
     def last_minute_rps(self) -> float | None:
@@ -86,7 +86,7 @@ class WatchedLoad:
         return float(windows[-1]) if len(windows) else None
 
     def windows_rps(self) -> FloatArray:
-        """The mean of the last minute in each window of it, because Prometheus counts no shorter ones."""
+        """Return the mean of the last minute for each of its windows, because Prometheus counts no shorter ones."""
         rps = self._fresh().rps
         return np.full(_WINDOWS, rps) if rps is not None and _is_rate(rps) else np.empty(0)
 
@@ -98,7 +98,7 @@ class WatchedLoad:
         return RecentAnswers(round(answered), round(in_time))
 
     def answers(self) -> RecentAnswers:
-        """Those of which Prometheus has a latency."""
+        """Return the answers whose latency Prometheus has."""
         return RecentAnswers(round(self._answered), round(self._in_time))
 
     def utilization(self) -> Mapping[str, float]:
@@ -121,7 +121,7 @@ def _is_rate(rps: float | None) -> bool:
 
 
 def _rates(rps: FloatArray) -> list[float]:
-    """NaN for a number that is no rate."""
+    """Return the rates, with NaN for invalid ones."""
     return [rate if _is_rate(rate) else math.nan for rate in rps.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""What a Prometheus says of one workload: the port that its client implements, and the values that pass through it."""
+"""Prometheus' view of one workload: the port that its client implements, and the port's values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mark.domain.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class WorkloadNow:
-    """A workload at `at_unix_s`, by Prometheus' clock; None where Prometheus has no number.
+    """A workload at `at_unix_s`, by Prometheus' clock; None for numbers that Prometheus lacks.
 
-    `rps` is the mean rate of the last minute, `replicas` are ready, and of the answers of the last two minutes
-    `answered` were given, `in_time` of them within RT_max.
+    `rps` is the mean rate of the last minute, and `replicas` are ready. `answered` is the number of answers in the last
+    two minutes, `in_time` their number within RT_max.
     """
 
     at_unix_s: float
@@ -25,16 +25,16 @@ class WorkloadNow:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadMinutes:
-    """Requests/s of consecutive minutes, and the share of their answers within RT_max; NaN where nothing is known."""
+    """Requests/s of consecutive minutes, and the share of their answers within RT_max; NaN if unknown."""
 
     rps: FloatArray
     in_time_share: FloatArray
 
 
 class WatchedWorkload(Protocol):
-    """One workload, as Prometheus knows it. Both methods wait for an answer, and raise CloudError without one."""
+    """One workload in Prometheus. Both methods wait for an answer, and raise CloudError without one."""
 
     def now(self) -> WorkloadNow: ...
 
     def minutes(self, begin_unix_s: float, count: int) -> WorkloadMinutes:
-        """The `count` minutes from then on, all of them over. Repeatable."""
+        """Return the `count` minutes from then on, which must all be over. Repeatable."""

@@ -1,7 +1,7 @@
-"""What an account of AWS may have and do: quotas, offers by zone, images and types, how long launches take.
+"""The limits of an AWS account: quotas, offers by zone, images and types, and how long launches take.
 
-Pure: facts and decisions. `generous` is an account without limits; `strict` refuses what AWS refuses and has room for
-a fleet; `new` refuses the same and has what AWS gives to an account of today. docs/testbed.md names the sources.
+Pure: facts and decisions. `generous` is an account without limits. `strict` refuses like AWS and has room for a fleet;
+`new` refuses likewise and has the quotas of a new AWS account. docs/testbed.md names the sources.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mark.domain.offer import Market, Offer
 from mark_infra.testbed.iam import IamPolicy
 
 NO_SPOT = "no-spot"
-# An organisation's policy that forbids spot, as such organisations write it.
+# An organisation's policy that forbids spot, in the usual form.
 _SCPS: dict[str, Mapping[str, Any]] = {
     NO_SPOT: {
         "Version": "2012-10-17",
@@ -52,14 +52,14 @@ _QUOTA_CODES = {
 }
 _FUNCTIONS_CODE = ("L-B99A9384", "Concurrent executions")
 _OFFERINGS = Path("ec2", "resources", "instance_type_offerings", "availability-zone")  # in moto
-# Of the root disk of Amazon's images, by a part of the path of the parameter that names them.
+# Root disks of Amazon's images, by a part of their parameter's path.
 _SNAPSHOT_GIB = {"ami-amazon-linux-latest": 8, "deeplearning": 75}
-# GPUs that the driver of the deep-learning image knows: T4 and newer (release notes of the base image, driver 595).
+# GPUs that the deep-learning image's driver supports: T4 and newer (release notes of the base image, driver 595).
 _GPUS_OF_IMAGE = ("g4dn", "g5", "g6", "gr6", "g7", "p4", "p5", "p6")
 
 
 class AccountKind(StrEnum):
-    """See the module."""
+    """The kinds of accounts; see the module."""
 
     GENEROUS = "generous"
     STRICT = "strict"
@@ -68,7 +68,7 @@ class AccountKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccountRefusal:
-    """An error of AWS's."""
+    """An error of AWS."""
 
     code: str
     message: str
@@ -77,10 +77,9 @@ class AccountRefusal:
 
 @dataclass(frozen=True, slots=True)
 class CloudAccount:
-    """`vcpus` by family and whether of spot, as `mark.cloud.ec2.refusal.quota_of` names them; what is not named is
-    zero.
+    """An account's limits. A generous account ignores all fields.
 
-    Where it does not enforce anything, none of the others holds.
+    `vcpus` by family and whether spot, as in `mark.cloud.ec2.refusal.quota_of`; missing quotas are zero.
     """
 
     kind: AccountKind = AccountKind.GENEROUS
@@ -94,11 +93,11 @@ class CloudAccount:
         return self.kind is not AccountKind.GENEROUS
 
     def quota(self, offer: Offer) -> int | None:
-        """vCPUs of the offer's quota; None: as many as are wanted."""
+        """Return the vCPUs of the offer's quota; None: no limit."""
         return self.vcpus.get(quota_of(offer), 0) if self.enforces else None
 
     def room(self, offer: Offer, count: int, running: Iterable[Offer]) -> int:
-        """How many of `count` more the offer's quota lets run beside those that do."""
+        """Return how many of `count` more instances the offer's quota allows beside the running ones."""
         quota = self.quota(offer)
         if quota is None:
             return count
@@ -107,7 +106,7 @@ class CloudAccount:
         return max(0, min(count, int((quota - used) // max(offer.vcpu, 1.0))))
 
     def over_quota(self, offer: Offer) -> AccountRefusal:
-        """What AWS says where there is no room."""
+        """Return AWS's error for an exceeded quota."""
         if offer.market is Market.SPOT:
             return AccountRefusal("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
         return AccountRefusal(
@@ -118,15 +117,15 @@ class CloudAccount:
         )
 
     def offered(self, instance: str, region: str, zone: str) -> bool:
-        """Is the type there in the zone? Where nothing is enforced all are, everywhere."""
+        """Return whether the zone offers the type; a generous account has all types everywhere."""
         return not self.enforces or zone in offerings(region).get(instance, ())
 
     def latency_s(self, seed: int, nth: int) -> float:
-        """How long the `nth` CreateFleet takes, in control seconds."""
+        """Return how long the `nth` CreateFleet takes, in control seconds."""
         return Random(f"{seed} {nth}").uniform(*self.fleets_take_s) if self.enforces else 0.0
 
     def quotas(self, service: str) -> list[dict[str, Any]]:
-        """What Service Quotas says."""
+        """Return the answer of Service Quotas."""
         if service == "lambda" and self.function_concurrency is not None:
             return [_quota(service, *_FUNCTIONS_CODE, float(self.function_concurrency))]
         if service == "ec2" and self.enforces:
@@ -135,7 +134,7 @@ class CloudAccount:
 
 
 def account_of(kind: str = AccountKind.GENEROUS, scps: Sequence[str] = ()) -> CloudAccount:
-    """The account by its name; `scps` by theirs. Raises BadInput."""
+    """Return the account of this name; `scps` are names of policies. Raises BadInput."""
     if kind not in list(AccountKind):
         raise BadInput(f"is one of {', '.join(AccountKind)}", "account", kind)
     for name in scps:
@@ -156,8 +155,8 @@ def account_of(kind: str = AccountKind.GENEROUS, scps: Sequence[str] = ()) -> Cl
 
 @cache
 def offerings(region: str) -> Mapping[str, frozenset[str]]:
-    """Zones by type, as DescribeInstanceTypeOfferings listed them for the region when this moto was published."""
-    moto = find_spec("moto")  # only looked for: to import it takes a second
+    """Return the zones by type, as DescribeInstanceTypeOfferings listed them when this moto was published."""
+    moto = find_spec("moto")  # not imported, because that takes a second
     folders = [] if moto is None else moto.submodule_search_locations or []
     file = next((Path(one) / _OFFERINGS / f"{region}.json.gz" for one in folders), None)
     if file is None or not file.is_file():
@@ -170,9 +169,10 @@ def offerings(region: str) -> Mapping[str, frozenset[str]]:
 
 
 def unsupported_image(instance: str, image: Sequence[str], architectures: Sequence[str]) -> AccountRefusal | None:
-    """Why an image does not run on a type of these architectures; `image`: its parameter's path, by its parts.
+    """Return why an image does not run on a type of these architectures; `image` has the parts of its parameter's path.
 
-    The others are a stand-in: AWS launches a type whose GPU the image's driver does not know, and its model fails.
+    The GPU checks differ from AWS, which launches a type whose GPU the image's driver does not support; there the model
+    fails.
     """
     built_for = next((one for one in ("arm64", "x86_64") if any(one in part for part in image)), None)
     if built_for is not None and built_for not in architectures:
@@ -194,7 +194,7 @@ def unsupported_image(instance: str, image: Sequence[str], architectures: Sequen
 
 
 def small_disk(image: Sequence[str], disk_gib: int | None) -> AccountRefusal | None:
-    """Why a root disk of this size cannot be made of the image's snapshot; None: it is as large as that."""
+    """Return why a root disk of this size is too small for the image's snapshot, or None if it is large enough."""
     least = next((gib for part, gib in _SNAPSHOT_GIB.items() if part in image), 0)
     if disk_gib is None or disk_gib >= least:
         return None

@@ -1,4 +1,4 @@
-"""Loopback addresses of instances: one network of 127/8 for each cloud that runs on this machine."""
+"""Loopback addresses of instances: a network of 127/8 for each cloud on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST = 65_500
 
 
 class Addresses:
-    """127.x.a.b, each given once. The network is claimed by a listening socket, which ends with the process."""
+    """Distinct addresses 127.x.a.b. A listening socket claims the network x until the process ends."""
 
     def __init__(self) -> None:
         for network in range(_FIRST, _LAST + 1):
@@ -26,11 +26,11 @@ class Addresses:
         raise OSError("no loopback network is left for instances: all of 127.77 to 127.254 are taken")
 
     def next(self) -> str:
-        """An address that no other instance has; after 65,500 of them the first ones come again."""
+        """Return an unused address; after 65,500 of them the first ones are reused."""
         number = self._given % _MOST + 2
         self._given += 1
         return f"127.{self.network}.{number >> 8}.{number & 255}"
 
     def close(self) -> None:
-        """Give the network back."""
+        """Release the network."""
         self._claim.close()

@@ -1,7 +1,7 @@
-"""Which call of AWS an HTTP request is, and which rights IAM asks for: for the calls that this project makes.
+"""Recognise an HTTP request's AWS call, and the IAM rights that it needs, for the calls of this project.
 
-Pure but for `Resources`, which says what there is. Rights are those of AWS's Service Authorization Reference. A call
-that no table below knows needs the right to its action on "*", which no narrow policy grants.
+Pure except for `Resources`, which describes existing resources. Rights follow AWS's Service Authorization Reference. A
+call that no table below has needs the right to its action on "*", which no narrow policy grants.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from botocore.parsers import BaseCBORParser, ResponseParserError  # type: ignore
 from mark_infra.testbed.iam import IamCall
 
 _TAG, _NEW_TAG = "aws:ResourceTag/", "aws:RequestTag/"
-# By the name that requests are signed for: in IAM's words.
+# IAM's prefix by the service name in the request's signature.
 _PREFIX = {"monitoring": "cloudwatch", "tagging": "tag", "servicequotas": "servicequotas", "email": "ses"}
-# One call, other actions in IAM's words.
+# Calls whose IAM action has another name.
 _OTHERWISE = {
     ("sqs", "DeleteMessageBatch"): "DeleteMessage",
     ("sqs", "SendMessageBatch"): "SendMessage",
@@ -30,7 +30,7 @@ _OTHERWISE = {
     ("sqs", "GetQueueUrl"): "GetQueueUrl",
 }
 _FUNCTION = re.compile(r"/\d{4}-\d\d-\d\d/functions/([^/]+)(/[\w-]+)?")
-# By method and what follows the function's name.
+# Actions by method and the path after the function's name.
 _LAMBDA = {
     ("POST", "/invocations"): "InvokeFunction",
     ("GET", ""): "GetFunction",
@@ -57,21 +57,21 @@ _RULES = ("ModifyRule", "DeleteRule")
 
 @dataclass(frozen=True, slots=True)
 class AwsRequest:
-    """One call. `parameters`: the query protocol's flat ones, or JSON's; of S3 and Lambda what their path names."""
+    """One call, with flat parameters (query protocol), JSON's, or those in the path (S3, Lambda)."""
 
-    service: str  # as signed for
+    service: str  # the name in the signature
     action: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     key_id: str = ""
 
     @property
     def name(self) -> str:
-        """In IAM's words."""
+        """The action in IAM's words."""
         prefix = _PREFIX.get(self.service, self.service)
         return f"{prefix}:{_OTHERWISE.get((self.service, self.action), self.action)}"
 
     def members(self, key: str) -> list[str]:
-        """Values of a list of the query protocol: `InstanceId.1`, `Targets.member.2.Id` by `Targets.member` ..."""
+        """Return the values of a list in the query protocol, like `InstanceId.1`, `InstanceId.2`."""
         start = f"{key}."
         return [
             str(value)
@@ -80,7 +80,7 @@ class AwsRequest:
         ]
 
     def groups(self, key: str) -> list[dict[str, str]]:
-        """Structures of a list of the query protocol, by what follows their numbers."""
+        """Return the structures of a list in the query protocol, each by the keys after its number."""
         found: dict[int, dict[str, str]] = {}
         for name, value in self.parameters.items():
             match = re.fullmatch(rf"{re.escape(key)}\.(\d+)\.(.+)", name)
@@ -91,7 +91,7 @@ class AwsRequest:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedPool:
-    """What a launch is made of, for its rights."""
+    """The parts of a launch that matter for its rights."""
 
     instance: str
     spot: bool
@@ -99,31 +99,31 @@ class LaunchedPool:
     subnet: str = ""
     security_groups: Sequence[str] = ()
     template: str = ""
-    role: str = ""  # ARN of what the instance profile passes
+    role: str = ""  # ARN of the role that the instance profile passes
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by kind: instance, volume
 
 
 class Resources(Protocol):
-    """What there is in the account."""
+    """The account's resources."""
 
     region: str
     account: str
 
     def tags(self, arn: str) -> Mapping[str, str]:
-        """Of a resource; empty where it has none, or is not there."""
+        """Return the tags of a resource; empty if it does not exist."""
 
     def template_id(self, name: str) -> str:
-        """Of the launch template with the name; empty where there is none."""
+        """Return the id of the launch template with the name; "" if it does not exist."""
 
 
 def read_request(
     service: str, key_id: str, method: str, url: str, headers: Mapping[str, str], body: bytes
 ) -> AwsRequest:
-    """The call that a request is; its action is empty where it cannot be told."""
+    """Return the call of a request; its action is "" if unknown."""
     path, _, query = url.partition("?")
     target = headers.get("x-amz-target", "")
     content = headers.get("content-type", "")
-    if headers.get("content-encoding") == "gzip":  # the SDK sends many metrics so
+    if headers.get("content-encoding") == "gzip":  # the SDK compresses many metrics
         body = gzip.decompress(body)
     if target:
         return AwsRequest(service, target.rpartition(".")[2], _json(body), key_id)
@@ -143,7 +143,7 @@ def read_request(
 
 
 def rights(request: AwsRequest, there: Resources) -> list[IamCall]:
-    """What the caller must be allowed; nothing for calls that AWS answers to every caller."""
+    """Return the rights that the caller needs; none for calls that AWS answers to every caller."""
     if request.service == "sts" and request.action == "GetCallerIdentity":
         return []
     of = _RIGHTS.get(request.service)
@@ -152,7 +152,7 @@ def rights(request: AwsRequest, there: Resources) -> list[IamCall]:
 
 
 def launch_rights(pool: LaunchedPool, there: Resources) -> list[IamCall]:
-    """Of one pool's RunInstances, also where a fleet launches: AWS checks each thing by itself."""
+    """Return the rights for RunInstances of one pool, also in a fleet; AWS checks each resource by itself."""
     ec2 = f"arn:aws:ec2:{there.region}:{there.account}"
     launch = {
         "ec2:InstanceType": pool.instance,
@@ -185,7 +185,7 @@ def launch_rights(pool: LaunchedPool, there: Resources) -> list[IamCall]:
 
 
 def user_data_size(text: str) -> int:
-    """Bytes of user data as a request has it."""
+    """Return the bytes of a request's user data."""
     try:
         return len(base64.b64decode(text, validate=True))
     except ValueError:
@@ -197,7 +197,7 @@ def _of_ec2(request: AwsRequest, there: Resources) -> list[IamCall] | None:
     if request.action.startswith(_LOOKS):
         return [IamCall(request.name)]
     if request.action == "RunInstances":
-        return []  # launching asks for what it launches
+        return []  # launching checks the launched resources
     if request.action in _TO_INSTANCES:
         return _each(request.name, [f"{ec2}:instance/{one}" for one in request.members("InstanceId")], there)
     if request.action in ("CreateTags", "DeleteTags"):
@@ -227,7 +227,7 @@ def _of_ec2(request: AwsRequest, there: Resources) -> list[IamCall] | None:
 
 
 def tag_list(specification: Mapping[str, str]) -> dict[str, str]:
-    """Tags of a TagSpecification of the query protocol."""
+    """Return the tags of a TagSpecification of the query protocol."""
     return {
         value: specification.get(f"{key.removesuffix('.Key')}.Value", "")
         for key, value in specification.items()
@@ -275,7 +275,7 @@ def _of_ssm(request: AwsRequest, there: Resources) -> list[IamCall] | None:
     names = request.parameters.get("Names", [request.parameters.get("Name", "")])
     if not all(names) or "Parameter" not in request.action:
         return None
-    bare = [str(name).partition(":")[0].lstrip("/") for name in names]  # NAME:3 is a version of it
+    bare = [str(name).partition(":")[0].lstrip("/") for name in names]  # NAME:3 is a version of the parameter
     arns = [f"arn:aws:ssm:{there.region}:{there.account}:parameter/{name}" for name in bare]
     return _each(request.name, arns, there)
 
@@ -296,7 +296,7 @@ def _function_rights(request: AwsRequest, there: Resources) -> list[IamCall] | N
     if not name:
         return None
     arn = f"arn:aws:lambda:{there.region}:{there.account}:function:{name}"
-    # Versions and aliases have no tags, and not their function's.
+    # Versions and aliases have no tags, not even their function's.
     return [IamCall(request.name, arn, {} if ":" in name else _tags(there.tags(arn)))]
 
 
@@ -324,7 +324,7 @@ _RIGHTS: dict[str, Callable[[AwsRequest, Resources], list[IamCall] | None]] = {
     "ecr": _repository_rights,
     "s3": _object_rights,
 }
-# Of EC2's resources, by how their ids begin.
+# EC2's resource kinds by the prefix of their ids.
 _KINDS = {
     "i": "instance", "vol": "volume", "lt": "launch-template", "fleet": "fleet", "sg": "security-group",
     "subnet": "subnet", "vpc": "vpc", "eni": "network-interface", "ami": "image",
@@ -342,7 +342,7 @@ def _of_lambda(method: str, path: str, query: str, body: bytes, key_id: str) -> 
     if qualifier := dict(parse_qsl(query)).get("Qualifier"):
         name = f"{name}:{qualifier}"
     part = match[2] or ""
-    # An invocation's body is the caller's own.
+    # The body of an invocation is not AWS's.
     said = {} if part == "/invocations" else _json(body)
     action = _LAMBDA.get((method, part), f"{method.title()}{part.strip('/').title()}")
     return AwsRequest("lambda", action, {**said, "FunctionName": name}, key_id)

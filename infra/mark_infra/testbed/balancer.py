@@ -1,6 +1,6 @@
-"""Target groups as gateways, whose replicas are the registered targets that run.
+"""Target groups as gateways, whose replicas are the registered targets of running instances.
 
-Each group has one, and groups to which a rule forwards by weight share that of the first.
+Each group has a gateway. Groups to which one rule forwards by weight share the gateway of the first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mark.domain.errors import MarkError
 
 log = logging.getLogger(__name__)
 
-_POLL_S = 1.0  # between two reads of what the gateways say
+_POLL_S = 1.0  # between two reads of the gateways' states
 Targets = Mapping[str, Mapping[str, str | None]]  # target group -> target -> URL; None: its instance does not run
-Shares = Mapping[str, Mapping[str, float]]  # the first group of a rule -> each of its groups -> weight
+Shares = Mapping[str, Mapping[str, float]]  # first group of a rule -> each of its groups -> weight
 
 HEALTHY = ("healthy", None)
 INITIAL = ("initial", "Elb.RegistrationInProgress")
@@ -26,24 +26,24 @@ NOT_RUNNING = ("unused", "Target.InvalidState")
 
 
 class RunningGateway(Protocol):
-    """A gateway that was started."""
+    """A started gateway."""
 
     url: str
 
     def put(self, weights: Mapping[str, float], groups: Mapping[str, str]) -> None:
-        """These and no other replicas, by URL: each has the weight of its group. Raises MarkError."""
+        """Set the replicas, by URL with the weights of their groups; others are removed. Raises MarkError."""
         ...
 
     def state(self) -> Mapping[str, Any]:
-        """What it says of itself: `replicas`, by URL, are `ready` or not. Raises MarkError."""
+        """Return the gateway's state, with each of `replicas`, by URL, `ready` or not. Raises MarkError."""
         ...
 
     def alive(self) -> bool:
-        """Does it still run?"""
+        """Return whether the gateway still runs."""
         ...
 
     def end(self) -> None:
-        """End it; what it has accepted is answered."""
+        """End the gateway after it has answered accepted requests."""
         ...
 
 
@@ -51,37 +51,39 @@ class Gateways(Protocol):
     """Starts gateways."""
 
     def start(self, target_group: str) -> RunningGateway:
-        """The gateway of a target group (its ARN), always at the same address. Raises OSError, MarkError."""
+        """Start the gateway of a target group (its ARN), always at the same address. Raises OSError, MarkError."""
         ...
 
 
 @dataclass(slots=True)
 class _Group:
     gateway: RunningGateway
-    replicas: dict[str, tuple[float, str]] | None = None  # weight and group as last put; None: unknown
+    replicas: dict[str, tuple[float, str]] | None = None  # weight and group as last set; None: unknown
     ready: frozenset[str] = frozenset()  # URLs
     seen: set[str] = field(default_factory=set)  # URLs that were ready once
 
 
 class GatewaySupervisor:
-    """Keeps gateways equal to target groups. `targets` returns what is registered, `shares` what rules say of groups
-    that have no gateway of their own. Thread-safe."""
+    """Keeps gateways in line with target groups. Thread-safe.
+
+    `targets` returns the registered targets, `shares` the weights of rules over several groups, which share a gateway.
+    """
 
     def __init__(self, gateways: Gateways, targets: Callable[[], Targets], shares: Callable[[], Shares] = dict) -> None:
         self._gateways, self._targets, self._shares = gateways, targets, shares
-        self._groups: dict[str, _Group] = {}  # by the first of those that share a gateway
-        self._first: dict[str, str] = {}  # of those behind another
+        self._groups: dict[str, _Group] = {}  # by the first of the groups that share a gateway
+        self._first: dict[str, str] = {}  # by group that shares another group's gateway
         self._syncing = threading.Lock()
         self._awake, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Sync when something changes, and every second."""
+        """Synchronise after changes, and every second."""
         self._thread = threading.Thread(target=self._run, name="balancer", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End all gateways."""
+        """Stop, and end all gateways."""
         self._stopped.set()
         self._awake.set()
         if self._thread is not None:
@@ -89,16 +91,16 @@ class GatewaySupervisor:
         self._end()
 
     def wake(self) -> None:
-        """Something may have changed: sync soon."""
+        """Synchronise soon, because something may have changed."""
         self._awake.set()
 
     def url(self, target_group: str) -> str | None:
-        """Where clients of a target group send requests; None: not yet."""
+        """Return the URL of a target group for clients, or None before it exists."""
         group = self._group(target_group)
         return None if group is None else group.gateway.url
 
     def health(self, target_group: str, target: str) -> tuple[str, str | None]:
-        """State and reason of a registered target, as DescribeTargetHealth has them."""
+        """Return the state and reason of a registered target, as in DescribeTargetHealth."""
         group, url = self._group(target_group), self._targets().get(target_group, {}).get(target)
         if url is None:
             return NOT_RUNNING
@@ -107,7 +109,7 @@ class GatewaySupervisor:
         return FAILED if group is not None and url in group.seen else INITIAL
 
     def sync(self) -> None:
-        """Start, end and configure gateways, and read their state. One failing leaves the others alone."""
+        """Start, end and configure gateways, and read their state. A failing gateway does not affect the others."""
         with self._syncing:
             targets = self._targets()
             shares = {first: groups for first, groups in self._shares().items() if first in targets}
@@ -143,7 +145,7 @@ class GatewaySupervisor:
         group.ready = frozenset(url for url, replica in said.items() if replica["ready"])
         group.seen = (group.seen | group.ready) & replicas.keys()
         if set(said) != set(replicas):
-            group.replicas = None  # another client changed them: next time they are put again
+            group.replicas = None  # another client changed them, so set them again next time
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -153,7 +155,7 @@ class GatewaySupervisor:
             except Exception:
                 log.exception("a pass of the balancer failed")
             self._awake.wait(_POLL_S)
-        self._end()  # here: they do not outlive the thread that started them
+        self._end()  # in this thread, because gateways do not outlive the thread that started them
 
     def _end(self) -> None:
         while self._groups:
@@ -161,7 +163,7 @@ class GatewaySupervisor:
 
 
 def _replicas(weights: Mapping[str, float], targets: Targets) -> dict[str, tuple[float, str]]:
-    """Weight and group by URL; of what is in two groups, as on its way from one to the other, the greater weight."""
+    """Return weight and group by URL. A target in two groups, while it moves, has the greater weight."""
     found: dict[str, tuple[float, str]] = {}
     for group, weight in weights.items():
         for url in targets.get(group, {}).values():

@@ -1,4 +1,4 @@
-"""The testbed's control server: `mark testbed status|interrupt|down` ask the daemon through it, with its token."""
+"""The testbed's control server: `mark testbed status|interrupt|down` call the daemon through it, with its token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Testbed(Protocol):
-    """What can be controlled."""
+    """The controlled testbed."""
 
     ends: threading.Event
 
@@ -27,7 +27,7 @@ class Testbed(Protocol):
 
 
 class ControlServer:
-    """HTTP on a free port of loopback. A context: opens on entry."""
+    """An HTTP server on a free port of loopback. A context: it starts on entry."""
 
     def __init__(self, testbed: Testbed, token: str) -> None:
         self.token = token
@@ -92,7 +92,7 @@ class ControlServer:
 
 
 class Remote:
-    """A testbed that runs, by the file its daemon wrote. Raises BadInput where none does."""
+    """A running testbed, from the file that its daemon wrote. Raises BadInput if there is none."""
 
     def __init__(self, file: Path) -> None:
         try:
@@ -109,7 +109,7 @@ class Remote:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(self, path: str, body: object = None, timeout_s: float = 30.0) -> Any:
-        """Raises MarkError with what the daemon says, BadInput where it is gone."""
+        """Send a request. Raises MarkError with the daemon's message, BadInput if the daemon is gone."""
         request = urllib.request.Request(
             self._url + path,
             None if body is None else json.dumps(body).encode(),

@@ -1,4 +1,4 @@
-"""How busy a machine is, which its CPU credits are counted from."""
+"""The computing time of a machine, from which its CPU credits are counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mark_infra.telemetry.counters import read_bouncer
 
 
 def busy_s(address: str, port: int) -> float:
-    """Seconds that the workers of the bouncer there have computed, on average. Raises OSError where none answers."""
+    """Return the average computing seconds of the bouncer's workers. Raises OSError if no bouncer answers."""
     with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=1.0) as answer:
         page = answer.read()
     try:

@@ -1,8 +1,8 @@
-"""The testbed's daemon: `python -m mark_infra.testbed.daemon FOLDER`, one process that everything else hangs on.
+"""The testbed's daemon, `python -m mark_infra.testbed.daemon FOLDER`: the parent of all other processes.
 
-It starts the local Lambda, the cloud with its machines and gateways, makes a site, and keeps a controller running as a
-service manager would; `mark_infra.testbed.testbed_folder` says what lies in the folder. All it has started ends with
-it, however it ends.
+It starts the local Lambda and the cloud with its machines and gateways, creates a site, and keeps a controller running
+like a service manager. `mark_infra.testbed.testbed_folder` describes the folder. All processes end with it, however it
+ends.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ log = logging.getLogger("mark.testbed")
 
 
 class Daemon:
-    """Everything that runs, in the order in which it starts; `close` ends it the other way round."""
+    """All parts of the testbed, in the order of their start; `close` ends them in reverse order."""
 
     def __init__(self, folder: Path, settings: TestbedSettings) -> None:
         self._folder, self._settings = folder, settings
@@ -81,8 +81,8 @@ class Daemon:
         self._asked: dict[str, int] = {}  # requests by service
         self._function_of: dict[str, str] = {}  # its name, by service
         self._controllers: list[KeptProcess] = []
-        self._conductors: dict[str, dict[str, KeptProcess]] = {}  # by pipeline; with a number where there are several
-        self._entrances: dict[str, KeptProcess] = {}  # where clients send queries, by pipeline
+        self._conductors: dict[str, dict[str, KeptProcess]] = {}  # by pipeline; numbered if there are several
+        self._entrances: dict[str, KeptProcess] = {}  # processes that take clients' queries, by pipeline
         with ExitStack() as started:
             self._start(started)
             self._running = started.pop_all()
@@ -165,7 +165,8 @@ class Daemon:
         )
         gateways = _until(lambda: self._gateways(site), "its gateways do not answer")
         named = {name: replace(service, gateway=gateways[name]) for name, service in site.services.items()}
-        # Controllers ask conductors for whole queries, and these are ready only once there are instances.
+        # Controllers read conductors' counts of whole queries, and conductors become ready only after the first
+        # instances, so choose the ports now.
         ports = {one.name: [_free_port() for _ in range(_conductors_of(one))] for one in self._pipelines}
         urls = {name: [f"http://127.0.0.1:{port}" for port in own] for name, own in ports.items()}
         asked = {name: SitePipeline(address=" ".join(own)) for name, own in urls.items()}
@@ -219,17 +220,17 @@ class Daemon:
         most = self._account.function_concurrency
         if most is None or made.concurrency is None:
             return made
-        # What the account has, its functions share; here each of the `count` has its part of it.
+        # Functions share the account's concurrency; here each of the `count` functions gets an equal part.
         return replace(made, concurrency=min(made.concurrency, max(1, most // count)))
 
     def close(self) -> None:
-        """End everything."""
+        """End all parts."""
         self._running.close()
 
-    # What the control server does
+    # Called by the control server
 
     def status(self) -> dict[str, Any]:
-        """The whole testbed, for people and for `--json`."""
+        """Return the testbed's state, for people and for `--json`."""
         assert self.site is not None
         running = self.machines.running()
         late_s = [one.late_s for one in running.values() if one.late_s is not None]
@@ -248,20 +249,23 @@ class Daemon:
         }
 
     def _entrance(self, pipeline: str) -> str | None:
-        """Where clients send queries; None: no conductor is ready. A gateway before several is ready at once."""
+        """Return the pipeline's address for queries, or None while no conductor is ready.
+
+        A gateway in front of several conductors is always ready, so the conductors decide.
+        """
         ready = any(conductor.url() for conductor in self._conductors[pipeline].values())
         return self._entrances[pipeline].url() if ready else None
 
     def interrupt(self, share: float, seed: int) -> list[str]:
-        """Ids of the spot instances that get a notice of interruption. Raises BadInput."""
+        """Interrupt spot instances, and return the ids of those with a notice. Raises BadInput."""
         return list(self.cloud.interrupt(share, seed))
 
     def set_capacity(self, offer: str, count: int) -> None:
-        """Raises BadInput."""
+        """Set the offer's capacity. Raises BadInput."""
         self.cloud.set_capacity(offer, count)
 
     def _requests(self, service: str) -> int:
-        """What its gateway has been asked so far; the last count where it does not say."""
+        """Return the gateway's requests so far, or the last known count if it does not answer."""
         url = None if self.site is None else self.site.service(service).gateway
         if url is not None:
             try:
@@ -272,7 +276,7 @@ class Daemon:
         return self._asked.get(service, 0)
 
     def _gateways(self, site: Site) -> dict[str, str] | None:
-        """Where each service's clients send requests; None: not all are there yet."""
+        """Return the URLs of all services' gateways, or None until all exist."""
         assert self.cloud.balancer is not None
         found = {name: self.cloud.balancer.url(service.target_groups[0]) for name, service in site.services.items()}
         urls = {name: url for name, url in found.items() if url is not None}
@@ -280,7 +284,7 @@ class Daemon:
 
 
 class LambdaProcess:
-    """The local Lambda. A context."""
+    """The local Lambda as a process. A context."""
 
     def __init__(self, folder: Path, config: FunctionsConfig) -> None:
         self._folder, self._config = folder, config
@@ -317,13 +321,13 @@ class LambdaProcess:
             self._process.wait()
 
     def status(self) -> dict[str, Any]:
-        """By function."""
+        """Return the state by function."""
         with urllib.request.urlopen(f"{self.url}/status", timeout=5.0) as answer:
             said: dict[str, Any] = json.load(answer)
         return said
 
     def usd(self) -> float:
-        """What all functions have cost so far; the last known value where they cannot be asked."""
+        """Return the cost of all functions so far, or the last known value if they do not answer."""
         try:
             self._usd = sum(float(one["usd"]) for one in self.status().values())
         except OSError as error:
@@ -344,18 +348,18 @@ def _options(service: ServiceConfig, functions: Mapping[str, str], settings: Tes
 
 
 def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[str]:
-    """For its conductor: where the gateway of each stage is."""
+    """Return the conductor's options that name each stage's gateway."""
     at = pipeline.service_of_stages()
     return [part for stage, service in at.items() for part in ("--stage-at", f"{stage}={gateways[service]}")]
 
 
 def _conductors_of(pipeline: PipelineConfig) -> int:
-    """As many as the file says for a selection that learns. Others keep nothing, so one behaves as several would."""
+    """Return the file's number of conductors if the selection learns; otherwise one, because they keep no state."""
     return pipeline.conductors if pipeline.learns else 1
 
 
 def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]:
-    """Of its gateway, for what no instance can take."""
+    """Return the gateway's options for requests that no instance can take."""
     if service.name not in functions:
         return []
     slo_ms = f"{service.slo.rt_max_s * 1e3:g}"
@@ -364,7 +368,7 @@ def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]
 
 
 def _routing(service: ServiceConfig) -> list[str]:
-    """Of its gateway, an AWS Application Load Balancer; or it routes by completion, maybe with second copies."""
+    """Return the gateway's routing options: like an AWS load balancer, or by completion, perhaps with hedging."""
     if service.routing == ALB:
         return ["--routing", ALB]
     return ["--hedge-after-ms", f"{service.hedge_after_s * 1e3:g}"] if math.isfinite(service.hedge_after_s) else []
@@ -378,12 +382,12 @@ def _one_catalog(services: Sequence[ServiceConfig]) -> Catalog:
 
 
 def _zones(catalog: Catalog) -> list[str]:
-    """Those in which spot is sold, else one."""
+    """Return the zones in which spot is sold, or a default zone."""
     return sorted({o.zone for o in catalog.offers if o.market is Market.SPOT and o.zone}) or ["us-east-1a"]
 
 
 def _free_port() -> int:
-    """Of loopback; another process may take it before it is used."""
+    """Return a free port of loopback; another process may take it before it is used."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
     return port

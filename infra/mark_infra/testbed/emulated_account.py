@@ -1,7 +1,7 @@
-"""An empty account on this computer, to which `mark deploy --emulated` may deploy: what it makes really runs.
+"""An empty account on this computer for `mark deploy --emulated`; everything deployed there really runs.
 
-What AWS would start by itself is started here: instances boot from the release that their tag names, and a controller
-runs with the rights of the site's role as soon as the site is described, a new one for each change of it.
+This module does AWS's part: instances boot from the release in their tag, and a controller runs with the rights of the
+site's role as soon as the site file exists. Each change of the site gets a new controller.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class EmulatedAccount:
-    """A context. `state` is where the site `name` is deployed from, `folder` for logs and copies of releases."""
+    """A context. `state` is the state folder of the site `name`, `folder` has logs and copies of releases."""
 
     def __init__(
         self, folder: Path, state: Path, service_file: Path, *, name: str, region: str, kind: str, time_scale: float
@@ -54,7 +54,7 @@ class EmulatedAccount:
         self.url = ""
 
     def __enter__(self) -> EmulatedAccount:
-        os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")  # no machine boots one; they take a second
+        os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")  # unused, and loading them takes a second
         with ExitStack() as started:
             logs = self._folder / "logs"
             machines = started.enter_context(Processes(self._programs, logs, region=self.region))
@@ -81,21 +81,21 @@ class EmulatedAccount:
         self._running.close()
 
     def variables(self) -> dict[str, str]:
-        """Of the environment of a process that deploys there."""
+        """Return the environment of a process that deploys there."""
         return of_aws(os.environ, self.region) | {"AWS_ENDPOINT_URL": self.url}
 
     def address(self, service: str) -> str | None:
-        """Where clients of the service send requests; None: nowhere yet."""
+        """Return the clients' address of the service, or None before it exists."""
         balancer = self.cloud.balancer
         if balancer is None or not self._site_file.is_file():
             return None
         return balancer.url(load_site(self._site_file).service(service).target_groups[0])
 
     def denied(self) -> list[str]:
-        """Rights that a caller has lacked so far."""
+        """Return the missing rights of callers so far."""
         return list(self.cloud.rules.denied)
 
-    # On its own thread, on which the controllers hang
+    # On its own thread, because the controllers end with the thread that starts them
 
     def _follow(self) -> None:
         try:
@@ -120,7 +120,7 @@ class EmulatedAccount:
             program = ServedProgram(there / self._service_file.name)
             self._programs[f"{name}@{service.release}"] = self._programs[name] = program
         ec2 = self._client("ec2")
-        # Terraform tags no launch template where it knows of an emulation.
+        # Terraform does not tag launch templates when it deploys to an emulation.
         templates = sorted(id for service in site.services.values() for id in service.launch_templates)
         ec2.create_tags(Resources=templates, Tags=[{"Key": SITE, "Value": self._name}])
         role = self._client("iam").get_role(RoleName=f"{self._name}-controller")["Role"]["Arn"]
@@ -138,11 +138,11 @@ class EmulatedAccount:
             "controller", self._folder / "logs" / "controller.log", [*copies, "--site", str(described)], 0, variables
         )
         new.__enter__()
-        self._end_controller()  # the new one first, as its group replaces it
+        self._end_controller()  # after the new one has started, like the autoscaling group
         self._controller = new
 
     def _wanted(self) -> bool:
-        """Is there a group that keeps a controller?"""
+        """Return whether there is a group that keeps a controller."""
         groups = self._client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
         return any(one["DesiredCapacity"] > 0 for one in groups)
 

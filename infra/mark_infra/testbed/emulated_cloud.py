@@ -1,7 +1,7 @@
 """The testbed's cloud: AWS's APIs on loopback, over instances that boot, bill, run out, are interrupted and end.
 
-`LocalCloud` joins moto (the APIs and what they store), `InstanceLifecycle` (what happens to instances), the machines
-that make them real, and the meter that knows the true bill. There is one at a time in a process, as moto's state is.
+`LocalCloud` joins moto (the APIs and their state), `InstanceLifecycle` (the instances' life cycle), the machines behind
+them, and the meter with the true bill. A process has only one, because moto's state belongs to the process.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _one_at_a_time = threading.Lock()
 
 
 class LocalCloud:
-    """See the module. Thread-safe. `now` gives Unix seconds; delays are control seconds, `time_scale` to each of them.
+    """The emulated cloud. Thread-safe. `now` returns Unix seconds; delays are control seconds, `time_scale` per second.
 
     `capacity`: instances of an offer at a time. `spot_shares` and `spot_prices`: steps (t_s, share) by zone, in control
-    seconds from the start, of the spot capacity that can be held and of the on-demand price. `busy_s` returns for how
-    many seconds the machine at an address has computed, for CPU credits (OSError: unknown now); None: they are never
-    spent. Target groups are left to moto where there are no `gateways`. `functions_usd`: what functions have cost.
-    `account`: what AWS refuses; nothing, unless said. `policies` by access key id, see `Gatekeeper`.
-    Where the catalogue bills extras, each of `services` has a balancer from the start on, through which
-    `requests` of them have come. Instances of a service crash as its faults say.
+    seconds from the start: the share of the spot capacity that can be held, and of the on-demand price. `busy_s`
+    returns the computing seconds of the machine at an address, for CPU credits (OSError: unknown now); None: no credits
+    are spent. Without `gateways`, target groups are moto's. `functions_usd`: the functions' cost so far. `account`: its
+    limits; default: none. `policies` by access key id, see `Gatekeeper`. If the catalogue bills extras, each of
+    `services` has a balancer from the start, with `requests` as its number of requests. Instances of a service crash as
+    its faults say.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LocalCloud:
             crashes_per_hour={service.name: service.faults.crashes_per_hour for service in services},
         )  # fmt: skip
         self._busy_s = busy_s
-        self._busy: dict[str, float] = {}  # by instance id, as last asked
+        self._busy: dict[str, float] = {}  # by instance id, as last read
         self.lifecycle.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
         self.rules = Gatekeeper(
             account or CloudAccount(),
@@ -118,12 +118,12 @@ class LocalCloud:
         self._addresses: Addresses | None = None
         self.balancer = None if gateways is None else GatewaySupervisor(gateways, self._targets, self._shares)
 
-    # The daemon's side
+    # Called by the daemon
 
     def start(self) -> str:
-        """Serve; returns the endpoint of all of AWS. Raises OSError where the port is taken.
+        """Start serving; return the endpoint of all of AWS. Raises OSError if the port is taken.
 
-        Raises RuntimeError where another cloud runs in this process.
+        Raises RuntimeError if another cloud runs in this process.
         """
         if not _one_at_a_time.acquire(blocking=False):
             raise RuntimeError("another local cloud runs in this process")
@@ -154,11 +154,11 @@ class LocalCloud:
         return self._server.url
 
     def stop(self) -> None:
-        """Answer no more, and end everything that runs here. What was billed stays readable."""
+        """Stop answering, and end everything that runs here. The bill stays readable."""
         self._stopped.set()
         if self._app is not None:
             self._app.end()
-        with ExitStack() as ends:  # from the last to the first, and each whatever happens to another
+        with ExitStack() as ends:  # in reverse order, each even if another fails
             ends.callback(self._forget)
             if self.balancer is not None:
                 ends.callback(self.balancer.stop)
@@ -169,7 +169,7 @@ class LocalCloud:
                 self._server = None
 
     def _forget(self) -> None:
-        """moto is as it was, and another cloud may start."""
+        """Restore moto, so that another cloud may start."""
         with self._lock, ExitStack() as ends:
             if self._addresses is not None:
                 ends.callback(_one_at_a_time.release)
@@ -180,22 +180,22 @@ class LocalCloud:
                 ends.callback(self.lifecycle.terminate, instance.instance_id, self.now())
 
     def step(self) -> None:
-        """What is due now happens. It also does by itself, within half a second or at the next request."""
+        """Carry out due events. This also happens within half a second, and at each request."""
         if self._busy_s is not None:
             with self._lock:
                 asked = [
                     (x.instance_id, x.address) for x in self.lifecycle.instances.values() if x.credits and x.active
                 ]
-            for instance_id, address in asked:  # outside the lock: it asks machines
+            for instance_id, address in asked:  # outside the lock, because it reads from machines
                 with suppress(OSError):
                     self._busy[instance_id] = self._busy_s(address)
         with self._lock:
             self.lifecycle.advance(self.now())
 
     def interrupt(self, share: float, seed: int) -> tuple[str, ...]:
-        """Announce to this share of the running spot instances, drawn with the seed, that they go; their ids.
+        """Announce an interruption to this share of the running spot instances, drawn with the seed; return their ids.
 
-        Raises BadInput where the share does not lie in [0, 1].
+        Raises BadInput if the share is not in [0, 1].
         """
         if not 0.0 <= share <= 1.0:
             raise BadInput("must lie between 0 and 1", "share", share)
@@ -204,7 +204,7 @@ class LocalCloud:
             return self.lifecycle.interrupt_share(share, seed, self.now())
 
     def interrupt_these(self, instance_ids: Sequence[str]) -> None:
-        """Announce to these spot instances that they go; others are passed over."""
+        """Announce an interruption to these spot instances; others are ignored."""
         with self._lock:
             self.lifecycle.advance(self.now())
             for instance_id in instance_ids:
@@ -213,12 +213,12 @@ class LocalCloud:
                     self.lifecycle.interrupt(instance_id, self.now())
 
     def set_capacity(self, offer: str, count: int) -> None:
-        """At most `count` instances of the offer at a time from now on. Raises BadInput where it is not sold."""
+        """Limit the offer to `count` instances at a time from now on. Raises BadInput for an unknown offer."""
         with self._lock:
             self.supply.set_capacity(offer, count)
 
     def bill(self) -> Bill:
-        """Dollars so far, by market."""
+        """Return the dollars so far, by market."""
         with self._lock:
             now = self.now()
             self.lifecycle.advance(now)
@@ -230,7 +230,7 @@ class LocalCloud:
         return replace(bill, functions=self._functions_usd(), other=other)
 
     def status(self) -> dict[str, Any]:
-        """What runs, and what it has cost: for people, and for `mark testbed status`."""
+        """Return the running instances and the cost, for people and for `mark testbed status`."""
         with self._lock:
             now = self.now()
             self.lifecycle.advance(now)
@@ -259,7 +259,7 @@ class LocalCloud:
         return {**status, "bill_usd": self.bill().as_json(), "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        """What must never be: an instance billed when it is not running or twice at a time, a token used twice."""
+        """Return errors that must never happen: wrongly or doubly billed instances, and tokens used twice."""
         with self._lock:
             found = []
             until: dict[str, int] = {}
@@ -280,13 +280,13 @@ class LocalCloud:
                 if len(calls) > 1
             ]
 
-    # What moto's overlay asks
+    # Called by moto's overlay
 
     def room(self, index: int, count: int, planned: int = 0) -> int:
         return self.lifecycle.room(index, count, planned)
 
     def quota_room(self, index: int, count: int, taken: Mapping[int, int]) -> int:
-        """How many of `count` more of an offer the account's quotas let run, besides those `taken` already."""
+        """Return how many of `count` more instances the account's quotas allow, besides the `taken` ones."""
         offers = self.supply.offers
         running = [one.offer for one in self.lifecycle.instances.values() if one.active]
         running += [offers[one] for one, number in taken.items() for _ in range(number)]
@@ -298,7 +298,7 @@ class LocalCloud:
     def launched(
         self, instance: Any, index: int, reservation: str, *, persistent: bool, unlimited: bool | None
     ) -> None:
-        """moto has made an instance: it is launched now."""
+        """Launch the instance that moto has created."""
         assert self._addresses is not None
         now, address = self.now(), self._addresses.next()
         self._shown[instance.id] = instance
@@ -343,7 +343,7 @@ class LocalCloud:
             self.balancer.wake()
 
     def emit(self, detail_type: str, instance_id: str, zone: str, detail: dict[str, str], at_unix_s: int) -> None:
-        # The warning's own way to name an instance: by its zone, without an account.
+        # The interruption warning names an instance by its zone, without an account.
         place = f"{zone}:" if detail_type == WARNING else f"{self.region}:{ACCOUNT}:"
         event = {
             "Source": "aws.ec2", "DetailType": detail_type, "Detail": json.dumps(detail), "Time": at_unix_s,
@@ -351,7 +351,7 @@ class LocalCloud:
         }  # fmt: skip
         try:
             events_backends[ACCOUNT][self.region].put_events([event])
-        except Exception as error:  # a rule whose queue is gone; AWS drops the event
+        except Exception as error:  # the rule's queue is gone, and AWS drops the event too
             log.warning("event %s of %s is lost: %s: %s", detail_type, instance_id, type(error).__name__, error)
         if detail_type != STATE_CHANGE:
             log.info("%s: %s", detail_type, instance_id)
@@ -366,13 +366,13 @@ class LocalCloud:
                 if not reservation.instances:
                     del reservations[reservation.id]
 
-    # Inside
+    # Internals
 
     @contextmanager
     def _guard(self, service: str) -> Iterator[None]:
-        """One request of these services at a time, and each sees the world as it is now."""
+        """Serialise requests of the guarded services, and bring the instances up to date first."""
         if service == "s3":
-            with self._buckets:  # moto stumbles over an object that goes while it lists them
+            with self._buckets:  # moto fails on an object that is removed while it lists them
                 yield
             return
         if service not in _GUARDED:
@@ -395,15 +395,15 @@ class LocalCloud:
             self._stopped.wait(min(_POLL_S, max(0.01, wait_s)))
 
     def _targets(self) -> dict[str, dict[str, str | None]]:
-        """By target group: the URL of each target; None where its instance does not run."""
+        """Return the URL of each target by target group; None if its instance does not run."""
         with self._lock:
             groups = elbv2_backends[ACCOUNT][self.region].target_groups
-            # Functions' have no protocol, and gateways do not speak gRPC.
+            # Skip functions' groups, which have no protocol, and gRPC groups, which gateways cannot serve.
             http = {arn: one for arn, one in groups.items() if one.protocol and one.protocol_version != "GRPC"}
             return {arn: {t["Id"]: self._url(t) for t in group.targets.values()} for arn, group in http.items()}
 
     def _shares(self) -> dict[str, dict[str, float]]:
-        """Of rules that forward to several groups of instances: by the first, the weight of each."""
+        """Return the weights of rules that forward to several groups of instances, by their first group."""
         found: dict[str, dict[str, float]] = {}
         with self._lock:
             stock = elbv2_backends[ACCOUNT][self.region]
@@ -424,7 +424,7 @@ class LocalCloud:
 
 
 def _sold_in(region: str, catalog: Catalog) -> Catalog:
-    """The catalogue as AWS sells it in the region: spot of a catalogue of another one is sold in this one's zones."""
+    """Return the catalogue for the region: spot of another region's catalogue is sold in this region's zones."""
     if catalog.region in ("", region):
         return catalog
     return catalog.in_zones(zone.name for zone in RegionsAndZonesBackend.zones.get(region, ()))

@@ -18,7 +18,7 @@ _PRODUCTS = (LINUX, "Linux/UNIX (Amazon VPC)")
 
 
 def get_products(supply: Supply, region: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to GetProducts: on-demand prices of the region, filtered and paged. Raises ValueError."""
+    """Return the answer to GetProducts: the region's on-demand prices, filtered and paged. Raises ValueError."""
     wanted = {str(f["Field"]).lower(): str(f["Value"]) for f in asked.get("Filters", ())}
     products = []
     if asked.get("ServiceCode") == "AmazonEC2":
@@ -64,9 +64,9 @@ def spot_history(
     supply: Supply, began_s: float, scale: float, now_s: float, *, instances: Iterable[str] = (),
     zones: Iterable[str] = (), products: Iterable[str] = (), start_s: float | None = None, end_s: float | None = None,
 ) -> list[dict[str, str]]:  # fmt: skip
-    """Spot prices that held at some time in [start, end], newest first; Unix seconds. Empty filters let all pass.
+    """Return the spot prices that held in [start, end], newest first; Unix seconds. Empty filters match everything.
 
-    As AWS does: what held at the start comes with the time since when it holds.
+    As on AWS, the price at the start has the time of its own beginning.
     """
     asked = [product for product in _PRODUCTS if product in products] if products else [LINUX]
     start_s, end_s = now_s if start_s is None else start_s, min(now_s, now_s if end_s is None else end_s)
@@ -94,12 +94,12 @@ def spot_history(
 
 
 def page_of(rows: Sequence[Any], token: str | None, size: int) -> tuple[Sequence[Any], str]:
-    """A page, and the token of the next one ("" after the last)."""
+    """Return a page, and the token of the next one ("" after the last)."""
     first = int(token or 0)
     return rows[first : first + size], str(first + size) if first + size < len(rows) else ""
 
 
-# The Pricing API names regions in words; these are where its own endpoints and most users are.
+# The Pricing API names regions in words; these regions have its endpoints and most users.
 _LOCATIONS = {
     "us-east-1": "US East (N. Virginia)",
     "us-east-2": "US East (Ohio)",

@@ -1,6 +1,6 @@
 """A Prometheus on loopback that answers from arrays in memory, and fails on request.
 
-It has the HTTP API as far as `mark advise` asks it: `query`, `query_range`, `series` and `labels`.
+It has the part of the HTTP API that `mark advise` uses: `query`, `query_range`, `series` and `labels`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LARGE_BYTES = 4096
 class EmulatedPrometheus:
     """`with EmulatedPrometheus() as prometheus:` serves at `prometheus.url` until the block ends.
 
-    `add` series before or while it serves. `fault` is one of FAULTS and hits every answer, or with `faulty_paths` those
-    whose query has one of these words. With `token` or `password` (of the user `mark`) it wants them. `asked` records
-    the queries.
+    Series may be added while it serves. `fault` is one of FAULTS and affects every answer, or with `faulty_words` the
+    answers to queries with one of these words. It demands the `token` or `password` (of the user `mark`), if given.
+    `asked` records the queries.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class EmulatedPrometheus:
         self.fault: str | None = None
         self.faulty_words: Sequence[str] = ()
         self.resume = threading.Event()  # ends the fault `slow`
-        self.clock: Callable[[], float] = time.time  # Unix time, as `time()` tells it
+        self.clock: Callable[[], float] = time.time  # Unix time, returned by the query `time()`
         self._wanted = None
         if token is not None:
             self._wanted = f"Bearer {token}"
@@ -60,7 +60,7 @@ class EmulatedPrometheus:
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     def add(self, name: str, labels: Mapping[str, str], times_s: FloatArray, values: FloatArray) -> None:
-        """One series; NaN values are scrapes at which its target was not there."""
+        """Add one series; NaN values are scrapes without its target."""
         self.series.append(Stored({NAME: name, **labels}, np.asarray(times_s, float), np.asarray(values, float)))
 
     def __enter__(self) -> EmulatedPrometheus:
@@ -78,7 +78,7 @@ class EmulatedPrometheus:
         self._thread.join()
 
     def answer(self, path: str, asked: Mapping[str, str], authorization: str | None) -> tuple[int, bytes]:
-        """Status and body."""
+        """Return status and body."""
         self.asked.append(dict(asked))
         if self._wanted is not None and authorization != self._wanted:
             return 401, b"Unauthorized\n"
@@ -182,6 +182,6 @@ def _handler(prometheus: EmulatedPrometheus) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body[: len(body) // 2] if prometheus.fault == "cut" else body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: queries are recorded."""
+            """Log nothing, because queries are recorded."""
 
     return Handler

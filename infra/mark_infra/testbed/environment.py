@@ -1,4 +1,4 @@
-"""What the testbed's processes have of the environment of the computer they run on."""
+"""The environment variables of the testbed's processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def of_aws(environment: Mapping[str, str], region: str) -> dict[str, str]:
-    """These variables, with neither AWS settings nor proxies, and with credentials that are worth nothing."""
+    """Return these variables without AWS settings and proxies, and with worthless credentials."""
     kept = {
         name: value
         for name, value in environment.items()

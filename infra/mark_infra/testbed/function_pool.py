@@ -1,8 +1,8 @@
-"""The environments of one local function, as Lambda decides about them and bills them. No clock, no processes.
+"""The environments of one local function, with Lambda's decisions and bill. No clock, no processes.
 
-An invocation goes to the idle environment that was used last, else to a new one, else it is throttled: when as many
-are at work as the account allows, or environments were added faster than the ramp allows (a token bucket, as in the
-simulator). An environment that was idle for the keep-alive time ends.
+An invocation goes to the idle environment that was used last, otherwise to a new one. It is throttled if as many
+environments work as the account allows, or if environments were added faster than the ramp allows (a token bucket, as
+in the simulator). An environment ends after it was idle for the keep-alive time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mark.domain.function_offer import FunctionOffer
 
 E = TypeVar("E")
 
-# Why an invocation was throttled, as Lambda says it.
+# Lambda's reasons for throttling an invocation.
 TOO_MANY = "ConcurrentInvocationLimitExceeded"
 TOO_FAST = "FunctionInvocationRateLimitExceeded"
 
 
 @dataclass(slots=True)
 class Account:
-    """What one function did, and owes. Every invocation that an environment had is billed, failed or not."""
+    """The counts and cost of one function. Every invocation that got an environment is billed, even if it failed."""
 
     offer: FunctionOffer
     invocations: int = 0
@@ -33,9 +33,9 @@ class Account:
     usd: float = 0.0
 
     def add(self, duration_s: float, init_s: float, *, failed: bool) -> int:
-        """One more invocation, with the init of its environment where that was for it. Returns the milliseconds billed.
+        """Add an invocation, with its environment's init if that was started for it. Returns the milliseconds billed.
 
-        Both are one duration, rounded up to the billing step (AWS: 1 ms).
+        The sum of both durations is rounded up to the billing step (AWS: 1 ms).
         """
         if self.offer.bills_init:
             duration_s += init_s
@@ -50,10 +50,10 @@ class Account:
 
 @dataclass(slots=True)
 class EnvironmentPool(Generic[E]):
-    """Which environments are idle and how many are at work (starting for an invocation included)."""
+    """The idle and working environments; an environment that starts for an invocation counts as working."""
 
     offer: FunctionOffer
-    idle: dict[E, float] = field(default_factory=dict)  # since when; the one used last is the last
+    idle: dict[E, float] = field(default_factory=dict)  # since when idle; the environment used last comes last
     at_work: set[E] = field(default_factory=set)
     _tokens: float = field(init=False)
     _tokens_at_s: float = 0.0
@@ -66,7 +66,7 @@ class EnvironmentPool(Generic[E]):
         return self.offer.burst or self.offer.ramp_per_10s
 
     def take(self, now_s: float) -> E | str | None:
-        """An idle environment, None for a new one (then `begin`), or why the invocation is throttled."""
+        """Return an idle environment, None for a new one (then call `begin`), or why the invocation is throttled."""
         if len(self.at_work) >= self.offer.concurrency:
             return TOO_MANY
         if self.idle:
@@ -79,22 +79,22 @@ class EnvironmentPool(Generic[E]):
         return None if self._tokens >= 1.0 else TOO_FAST
 
     def begin(self, environment: E) -> None:
-        """A new one starts."""
+        """Add a new environment, which starts to work."""
         self._tokens -= 1.0
         self.at_work.add(environment)
 
     def rest(self, environment: E, now_s: float) -> None:
-        """One that was at work is idle again."""
+        """Note that a working environment is idle again."""
         self.at_work.remove(environment)
         self.idle[environment] = now_s
 
     def lose(self, environment: E) -> None:
-        """It has ended, whatever it did."""
+        """Remove an environment that has ended."""
         self.at_work.discard(environment)
         self.idle.pop(environment, None)
 
     def expired(self, now_s: float) -> list[E]:
-        """Those that were idle for too long; they are idle no more."""
+        """Remove and return the environments that were idle for too long."""
         found = [e for e, since_s in self.idle.items() if since_s + self.offer.keep_alive_s <= now_s]
         for environment in found:
             del self.idle[environment]

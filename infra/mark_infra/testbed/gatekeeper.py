@@ -1,7 +1,7 @@
-"""In front of moto: what an account may not, is refused before moto sees it.
+"""The checks in front of moto: requests that the account may not make are refused before moto sees them.
 
-The decisions are elsewhere (rights, throttling, sizes, quotas); here they are asked for each request, with what moto
-knows of the account: policies of the caller's role, tags, sizes of what there is.
+Other modules decide about rights, throttling, sizes and quotas. This one calls them for each request, with moto's data
+about the account: policies of the caller's role, tags, sizes of resources.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PARTITION = "aws"
 
 
 class Gatekeeper:
-    """Decides over each request. Thread-safe, where calls to EC2 and load balancers do not overlap.
+    """Decides about each request. Thread-safe, if calls to EC2 and load balancers do not overlap.
 
-    `now_s` gives control seconds. `policies` of principals by their access key ids; a caller that is not in it and has
-    assumed no role (`sts:AssumeRole`) is the deployer, and may do what the organisation lets it.
+    `now_s` returns control seconds. `policies` of principals by their access key ids. A caller without an entry that
+    has not assumed a role (`sts:AssumeRole`) is the deployer, whom only the organisation's policies limit.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Gatekeeper:
         self._lock = threading.Lock()
         self._fleets = 0
         self._caller = threading.local()
-        self.denied: list[str] = []  # action and resource of each right that was missing, as asked
+        self.denied: list[str] = []  # action and resource of each missing right, in order
 
     def refusal(self, request: AwsRequest) -> AccountRefusal | None:
-        """Why AWS does not do it; None: moto is asked."""
+        """Return why AWS refuses the request, or None to pass it to moto."""
         self._caller.key_id = request.key_id
         if not self.account.enforces:
             return None
@@ -71,17 +71,17 @@ class Gatekeeper:
         return refused or too_large(request, self._there)
 
     def delay_s(self, request: AwsRequest) -> float:
-        """Control seconds that it takes, besides what moto does."""
+        """Return the control seconds that the request takes, besides moto's own time."""
         if (request.service, request.action) != ("ec2", "CreateFleet"):
             return 0.0
         with self._lock:
             self._fleets += 1
             return self.account.latency_s(self._seed, self._fleets)
 
-    # What launching asks, on the thread of the request
+    # Called by launches, on the request's thread
 
     def launch_refusal(self, pool: LaunchedPool) -> AccountRefusal | None:
-        """Why the caller of this request may not launch the pool."""
+        """Return why the caller of this request may not launch the pool."""
         if not self.account.enforces:
             return None
         request = AwsRequest("ec2", "RunInstances", {}, getattr(self._caller, "key_id", ""))
@@ -91,18 +91,18 @@ class Gatekeeper:
         return None
 
     def image_refusal(self, instance: str, image: str, disk_gib: int | None) -> AccountRefusal | None:
-        """Why the image does not run on the type, or not on the disk; of an image that is unknown nothing is known."""
+        """Return why the image does not run on the type or the disk. An unknown image is not checked."""
         if not self.account.enforces:
             return None
         path = self._there.image_path(image)
         return unsupported_image(instance, path, self._there.architectures(instance)) or small_disk(path, disk_gib)
 
     def role_of_profile(self, name_or_arn: str) -> str:
-        """ARN of the role that an instance profile passes on; empty where there is none."""
+        """Return the ARN of the instance profile's role; "" if it has none."""
         return self._there.role_of_profile(name_or_arn)
 
     def quotas(self, asked: Mapping[str, Any], one: bool) -> dict[str, Any]:
-        """Service Quotas' answer."""
+        """Return the answer of Service Quotas."""
         found = self.account.quotas(str(asked.get("ServiceCode", "")))
         if not one:
             return {"Quotas": found}
@@ -146,7 +146,7 @@ _EVERYTHING = IamPolicy({"Statement": {"Effect": "Allow", "Action": "*", "Resour
 
 
 class MotoStock:
-    """What moto knows of the account: `Resources` and `Stock`."""
+    """Moto's data about the account: `Resources` and `Stock`."""
 
     def __init__(self, region: str) -> None:
         self.region, self.account = region, ACCOUNT
@@ -161,7 +161,7 @@ class MotoStock:
             function = lambda_backends[ACCOUNT][self.region]._lambdas.get_function_by_name_with_qualifier
             try:
                 return dict(function(arn.rpartition(":")[2]).tags)
-            except Exception:  # moto's own of what is not there
+            except Exception:  # moto's own error for a missing function
                 return {}
         return {}
 
@@ -170,9 +170,12 @@ class MotoStock:
         return "" if found is None else str(found)
 
     def image_path(self, image: str) -> tuple[str, ...]:
-        """Parts of the path of the parameter that names the image, or what it was made of; nothing where none does."""
+        """Return the path of the image's parameter, in parts; () if unknown.
+
+        A baked image has the path of the image that it was baked from.
+        """
         parameters = ssm_backends[ACCOUNT][self.region]._parameters
-        parameters.get("/aws/service/ami-amazon-linux-latest/")  # they are read when one is asked for
+        parameters.get("/aws/service/ami-amazon-linux-latest/")  # moto loads them on the first access
         for path in list(parameters):
             if path.startswith("/aws/service/") and parameters[path][-1].value == image:
                 return tuple(path.split("/"))
@@ -182,7 +185,7 @@ class MotoStock:
         return () if builder is None else self.image_path(builder.image_id)
 
     def architectures(self, instance: str) -> Sequence[str]:
-        """Of a type's processors; of one that moto does not know, the image's own."""
+        """Return the architectures of a type's processors; for a type unknown to moto, all."""
         for one in ec2_backends[ACCOUNT][self.region].instance_types:
             if one["InstanceType"] == instance:
                 found: list[str] = one["ProcessorInfo"]["SupportedArchitectures"]
@@ -222,7 +225,7 @@ class MotoStock:
         return sum(len(one.targets) for one in together)
 
     def _listeners(self, arn: str) -> list[Any]:
-        """All listeners of the balancer to which a listener or a rule belongs."""
+        """Return all listeners of the balancer to which a listener or a rule belongs."""
         balancers = elbv2_backends[ACCOUNT][self.region].load_balancers
         for balancer in balancers.values():
             own = list(balancer.listeners.values())
@@ -232,7 +235,7 @@ class MotoStock:
 
 
 def _policies_of(role_arn: str) -> list[str]:
-    """Documents of a role: what is written into it and what is attached to it."""
+    """Return the documents of a role's inline and attached policies."""
     there = iam_backends[ACCOUNT][_PARTITION]
     role = next((one for one in there.roles.values() if one.arn == role_arn), None)
     if role is None:

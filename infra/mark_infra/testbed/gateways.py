@@ -21,7 +21,7 @@ _START_S, _END_S, _LOOK_S = 30.0, 35.0, 0.05
 
 
 class GatewayProcess:
-    """One `mark gateway`. Raises MarkError where it does not start."""
+    """One `mark gateway` process. Raises MarkError if it does not start."""
 
     def __init__(self, port: int, log: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
         ready = log.with_suffix(".ready")
@@ -70,9 +70,9 @@ class GatewayProcess:
 
 
 class ProcessGateways:
-    """The port `Gateways`. Logs go to `folder`, a group keeps its port.
+    """The port `Gateways`. Logs go to `folder`; a group keeps its port.
 
-    `options` to each `mark gateway`, `of` those of one by the name of its target group; `variables` for the
+    `options` are for every `mark gateway`, `of` has further ones by the target group's name; `variables` extend the
     environment of each.
     """
 
@@ -90,7 +90,7 @@ class ProcessGateways:
         self._ports: dict[str, int] = {}
 
     def start(self, target_group: str) -> GatewayProcess:
-        """Its name is a part of the ARN: .../targetgroup/NAME/ID."""
+        """Start a group's gateway. The group's name is a part of its ARN: .../targetgroup/NAME/ID."""
         name = target_group.split("/")[-2]
         log = self._folder / f"gateway-{name}.log"
         options = [*self._options, *self._of.get(name, ())]

@@ -1,8 +1,7 @@
-"""What IAM decides: policies, an action on a resource, and what is known of the request.
+"""IAM's decisions about an action on a resource, from policies and the request's context.
 
-Pure. As AWS documents it ("Policy evaluation logic", "IAM JSON policy elements"): a denial wins, and what nothing
-allows is denied. Elements and operators that are not understood are refused when a policy is read, so that none is
-passed over.
+Pure, as AWS documents it ("Policy evaluation logic", "IAM JSON policy elements"): a denial wins, and an action that no
+policy allows is denied. Reading a policy raises an error for unknown elements and operators, instead of ignoring them.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _ARN_PARTS = 6
 
 
 class IamDecision(Enum):
-    """What policies say of a call."""
+    """The policies' decision about a call."""
 
     ALLOWED = "allowed"
-    DENIED = "explicit deny"  # whatever else allows it
+    DENIED = "explicit deny"  # even if another policy allows it
     NOT_ALLOWED = "no policy allows it"
 
 
 @dataclass(frozen=True, slots=True)
 class IamCall:
-    """One right that a request needs. `context`: values by condition key; keys know no case, as IAM's do not."""
+    """One right that a request needs. `context`: values by condition key; keys ignore case, as in IAM."""
 
     action: str
     resource: str = "*"
@@ -46,7 +45,7 @@ class _Test:
     key: str
     values: tuple[str, ...]
     if_exists: bool
-    of_all: bool | None  # ForAllValues, ForAnyValue, neither
+    of_all: bool | None  # ForAllValues: true, ForAnyValue: false, otherwise None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class _Statement:
 
 
 class IamPolicy:
-    """A policy of an identity, or of an organisation (SCP). Raises BadInput for what is not understood."""
+    """A policy of an identity, or of an organisation (SCP). Raises BadInput for unknown elements and operators."""
 
     def __init__(self, document: str | Mapping[str, Any], name: str = "policy") -> None:
         if isinstance(document, str):
@@ -77,7 +76,7 @@ class IamPolicy:
         self._statements = tuple(_statement(one, name) for one in said)
 
     def decide(self, call: IamCall) -> IamDecision:
-        """What this policy alone says."""
+        """Return the decision of this policy alone."""
         context = {key.lower(): _several(values) for key, values in call.context.items()}
         found = [one.allows for one in self._statements if _holds(one, call, context)]
         if not found:
@@ -86,9 +85,10 @@ class IamPolicy:
 
 
 def decide(policies: Iterable[IamPolicy], call: IamCall, limits: Iterable[IamPolicy] = ()) -> IamDecision:
-    """What an identity with these policies may do; one of `limits`, if any, must allow it, too, and gives no right.
+    """Return the decision for an identity with these policies.
 
-    `limits` are the SCPs of one level of an organisation.
+    `limits` are the SCPs of one level of an organisation. If given, at least one of them must allow the call, too; they
+    give no rights.
     """
     several = tuple(limits)
     if several and (said := _together(several, call)) is not IamDecision.ALLOWED:
@@ -97,7 +97,7 @@ def decide(policies: Iterable[IamPolicy], call: IamCall, limits: Iterable[IamPol
 
 
 def _together(policies: Iterable[IamPolicy], call: IamCall) -> IamDecision:
-    """What one allows is allowed, unless another one denies it."""
+    """Return the decision of all policies: a denial wins over a permission."""
     found = {policy.decide(call) for policy in policies}
     for said in (IamDecision.DENIED, IamDecision.ALLOWED):
         if said in found:
@@ -164,12 +164,12 @@ def _passes(test: _Test, context: Mapping[str, tuple[str, ...]]) -> bool:
 
 
 def _filled(text: str, context: Mapping[str, tuple[str, ...]]) -> str | None:
-    """With its policy variables (`${aws:PrincipalTag/x}`); None where one of them has no single value."""
+    """Return the text with its policy variables (`${aws:PrincipalTag/x}`) filled; None if one has no single value."""
     missing = False
 
     def value(found: re.Match[str]) -> str:
         nonlocal missing
-        if found[1] in ("*", "?", "$"):  # the character itself; a pattern cannot tell, and none of ours has it
+        if found[1] in ("*", "?", "$"):  # the character itself; a pattern cannot tell, but our policies have none
             return found[1]
         values = context.get(found[1].lower(), ())
         missing = missing or len(values) != 1
@@ -189,7 +189,10 @@ def _like(value: str, pattern: str) -> bool:
 
 
 def _arn_like(value: str, pattern: str) -> bool:
-    """Part by part, as a star of one part of an ARN does not reach into the next; the last holds further colons."""
+    """Compare part by part, because a star in one part of an ARN does not match the next.
+
+    The last part may have colons.
+    """
     parts, patterns = value.split(":", _ARN_PARTS - 1), pattern.split(":", _ARN_PARTS - 1)
     if pattern == "*":
         return True
@@ -206,7 +209,7 @@ def _number(compare: Callable[[float, float], bool]) -> Callable[[str, str], boo
     return compared
 
 
-# Whether a value of the request fits one of the policy's, and whether the operator asks that none does.
+# Whether a request's value matches one of the policy's, and whether the operator is negated.
 _OPERATORS: dict[str, tuple[Callable[[str, str], bool], bool]] = {
     "StringEquals": (str.__eq__, False),
     "StringNotEquals": (str.__eq__, True),

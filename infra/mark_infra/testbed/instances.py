@@ -1,8 +1,8 @@
-"""The life cycle of the testbed's instances: what EC2 does (mark.cloud.ec2), in real time and to real machines.
+"""The life cycle of the testbed's instances: EC2's behaviour (mark.cloud.ec2), in real time and with real machines.
 
-Time comes in with every call (Unix seconds); delays are control seconds, `scale` of them to a second. What happens goes
-to an `EventSink` (the cloud's API: states and events) and to the machines. Billing runs by the whole seconds that the
-events carry, so that the bill can be checked against the events to the cent. Not thread-safe.
+Time comes in with every call (Unix seconds); delays are control seconds, `scale` per second. Changes go to an
+`EventSink` (the cloud's API: states and events) and to the machines. Bills count the whole seconds in the events, so
+that the bill can be checked against the events to the cent. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mark_infra.testbed.supply import Supply
 
 STOPPING_S = 10.0
 SHUTTING_DOWN_S = 5.0
-_AGAIN_S = 1.0  # wall seconds; until a machine that has not ended yet is looked at again
+_AGAIN_S = 1.0  # wall seconds until the state of a machine that is ending is checked again
 
 WARNING = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 
-# Why an instance stops or ends: the code and message of its StateReason, and what its StateTransitionReason names.
+# Reasons why an instance stops or ends: code and message of StateReason, and the initiator in StateTransitionReason.
 BY_USER = ("Client.UserInitiatedShutdown", "User initiated shutdown", "User")
 BY_SPOT = ("Server.SpotInstanceTermination", "Spot instance termination", "Service")
 BY_FAULT = ("Server.InternalError", "Internal error on launch", "Service")
@@ -42,7 +42,7 @@ Reason = tuple[str, str, str]
 
 
 class NotInState(Exception):
-    """The instance cannot do that now; `code` is AWS's."""
+    """The instance's state forbids the action; `code` is AWS's."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,16 +50,16 @@ class NotInState(Exception):
 
 
 class EventSink(Protocol):
-    """Where states and events are seen."""
+    """The receiver of states and events."""
 
     def show(self, instance_id: str, state: State, at_unix_s: int, reason: Reason | None) -> None:
-        """This is its state from now on; the reason, where there is one, holds until it starts again."""
+        """Set the instance's state. A reason holds until the instance starts again."""
 
     def emit(self, detail_type: str, instance_id: str, zone: str, detail: dict[str, str], at_unix_s: int) -> None:
-        """EventBridge says so."""
+        """Send an event to EventBridge."""
 
     def forget(self, instance_id: str) -> None:
-        """It is described no more."""
+        """Stop describing the instance."""
 
 
 _HAPPENS_IN = {
@@ -71,7 +71,7 @@ _HAPPENS_IN = {
     InstanceEvent.CREDITS: (State.RUNNING,),
     InstanceEvent.FORGOTTEN: (State.TERMINATED,),
     InstanceEvent.CRASHED: (State.RUNNING,),
-}  # in another state the event is void
+}  # an event in another state is ignored
 
 
 @dataclass(slots=True)
@@ -81,33 +81,33 @@ class EmulatedInstance:
     instance_id: str
     number: int
     of_service: int  # its number among the launches of its service
-    index: int  # of its offer
+    index: int  # index of its offer
     offer: Offer
     zone: str
     address: str
     service: str
-    persistent: bool  # a spot request that may be stopped
+    persistent: bool  # a spot request whose instance may be stopped
     launched_s: float
     release: str = ""
     state: State = State.PENDING
-    start: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are void
+    start: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are ignored
     billed_from_s: int | None = None
     interruption_at_s: float | None = None
     reason: Reason = BY_USER
     credits: CreditAccount | None = None
     credits_at_s: float = 0.0
-    busy_s: float = 0.0  # what the account has paid for
+    busy_s: float = 0.0  # computing seconds already settled
 
     @property
     def active(self) -> bool:
-        """Does it use capacity?"""
+        """Return whether the instance uses capacity."""
         return self.state in HOLDS_CAPACITY
 
 
 class InstanceLifecycle:
-    """All instances of the cloud, its meter, and `billed`: (instance id, from, to) in Unix seconds, as it happened.
+    """All instances of the cloud, its meter, and `billed`: (instance id, from, to) in Unix seconds, in order.
 
-    `crashes_per_hour` by service: how often an instance that serves crashes, of which the cloud sees nothing.
+    `crashes_per_hour` by service: crashes of a serving instance, which the cloud does not notice.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class InstanceLifecycle:
         self.supply, self._machines, self._sink = supply, machines, sink
         self._began_s, self.scale = began_s, scale
         self.meter = Meter(supply.offers, supply.costs, end_s=math.inf, bills_disks=bills_disks)
-        self.instances: dict[str, EmulatedInstance] = {}  # described: terminated ones too, for a while
+        self.instances: dict[str, EmulatedInstance] = {}  # described ones, including recently terminated ones
         self.billed: list[tuple[str, int, int]] = []
         self.ended_s: dict[str, int] = {}  # Unix seconds of shutting-down
         self.launched = self.interrupted = self.crashed = 0
         self._launched_of: Counter[str] = Counter()  # by service
-        self.peak = 0  # the most at a time, neither stopped nor gone
+        self.peak = 0  # the most instances at a time that were neither stopped nor gone
         self.busy: Callable[[str], float] = lambda instance_id: 0.0
         self._launch_credits = LaunchCredits()
         self._events: list[tuple[float, int, int, str, int]] = []  # time, priority, order, instance id or zone, start
@@ -134,26 +134,26 @@ class InstanceLifecycle:
     # Time
 
     def control_s(self, at_unix_s: float) -> float:
-        """Control seconds since the cloud's beginning."""
+        """Return the control seconds since the cloud's beginning."""
         return (at_unix_s - self._began_s) * self.scale
 
     def next_s(self) -> float:
-        """When something happens by itself next, in Unix seconds; inf when nothing will."""
+        """Return the time of the next event in Unix seconds, or inf if there is none."""
         while self._events and self._is_void(self._events[0]):
             heappop(self._events)
         return self._events[0][0] if self._events else math.inf
 
     def advance(self, now_s: float) -> None:
-        """Everything that is due happens, in order, each at its own time."""
+        """Carry out all due events in order, each at its own time."""
         while self._events and self._events[0][0] <= now_s:
             event = heappop(self._events)
             if not self._is_void(event):
                 self._fire(event)
 
-    # What is asked for
+    # Requests
 
     def room(self, index: int, count: int, planned: int = 0) -> int:
-        """How many of `count` more of an offer can be had, besides those planned."""
+        """Return how many of `count` more instances of an offer are available, besides the planned ones."""
         zone = self.supply.offers[index].zone
         active = [instance for instance in self.instances.values() if instance.active]
         return self.supply.room(
@@ -167,7 +167,7 @@ class InstanceLifecycle:
         self, instance_id: str, index: int, now_s: float, *, zone: str, address: str, service: str,
         persistent: bool = False, unlimited: bool | None = None, release: str = "",
     ) -> None:  # fmt: skip
-        """It is there, pending. `unlimited`: how its CPU credits work; None: as the catalogue has it."""
+        """Add a pending instance. `unlimited`: its CPU credits' mode; None: the catalogue's."""
         offer = self.supply.offers[index]
         self.launched += 1
         self._launched_of[service] += 1
@@ -184,7 +184,7 @@ class InstanceLifecycle:
         self._boot(instance, now_s)
 
     def start(self, instance_id: str, now_s: float) -> State:
-        """Boot it again; returns the state it was in. Raises NotInState."""
+        """Boot a stopped instance; return its state before. Raises NotInState."""
         instance = self.instances[instance_id]
         if instance.state in (State.PENDING, State.RUNNING):
             return instance.state
@@ -199,7 +199,7 @@ class InstanceLifecycle:
         return State.STOPPED
 
     def stop(self, instance_id: str, now_s: float) -> State:
-        """Stop it; returns the state it was in. Raises NotInState."""
+        """Stop an instance; return its state before. Raises NotInState."""
         instance = self.instances[instance_id]
         before = instance.state
         if instance.offer.market is Market.SPOT and not instance.persistent:
@@ -218,7 +218,7 @@ class InstanceLifecycle:
         return before
 
     def terminate(self, instance_id: str, now_s: float, reason: Reason = BY_USER) -> State:
-        """End it; returns the state it was in. Repeatable."""
+        """Terminate an instance; return its state before. Repeatable."""
         instance = self.instances[instance_id]
         before = instance.state
         if before in (State.SHUTTING_DOWN, State.TERMINATED):
@@ -232,7 +232,7 @@ class InstanceLifecycle:
         return before
 
     def interrupt(self, instance_id: str, now_s: float) -> None:
-        """Announce that this spot instance is taken back; it goes two minutes later. Repeatable."""
+        """Announce the interruption of this spot instance, which ends two minutes later. Repeatable."""
         instance = self.instances[instance_id]
         if instance.interruption_at_s is not None or not instance.active:
             return
@@ -249,7 +249,7 @@ class InstanceLifecycle:
         self._push(instance.interruption_at_s, InstanceEvent.GONE, instance_id, instance.start)
 
     def interrupt_share(self, share: float, seed: int, now_s: float) -> tuple[str, ...]:
-        """Announce it to this share of the running spot instances, drawn; returns their ids."""
+        """Announce an interruption to this share of the running spot instances, drawn; return their ids."""
         running = sorted(self._spot_in(None), key=lambda instance: instance.number)
         running = [instance for instance in running if instance.state == State.RUNNING]
         chosen = Random(seed).sample(running, min(len(running), math.floor(len(running) * share + 0.5)))
@@ -258,10 +258,10 @@ class InstanceLifecycle:
         return tuple(instance.instance_id for instance in chosen)
 
     def states(self) -> Counter[State]:
-        """How many instances are in which state."""
+        """Return the number of instances by state."""
         return Counter(instance.state for instance in self.instances.values())
 
-    # What happens
+    # Events
 
     def _push(self, at_s: float, event: InstanceEvent, of: str, start: int) -> None:
         if math.isfinite(at_s):
@@ -354,7 +354,7 @@ class InstanceLifecycle:
             self._push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, instance.instance_id, instance.start)
 
     def _leave(self, instance: EmulatedInstance, now_s: float, *, taken: bool) -> None:
-        """It runs no more: its account is settled, its machine ends."""
+        """Settle the account of an instance that stops running, and end its machine."""
         if instance.state == State.RUNNING and instance.credits is not None:
             self._settle(instance, now_s)
             instance.credits.stop()
@@ -369,7 +369,7 @@ class InstanceLifecycle:
     def _settle(self, instance: EmulatedInstance, at_s: float) -> None:
         assert instance.credits is not None
         busy_s, before = self.busy(instance.instance_id), instance.credits.speed
-        # A machine that was started anew counts from zero again.
+        # A machine that was restarted counts from zero again.
         worked_s = busy_s - instance.busy_s if busy_s >= instance.busy_s else busy_s
         passed_s = at_s - instance.credits_at_s
         usd = instance.credits.settle(passed_s * self.scale, min(worked_s, passed_s) * self.scale)

@@ -1,4 +1,4 @@
-"""A `mark` process of the testbed that is started again whenever it ends, as a service manager does it."""
+"""A `mark` process of the testbed that is restarted whenever it ends, like by a service manager."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger("mark.testbed")
 
 
 class KeptProcess:
-    """One `mark COMMAND` after the other, on one port once it has one. A context.
+    """A `mark COMMAND` that is restarted on the same port. A context.
 
-    `output` is the file that all of them write to; `arguments` stand behind the command's name.
+    All runs write to the file `output`; `arguments` follow the command's name.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class KeptProcess:
         self._thread.join(_STOP_S)
 
     def status(self) -> dict[str, Any]:
-        """Process id (None: none runs now), URL, and how often it was started."""
+        """Return the process id (None if it does not run), the URL, and the number of starts."""
         process = self._process
         alive = process is not None and process.poll() is None
         return {"pid": process.pid if alive and process else None, "url": self.url(), "starts": self._starts}
 
     def url(self) -> str | None:
-        """Where it answers; None: it is not ready."""
+        """Return its URL, or None while it is not ready."""
         try:
             url: str = json.loads(self._ready.read_text())["url"]
         except OSError:
@@ -62,7 +62,7 @@ class KeptProcess:
         return url
 
     def _keep(self) -> None:
-        # The process dies with the thread that started it, so that thread stays.
+        # This thread must stay, because the process dies with the thread that started it.
         while not self._ends.is_set():
             if self._starts and not self._port and (url := self.url()) is not None:
                 self._port = int(url.rpartition(":")[2])

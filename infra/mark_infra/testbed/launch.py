@@ -1,6 +1,6 @@
 """Become another program that does not outlive its parent: `python launch.py PARENT PROGRAM ARGUMENT...`.
 
-PARENT is a process id; when that process ends, however it ends, this one is killed.
+PARENT is a process id. When that process ends, even by SIGKILL, this one is killed.
 """
 
 import ctypes
@@ -12,8 +12,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def command(*program: str) -> list[str]:
-    """The command by which this process, whose thread must live as long, starts the program."""
-    # -I -S: nothing is imported that the three lines below do not need.
+    """Return the command by which this process starts the program; the starting thread must live as long."""
+    # -I -S avoid imports that the lines below do not need.
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *program]
 
 

@@ -1,6 +1,6 @@
-"""Launching as EC2 does it and moto does not: tokens, capacity, choice among pools, and all of the launch template.
+"""Launch like EC2, beyond moto: tokens, capacity, choice among pools, and the whole launch template.
 
-`Launches` stands in for moto's RunInstances and CreateFleet.
+`Launches` replaces moto's RunInstances and CreateFleet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RunInstances = Callable[..., Any]
 
 
 class LaunchRules(Protocol):
-    """What the account lets be launched."""
+    """The account's limits of launches."""
 
     @property
     def account(self) -> CloudAccount: ...
@@ -34,7 +34,7 @@ class LaunchRules(Protocol):
 
 
 class InstanceLauncher(Protocol):
-    """The cloud, as launching sees it."""
+    """The cloud's part in a launch."""
 
     supply: Supply
 
@@ -56,10 +56,10 @@ class _Pool:
     override: Mapping[str, Any]
     instance: str
     zone: str
-    index: int | None  # of its offer; None: not sold there
+    index: int | None  # index of its offer; None: not sold there
     spot: bool
     made_of: LaunchedPool
-    disk_gib: int | None  # of its root device; None: as large as the image's
+    disk_gib: int | None  # size of its root device; None: the image's
 
 
 class Launches:
@@ -78,14 +78,14 @@ class Launches:
             moto_answer,
             moto_fleet,
         )
-        # What a token was used for: (action, token) -> (parameters, answer).
+        # The calls with a token: (action, token) -> (parameters, answer).
         self._answers: dict[tuple[str, str], tuple[str, ActionResult]] = {}
-        self._most = 0  # MaxCount of the RunInstances under way
-        self._market: Mapping[str, Any] = {}  # and its InstanceMarketOptions,
+        self._most = 0  # MaxCount of the present RunInstances,
+        self._market: Mapping[str, Any] = {}  # its InstanceMarketOptions,
         self._unlimited: bool | None = None  # and its CreditSpecification
 
     def run_instances(self, response: Any) -> ActionResult:
-        """Instead of moto's answer to RunInstances."""
+        """Answer RunInstances in place of moto."""
         response.error_on_dryrun()
 
         def answer() -> ActionResult:
@@ -103,7 +103,7 @@ class Launches:
         return self.once("RunInstances", response, answer)
 
     def run(self, backend: Any, image_id: str, count: int, user_data: Any, groups: list[str], **what: Any) -> Any:
-        """Instead of moto's launching itself, which everything else there calls, too."""
+        """Launch instances in place of moto; all of moto's launches call this."""
         spec = what.get("launch_template") or {}
         version = backend._get_template_from_args(spec) if spec else None
         template, template_id = ({}, "") if version is None else (version.data, str(version.template.id))
@@ -125,7 +125,7 @@ class Launches:
             zone = what["placement"] or f"{backend.region_name}a"
         index = self._offer(what["instance_type"], spot, zone, backend.region_name)
         if self._most:
-            # Of RunInstances. A fleet has asked already, and what AWS launches by itself has its own rights.
+            # Check rights for RunInstances only. A fleet has checked already, and AWS's own launches have other rights.
             groups_of = [*groups, *(what.get("security_group_ids") or ())]
             made_of = self._made_of(
                 template, template_id, what["instance_type"], spot, image_id,
@@ -155,7 +155,7 @@ class Launches:
         profile = template.get("IamInstanceProfile") or {}
         for i, instance in enumerate(reservation.instances):
             name, arn = explicit if any(explicit) else (profile.get("Name"), profile.get("Arn"))
-            # moto gives an explicit profile to the first instance, later.
+            # moto itself adds an explicit profile to the first instance later.
             if (name or arn) and not (any(explicit) and i == 0):
                 backend.associate_iam_instance_profile(
                     instance_id=instance.id, iam_instance_profile_name=name, iam_instance_profile_arn=arn
@@ -164,7 +164,7 @@ class Launches:
         return reservation
 
     def create_fleet(self, response: Any) -> ActionResult:
-        """Instead of moto's answer to CreateFleet; fleets that are kept up (maintain, request) stay moto's."""
+        """Answer CreateFleet in place of moto, except for maintained and request fleets."""
         response.error_on_dryrun()
         if response._get_param("Type", if_none="maintain") != "instant":
             return self._moto_fleet(response)
@@ -197,7 +197,7 @@ class Launches:
     def _pools(
         self, response: Any, backend: Any, spot: bool, how: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]]
     ) -> list[_Pool]:
-        """In the order in which the allocation strategy takes them."""
+        """Return the request's pools in the order of its allocation strategy."""
         pools = []
         for config in response._get_param("LaunchTemplateConfigs", []):
             spec = config["LaunchTemplateSpecification"]
@@ -222,7 +222,7 @@ class Launches:
         if strategy in ("prioritized", "capacity-optimized-prioritized"):
             return sorted(pools, key=lambda pool: float(pool.override.get("Priority", "inf")))
         if strategy == "capacity-optimized":
-            # How deep a pool is, is what it has left; a pool without a limit is the deepest.
+            # A pool's depth is its remaining capacity; a pool without a limit is the deepest.
             return sorted(pools, key=lambda pool: (-self._depth(pool), self._price(pool)))
         return sorted(pools, key=self._price)
 
@@ -292,7 +292,7 @@ class Launches:
         tags: Mapping[str, Mapping[str, str]],
         profile: str,
     ) -> LaunchedPool:
-        """With all of the launch template that is not said otherwise."""
+        """Return the launch's parts, with the launch template's values where the request omits them."""
         nic = (template.get("NetworkInterfaces") or [{}])[0]
         of_template = template.get("IamInstanceProfile") or {}
         profile = profile or str(of_template.get("Name") or of_template.get("Arn") or "")
@@ -314,7 +314,7 @@ class Launches:
         raise EC2ClientError("Unsupported", _not_sold(instance, zone))
 
     def once(self, action: str, response: Any, answer: Callable[[], ActionResult]) -> ActionResult:
-        """The answer to a call; where its token was used before, what was answered then."""
+        """Return the answer to a call, or the earlier answer if its token was used before."""
         token = response._get_param("ClientToken")
         if not token:
             return answer()
@@ -344,7 +344,7 @@ def _said(pool: _Pool) -> dict[str, Any]:
 
 
 def _disk_gib(mappings: Iterable[Mapping[str, Any]] | None) -> int | None:
-    """Of the root device, as Amazon's images call it."""
+    """Return the size of the root device, by its name in Amazon's images."""
     sizes = (one.get("Ebs", {}).get("VolumeSize") for one in mappings or () if one.get("DeviceName") == "/dev/xvda")
     return next((int(size) for size in sizes if size), None)
 

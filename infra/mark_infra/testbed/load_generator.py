@@ -1,7 +1,7 @@
-"""Traffic for the testbed: requests sent when they are due, whatever became of those before.
+"""Traffic for the testbed: each request is sent when it is due, without waiting for earlier answers.
 
-An open loop: latency counts from when a request was due, so that a slow server cannot make itself look better by
-slowing its clients down (coordinated omission).
+This is an open loop, and latency counts from the due time. Otherwise a slow server would look better by slowing its
+clients down (coordinated omission).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mark.domain.arrays import FloatArray
 from mark.models.call import Call
 from mark.serving.overflow.http_client import Address, ClientConnection, HttpAnswer, Reach, Upstream
 
-# A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
+# Timers are late by up to a millisecond, so the last of the wait is spent in turns of the loop.
 _EARLY_S = 2e-3
 _BY, _STAGES = b"mark-answered-by: ", b"mark-stages: "
 
 
 @dataclass(slots=True)
 class Sent:
-    """A request and what became of it. Seconds from the start of the load; `status` 0: no answer came.
+    """A request and its result, in seconds from the start of the load; `status` 0: no answer.
 
-    `stages` is what a pipeline says of its stages (`mark.serving.conductor.query.QueryProgress.said`).
+    `stages` is a pipeline's report about its stages (`mark.serving.conductor.query.QueryProgress.said`).
     """
 
     number: int
@@ -43,9 +43,9 @@ class Sent:
 
 @dataclass(slots=True)
 class LoadReplay:
-    """All that was sent, in order of when it was due. `began_unix_s` is second 0.
+    """All requests sent, in order of their due times. `began_unix_s` is second 0.
 
-    `unasked` counts answers beyond the one of each request: there must be none.
+    `unasked` counts surplus answers to a request; it must be zero.
     """
 
     began_unix_s: float
@@ -53,11 +53,11 @@ class LoadReplay:
     unasked: int = 0
 
     def column(self, name: str) -> FloatArray:
-        """One field of all requests."""
+        """Return one field of all requests."""
         return np.array([getattr(one, name) for one in self.sent], dtype=np.float64)
 
     def write(self, path: Path, prefix: str) -> None:
-        """A line for each request, named as the servers' logs name it."""
+        """Write a line for each request, with the same names as in the servers' logs."""
         with path.open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["request_id", "due_s", "sent_s", "answered_s", "status", "answered_by", "stages"])
@@ -68,7 +68,7 @@ class LoadReplay:
 
 
 class _Client:
-    """The upstream reports to it what became of each request."""
+    """Receives the result of each request from the upstream."""
 
     def __init__(self, start_s: float) -> None:
         self._start_s = start_s
@@ -106,11 +106,10 @@ async def replay(
     begin_unix_s: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> LoadReplay:
-    """Send `call`, or one for each time, to the model at `url` at each of the ascending times `due_s`, with ids
-    prefix0, prefix1, ...
+    """Send a request to the model at `url` at each of the ascending times `due_s`, with ids prefix0, prefix1, ...
 
-    Second 0 is now, or `begin_unix_s`: several loads can begin together. Waits for what is under way at the end,
-    `patience_s` at most.
+    `call` is one request, or one for each time. Second 0 is now, or `begin_unix_s`, so that several loads can begin
+    together. At the end, waits at most `patience_s` for open requests.
     """
     loop, address = asyncio.get_running_loop(), Address.of(url)
     now_s, now_unix_s = time.monotonic(), time.time()
@@ -119,7 +118,7 @@ async def replay(
     client = _Client(start_s)
     upstream: Upstream[Sent] = Upstream(address, client, Reach(connect_timeout_s=5.0), loop)
     calls = [call] * len(due_s) if isinstance(call, Call) else call
-    requests: dict[int, tuple[bytes, bytes]] = {}  # by the identity of the call: few are sent again and again
+    requests: dict[int, tuple[bytes, bytes]] = {}  # by the identity of the call, because few calls are sent repeatedly
     for one in calls:
         if id(one) not in requests:
             requests[id(one)] = _request(address, model, one, prefix)
@@ -153,7 +152,7 @@ async def replay(
 
 
 def _request(address: Address, model: str, call: Call, prefix: str) -> tuple[bytes, bytes]:
-    """Head, with a place for the request's number, and body."""
+    """Return the head, with a placeholder for the request's number, and the body."""
     path = f"/v2/models/{model}/infer" if call.protocol == "oip" else "/invocations"
     head = f"POST {path} HTTP/1.1\r\nhost: {address.authority.decode()}\r\ncontent-type: {call.content_type}\r\n"
     if call.json_bytes is not None:

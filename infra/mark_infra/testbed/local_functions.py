@@ -1,10 +1,9 @@
-"""The local Lambda: `python -m mark_infra.testbed.local_functions CONFIG`, a process that runs functions as real
-processes.
+"""The local Lambda: `python -m mark_infra.testbed.local_functions CONFIG`, which runs functions as real processes.
 
-boto3 and aioboto3 talk to it by `AWS_ENDPOINT_URL_LAMBDA`: Invoke (synchronous), GetFunction, GetFunctionConfiguration.
-Cold starts are the real ones of AWS's runtime with the handler in this computer's Python, after a drawn delay for what
-AWS does before that and what no process here does: a place, a sandbox, the code. CONFIG is a file of `Config` in JSON;
-the port is printed on a line of its own. `GET /status` shows what each function did and costs.
+boto3 and aioboto3 reach it by `AWS_ENDPOINT_URL_LAMBDA`: Invoke (synchronous), GetFunction, GetFunctionConfiguration.
+Cold starts are real ones of AWS's runtime with the handler in this computer's Python, after a drawn delay for AWS's own
+part that no process here performs: finding a place, a sandbox, the code. CONFIG is a file of `Config` in JSON; the port
+is printed on its own line. `GET /status` shows each function's counts and cost.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ _FUNCTIONS = b"/2015-03-31/functions/"
 _MOST_BYTES = 6 * 1024 * 1024
 # Every bouncer may keep a thousand connections.
 _LIMITS = HttpLimits(connections=20_000, header_bytes=64 * 1024)
-_INIT_LIMIT_S = 10.0  # AWS's, of the init; what lasts longer eats into the time-out
-_REFILL_S = 30.0  # a burst must not be made worse by what is started for the next one
+_INIT_LIMIT_S = 10.0  # AWS's limit of the init; a longer init counts toward the time-out
+_REFILL_S = 30.0  # spare environments are started only after a burst, so that they do not slow it further
 _ACCOUNT = "123456789012"
 
 log = logging.getLogger("mark.testbed")
@@ -50,10 +49,11 @@ log = logging.getLogger("mark.testbed")
 
 @dataclass(frozen=True, slots=True)
 class FunctionConfig:
-    """One function. `variables` are its handler's environment; `concurrency` the most at once, None: the account's.
+    """One function. `variables` are its handler's environment; `concurrency` None: the account's.
 
-    `spare` environments are kept started before a request comes: here all functions share a few processors, and
-    a dozen that load a model at once would starve what serves. A cold start of a spare one takes `cold_s`.
+    `spare` environments are started before requests need them. Here all functions share a few processors, and a dozen
+    environments that load a model at the same time would starve the serving processes. A cold start with a spare one
+    takes `cold_s`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class FunctionConfig:
     concurrency: int | None = None
     spare: int = 0
     cold_s: float = 0.0
-    arm64: bool = False  # billed so; what runs it is this machine's processor
+    arm64: bool = False  # for the bill only; this machine's processor runs it
 
     @property
     def offer_name(self) -> str:
@@ -74,9 +74,10 @@ class FunctionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All of the local Lambda. `sandbox_mean_s` and `sandbox_p95_s`: AWS's own part of a cold start, not billed.
+    """The configuration of the local Lambda.
 
-    AWS does not publish that part; the defaults are assumed.
+    `sandbox_mean_s` and `sandbox_p95_s` describe AWS's own, unbilled part of a cold start. AWS does not publish that
+    part; the defaults are assumptions.
     """
 
     functions: Sequence[FunctionConfig]
@@ -91,9 +92,10 @@ class Config:
 
 
 def has_function(service: ServiceConfig) -> bool:
-    """Does the testbed run a function for the service, or for the stage?
+    """Return whether the testbed runs a function for the service or stage.
 
-    A stage has none for which no size has a profile, as when it is simulated; of a service by itself that is an error.
+    Like in the simulator, a stage gets a function only if some size has a profile. For a service by itself, a missing
+    profile is an error.
     """
     if not service.stage:
         return bool(service.functions)
@@ -102,9 +104,9 @@ def has_function(service: ServiceConfig) -> bool:
 
 
 def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
-    """The function behind the bouncers of a service, or of a stage. Raises BadInput where the file names none.
+    """Return the function behind the bouncers of a service or stage. Raises BadInput if the file names none.
 
-    The account would allow a thousand environments at once; as processes of one computer they must be fewer.
+    The account would allow a thousand environments at a time; as processes on one computer they must be fewer.
     """
     search = str(Path(service.source).resolve().parent)
     profiles = service_profiles(service)
@@ -137,11 +139,11 @@ def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, 
         name=name,
         memory_mb=memory_mb,
         arm64=arm64,
-        # One core each, as a function of less than 3.5 GB has hardly more.
+        # One core each, because a function below 3.5 GB has hardly more.
         variables={
             "MARK_MODEL": model,
             "MARK_MODEL_PATH": search,
-            "MARK_NAME": service.stage or service.name,  # as its bouncers call it
+            "MARK_NAME": service.stage or service.name,  # the name that its bouncers use
             "OMP_NUM_THREADS": "1",
         },
         folder=search,
@@ -160,7 +162,7 @@ class _Invocation:
 
 
 class LocalFunction:
-    """One function: hands invocations to environments, and answers when they have."""
+    """One function: passes invocations to environments, and their answers back."""
 
     def __init__(self, config: FunctionConfig, offer: FunctionOffer, of: Config) -> None:
         self._config, self._of = config, of
@@ -172,7 +174,7 @@ class LocalFunction:
         self._random = random.Random(f"{of.seed} {config.name}")
         self._starting: dict[Environment, _Invocation] = {}
         self._tasks: dict[Environment, asyncio.Task[None]] = {}
-        self._expiry: asyncio.TimerHandle | None = None  # of the environment that is idle longest
+        self._expiry: asyncio.TimerHandle | None = None  # timer of the environment that is idle longest
         self._spare: list[Environment] = []
         self._coming: Environment | None = None  # the next spare one
         self._variables = of_aws(os.environ, of.region) | {
@@ -188,7 +190,7 @@ class LocalFunction:
         self._keep_spare()
 
     def invoke(self, exchange: Exchange) -> None:
-        """Answer it, now or when its environment has."""
+        """Answer the invocation, now or when its environment has answered."""
         now_s = self._loop.time()
         taken = self._pool.take(now_s)
         if isinstance(taken, str):
@@ -202,7 +204,7 @@ class LocalFunction:
             self._hand(invocation, taken)
 
     def status(self) -> dict[str, object]:
-        """Counts, dollars, and the processes there are."""
+        """Return counts, dollars, and process ids."""
         counts = {key: value for key, value in asdict(self.account).items() if key != "offer"}
         pids = sorted(pid for environment in self._tasks if (pid := environment.pid) is not None)
         return counts | {
@@ -213,7 +215,7 @@ class LocalFunction:
         }
 
     def described(self) -> dict[str, object]:
-        """As GetFunctionConfiguration has it."""
+        """Return the answer to GetFunctionConfiguration."""
         return {
             "FunctionName": self._config.name,
             "FunctionArn": self.arn,
@@ -228,7 +230,7 @@ class LocalFunction:
         }
 
     async def close(self) -> None:
-        """End all environments and wait for it."""
+        """End all environments and wait for their ends."""
         if self._expiry is not None:
             self._expiry.cancel()
         for environment, task in self._tasks.items():
@@ -265,13 +267,13 @@ class LocalFunction:
         return environment
 
     def _keep_spare(self) -> None:
-        """One after the other."""
+        """Start the next spare environment; they start one after the other."""
         if self._coming is None and len(self._spare) < self._config.spare:
             self._coming = self._make(0.0)
 
     def _use_spare(self, environment: Environment) -> None:
         invocation = self._starting.pop(environment, None)
-        if invocation is not None:  # it has not died meanwhile
+        if invocation is not None:  # the environment still lives
             environment.init_s = self._config.cold_s
             self._hand(invocation, environment)
 
@@ -361,7 +363,7 @@ class Lambda:
         self.http = HttpServer(self._handle, _LIMITS)
 
     async def close(self) -> None:
-        """Refuse what comes, end all environments."""
+        """Refuse new requests, and end all environments."""
         self.http.stop_listening()
         self.http.handler = lambda exchange: _refuse(exchange, 503, "ServiceException", "this Lambda ends")
         await asyncio.gather(*(function.close() for function in self.functions.values()))
@@ -389,7 +391,7 @@ class Lambda:
             _refuse(exchange, 404, "UnknownOperationException", "not in this Lambda")
             return
         asked, _, what = unquote(exchange.path[len(_FUNCTIONS) :].decode()).partition("/")
-        name = asked.rpartition("function:")[2].partition(":")[0]  # an ARN will do, and a qualifier
+        name = asked.rpartition("function:")[2].partition(":")[0]  # an ARN or a qualifier is also allowed
         function = self.functions.get(name)
         if function is None:
             message = f"Function not found: arn:aws:lambda:{_ACCOUNT}:function:{name}"
@@ -411,13 +413,13 @@ def _refuse(exchange: Exchange, status: int, code: str, message: str, **more: st
 
 
 def load_config(file: Path) -> Config:
-    """Of the JSON file."""
+    """Read the JSON file."""
     read = json.loads(file.read_text())
     return Config(**{**read, "functions": [FunctionConfig(**one) for one in read["functions"]]})
 
 
 async def run(config: Config) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

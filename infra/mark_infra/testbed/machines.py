@@ -1,9 +1,9 @@
-"""The testbed's machines as real processes: each is a `mark serve` on its own loopback address, with its own IMDS.
+"""The testbed's machines as real processes: a `mark serve` each, on its own loopback address, with its own IMDS.
 
-A bouncer is started as soon as its machine boots, and its workers wait for the end of the boot (`--pace`): it cannot
-be ready earlier, and it is later only where this computer is slower than the boot it plays (`MachineState.late_s`).
-What an EC2 instance's service manager does is done here: a bouncer that crashes is started again. Slow periods and
-hangs its workers play (`MARK_FAULT_STREAM`); a crash of the machine kills the bouncer for good.
+A bouncer starts with its machine's boot, and its workers wait for the end of the boot (`--pace`). So it cannot be ready
+earlier, and it is later only if this computer is slower than the played boot (`MachineState.late_s`). Like an EC2
+instance's service manager, this module restarts a crashed bouncer. The bouncer's workers play slow periods and hangs
+(`MARK_FAULT_STREAM`); a crash of the machine kills the bouncer for good.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mark_infra.testbed.launch import command
 from mark_infra.testbed.machines_port import Machine, Machines, MachineState
 from mark_infra.testbed.metadata import PORT, Metadata, serve
 
-# As a service manager does it (systemd: Restart=on-failure, RestartPreventExitStatus=2).
+# As with systemd's Restart=on-failure and RestartPreventExitStatus=2.
 RESTART_S = 1.0
-_BAD_INPUT = 2  # the same again would end the same
-_POLL_S = 0.05  # between two probes of whether it is ready, once it should be
+_BAD_INPUT = 2  # a restart would end the same way
+_POLL_S = 0.05  # between two checks of readiness, once the bouncer should be ready
 
 log = logging.getLogger("mark.testbed")
 
 
 @dataclass(frozen=True, slots=True)
 class ServedProgram:
-    """What runs on the machines of a service: `mark serve` of this file, with these options besides."""
+    """The program on a service's machines: `mark serve` of this file, with these further options."""
 
     service_file: Path
     options: Sequence[str] = ()
@@ -47,7 +47,7 @@ class ServedProgram:
 
 @dataclass(slots=True)
 class _LocalMachine:
-    """A machine from its boot to its end. Changed on the loop's thread only; `running` is replaced as a whole."""
+    """A machine from its boot to its end. Changed only on the loop's thread; `running` is replaced as a whole."""
 
     running: MachineState
     metadata: Metadata
@@ -57,11 +57,11 @@ class _LocalMachine:
 
 
 class Processes:
-    """The port `Machines` on this computer. A context: at its end nothing is left running.
+    """The port `Machines` on this computer. A context: at its end no process is left.
 
-    `programs` by service, or by service and release as `SERVICE@RELEASE`; `variables` for the environment of every
-    bouncer besides what an instance has, `folder` for log and speed files. Its thread must live as long as the
-    processes, which die with it.
+    `programs` by service, or by service and release as `SERVICE@RELEASE`. `variables` extend the environment of every
+    bouncer, `folder` has log and speed files. The thread that enters it must live as long as the processes, which die
+    with it.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all machines, wait for it, and stop."""
+        """End all machines, wait for their ends, and stop."""
         for instance_id in self.running():
             self.end(instance_id)
         asyncio.run_coroutine_threadsafe(self._all_gone(), self._loop).result()
@@ -101,7 +101,7 @@ class Processes:
         self._loop.close()
 
     def boot(self, machine: Machine) -> None:
-        """See `Machines`. Raises ValueError also for a service without a program."""
+        """Boot a machine, see `Machines`. Raises ValueError also for a service without a program."""
         of_release = self._programs.get(f"{machine.service}@{machine.release}")
         program, now_s = of_release or self._programs.get(machine.service), time.time()
         if program is None:
@@ -120,11 +120,11 @@ class Processes:
         self._machines[instance_id].metadata.announce(action, at_unix_s)
 
     def set_speed(self, instance_id: str, speed: float) -> None:
-        """See `Machines`. Holds from the next batch on."""
+        """Set the speed from the next batch on, see `Machines`."""
         file = self._speed_file(self._machines[instance_id].running.machine)
         written = file.with_suffix(".new")
         written.write_text(f"{speed:g}")
-        written.replace(file)  # a reader always finds a number
+        written.replace(file)  # atomically, so that readers always find a number
 
     def crash(self, instance_id: str) -> None:
         """See `Machines`."""
@@ -175,7 +175,7 @@ class Processes:
                 del self._machines[machine.instance_id]
 
     async def _keep(self, local: _LocalMachine, program: ServedProgram, output: IO[bytes]) -> None:
-        """Run its bouncer until the machine ends or crashes, or the bouncer has ended well, or says it cannot serve."""
+        """Run the machine's bouncer until the machine ends or crashes, or the bouncer ends well or cannot serve."""
         machine = local.running.machine
         while not (local.end.is_set() or local.crash.is_set()):
             bouncer = await asyncio.create_subprocess_exec(
@@ -194,7 +194,7 @@ class Processes:
                 log.info("machine %s has crashed", machine.instance_id)
                 return
             if local.end.is_set() or status == 0:
-                return  # drained on request, ours or a notice's
+                return  # drained on request, by us or by a notice
             self._change(local, crashes=local.running.crashes + 1)
             log.warning("the bouncer of %s ended with status %d", machine.instance_id, status)
             if status == _BAD_INPUT:
@@ -204,7 +204,7 @@ class Processes:
                 await asyncio.wait_for(local.end.wait(), RESTART_S)
 
     async def _until_end(self, bouncer: asyncio.subprocess.Process, local: _LocalMachine) -> int:
-        """Its exit status; it has ended by itself, or because the machine does."""
+        """Return the bouncer's exit status, after it has ended by itself or with the machine."""
         exited, ended = asyncio.ensure_future(bouncer.wait()), asyncio.ensure_future(local.end.wait())
         crashed = asyncio.ensure_future(local.crash.wait())
         await asyncio.wait((exited, ended, crashed), return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +212,7 @@ class Processes:
         crashed.cancel()
         if local.crash.is_set():
             with suppress(ProcessLookupError):
-                bouncer.kill()  # and its workers with it
+                bouncer.kill()  # its workers end with it
         elif not exited.done():
             with suppress(ProcessLookupError):
                 bouncer.terminate()

@@ -1,4 +1,4 @@
-"""The port `Machines`: what makes the instances of the testbed's cloud real."""
+"""The port `Machines`, which makes the instances of the testbed's cloud real."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from mark.profiling.played_faults import FaultStream
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An instance as the cloud knows it. `boot_s`: wall seconds from `Machines.boot` until its bouncer is ready."""
+    """An instance of the cloud. `boot_s`: wall seconds from `Machines.boot` until its bouncer is ready."""
 
     instance_id: str
     instance_type: str
-    address: str  # of the loopback, 127.x.y.z: no other machine's while this one exists
+    address: str  # of the loopback, 127.x.y.z; no other existing machine has it
     service: str
     boot_s: float
     zone: str = "us-east-1a"
     spot: bool = False
-    release: str = ""  # what it boots from, where its service has more than one
-    faults: FaultStream | None = None  # which it plays, where its service has any
+    release: str = ""  # the release that it boots, if its service has several
+    faults: FaultStream | None = None  # the faults that it plays, if its service has any
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """What became of a machine. `late_s`: how long after its boot's end it was ready; None: it is not ready yet.
+    """The state of a machine. `late_s`: how long after its boot's end it became ready; None: not ready yet.
 
-    `ends`: its end was asked for, and its processes are not gone yet. `crashes`: how often its bouncer restarted.
+    `ends`: its end was requested, but its processes are not gone yet. `crashes`: how often its bouncer restarted.
     """
 
     machine: Machine
@@ -38,34 +38,35 @@ class MachineState:
 
 
 class Machines(Protocol):
-    """Starts and ends machines. No call waits for what it sets going; every method may be called from any thread.
+    """Starts and ends machines. Calls do not wait for their effects; every method may be called from any thread.
 
-    An instance id that is not there (any more) raises KeyError, except in `end`, where nothing is left to do.
+    An unknown instance id raises KeyError, except in `end`, which then does nothing.
     """
 
     def boot(self, machine: Machine) -> None:
-        """Start it, also again after a stop. Raises ValueError where its id or address is taken, and OSError."""
+        """Start a machine, also again after a stop. Raises ValueError if its id or address is in use, and OSError."""
         ...
 
     def announce(self, instance_id: str, action: str, at_unix_s: float) -> None:
-        """The machine's own metadata service says: `terminate`, `stop` or `hibernate` at this time (Unix seconds).
+        """Show a notice in the machine's metadata service.
 
-        `rebalance` recommends to leave, noticed at this time. Taking the machine away stays the caller's: `end`.
+        `terminate`, `stop` and `hibernate` happen at this time (Unix seconds); `rebalance` is a recommendation to
+        leave, noticed at this time. The caller must still end the machine with `end`.
         """
         ...
 
     def set_speed(self, instance_id: str, speed: float) -> None:
-        """How fast it computes, 1 as its profile says: a burstable out of credits runs at its baseline."""
+        """Set the machine's computing speed; 1 is its profile's. A burstable without credits runs at its baseline."""
         ...
 
     def crash(self, instance_id: str) -> None:
-        """Without a notice all of it is gone but its place: it answers no more until it is ended and booted again."""
+        """Stop the machine without a notice: it answers no more until it is ended and booted again."""
         ...
 
     def end(self, instance_id: str) -> None:
-        """As on shutting-down: its processes hear SIGTERM, and some seconds later SIGKILL; then it is not there."""
+        """Shut the machine down: its processes get SIGTERM, and some seconds later SIGKILL; then it is gone."""
         ...
 
     def running(self) -> Mapping[str, MachineState]:
-        """All machines that were booted and are not gone, by instance id."""
+        """Return all machines that were booted and are not gone, by instance id."""
         ...

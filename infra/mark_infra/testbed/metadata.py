@@ -1,6 +1,6 @@
 """EC2's instance metadata service (IMDSv2) of one machine: `Metadata` answers, `serve` listens.
 
-Only requests with a token are answered, and only what was announced is found under `spot/` and `events/`.
+Only requests with a token are answered, and only announced notices are found under `spot/` and `events/`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROLE = "mark-bouncer"
 ACCOUNT = "123456789012"
 ACTIONS = ("terminate", "stop", "hibernate")
 _LONGEST_TTL_S = 21_600
-_CREDENTIALS_S = 6 * 3600.0  # what AWS's own last
+_CREDENTIALS_S = 6 * 3600.0  # lifetime, the same as of AWS's credentials
 _TTL_HEADER = b"x-aws-ec2-metadata-token-ttl-seconds"
 _TOKEN_HEADER = b"x-aws-ec2-metadata-token"
 
@@ -27,7 +27,7 @@ Answer = tuple[int, bytes, bytes, bytes]  # status, body, content type, header l
 
 
 class Metadata:
-    """What the service of one machine says. Times are Unix seconds, `began_s` when the machine was launched."""
+    """The metadata of one machine. Times are Unix seconds; `began_s` is the machine's launch."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Metadata:
         self._announced: dict[str, str] = {}
 
     def announce(self, action: str, at_s: float) -> None:
-        """From now on an interruption at that time is found, or a recommendation to leave (`rebalance`) of then.
+        """Show an interruption at that time from now on, or a recommendation to leave (`rebalance`), noticed then.
 
         Raises ValueError for another action.
         """
@@ -59,7 +59,7 @@ class Metadata:
             raise ValueError(f"no notice announces {action}")
 
     def answer(self, method: bytes, path: str, headers: Mapping[bytes, bytes], now_s: float) -> Answer:
-        """The answer to a request; header names in lower case."""
+        """Return the answer to a request; header names in lower case."""
         if path == "/latest/api/token":
             return self._token(headers, now_s) if method == b"PUT" else _refused(405)
         if method not in (b"GET", b"HEAD"):
@@ -74,7 +74,7 @@ class Metadata:
 
     def _token(self, headers: Mapping[bytes, bytes], now_s: float) -> Answer:
         if b"x-forwarded-for" in headers:
-            return _refused(403)  # a proxy asks
+            return _refused(403)  # a proxy forwarded the request
         ttl = headers.get(_TTL_HEADER, b"")
         if not ttl.isdigit() or not 1 <= int(ttl) <= _LONGEST_TTL_S:
             return _refused(400)
@@ -125,7 +125,7 @@ class Metadata:
 
 
 async def serve(metadata: Metadata, address: str, port: int = PORT) -> HttpServer:
-    """Listen on the address; to be closed by the caller. Raises BadInput where that cannot be."""
+    """Listen on the address; the caller closes the server. Raises BadInput if the address cannot be used."""
 
     def handle(exchange: Exchange) -> None:
         exchange.answer(*metadata.answer(exchange.method, exchange.path.decode(), exchange.headers, time.time()))

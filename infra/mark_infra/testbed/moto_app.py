@@ -1,7 +1,7 @@
 """moto as AWS on loopback, in this process: its WSGI app, with clean errors, behind waitress.
 
-moto's gaps are exceptions or pages of HTML, which an SDK takes for faults of the network and repeats; here they are
-errors of the service that is asked, in its own protocol.
+moto's gaps raise exceptions or return pages of HTML, which an SDK takes for network faults and retries. Here they
+become errors of the requested service, in its own protocol.
 """
 
 from __future__ import annotations
@@ -28,34 +28,35 @@ from mark_infra.testbed.aws_request import AwsRequest, read_request
 log = logging.getLogger(__name__)
 
 ACCOUNT = "123456789012"  # moto's, always
-_THREADS = 32  # SQS's long polls hold one each
+_THREADS = 32  # many, because each long poll of SQS holds one
 _LONGEST_END_S = 5.0
 
 StartResponse = Callable[..., Any]
 Environ = dict[str, Any]
-# What answers a request before moto does: None leaves it to moto.
+# Answers a request in place of moto; None leaves it to moto.
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-# Go's transport may lose an answer that comes before its SDK has put its own request away (aws-sdk-go-v2 #2737): what
-# the lost call made is made again, and refused with 409.
+# Go's transport may lose an answer that arrives before its SDK has finished the request (aws-sdk-go-v2 #2737). The SDK
+# then repeats the call, which gets a 409 because the first call has created the resource. So answers to Go wait.
 _OF_GO, _NOT_BEFORE_S = "aws-sdk-go", 0.02
 
 
 class RequestGate(Protocol):
-    """What decides over requests before moto sees them."""
+    """Decides about requests before moto sees them."""
 
     def refusal(self, request: AwsRequest) -> AccountRefusal | None:
-        """Why it is refused."""
+        """Return why the request is refused, or None."""
 
     def delay_s(self, request: AwsRequest) -> float:
-        """Control seconds until it is answered, once it is done."""
+        """Return the control seconds for which the finished answer is held back."""
 
 
 class OneAtATime:
-    """A WSGI app around moto that does one at a time what moto cannot do at once.
+    """A WSGI app around moto that serialises requests which moto cannot handle concurrently.
 
-    Of several writers of a key with `If-None-Match: *` one succeeds, as on S3: moto looks for the key and then writes
-    it. And to list the versions of a bucket moto copies the contents of all: thirty lists of 400 MB were 12 GB.
+    Of several writers of a key with `If-None-Match: *` only one may succeed, as on S3, but moto looks for the key and
+    then writes it. And moto copies the contents of all objects to list a bucket's versions: thirty concurrent lists of
+    400 MB took 12 GB.
     """
 
     def __init__(self, app: Callable[[Environ, StartResponse], Iterable[bytes]]) -> None:
@@ -73,7 +74,7 @@ class OneAtATime:
 class MotoApp:
     """The WSGI app. `guard(service)` surrounds each request; `targets` answers JSON requests by X-Amz-Target.
 
-    `gate` may refuse requests, and say how long one takes, in control seconds, `time_scale` to each of ours.
+    `gate` may refuse requests, and delay an answer by control seconds, of which `time_scale` make one of ours.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class MotoApp:
         except NotImplementedError as error:
             return _fail(environ, service, start_response, 501, "NotImplemented", str(error))
         except Exception as error:
-            # Of moto, about a request that it did not expect: once more would be no better, so it is no 5xx.
+            # An error in moto about an unexpected request. A retry would not help, so it is not a 5xx.
             log.warning("moto on %s %s: %s: %s", service, target, type(error).__name__, error)
             return _fail(environ, service, start_response, 400, "InternalFailure", f"{type(error).__name__}: {error}")
         if self._gate is not None and request is not None and (delay_s := self._gate.delay_s(request)):
@@ -119,22 +120,22 @@ class MotoApp:
         if _OF_GO in environ.get("HTTP_USER_AGENT", ""):
             self._ends.wait(_NOT_BEFORE_S)
         status, headers = said
-        # Flask says of moto's errors, too, that they are HTML, where moto does not say what they are.
+        # Flask marks moto's errors as HTML too, if moto sets no type, so look at the body.
         if int(status[:3]) >= 400 and body.lstrip()[:14].lower() == b"<!doctype html":
             return _fail(environ, service, start_response, 501, "NotImplemented", "moto does not know this request")
         start_response(status, headers)
         return [body]
 
     def end(self) -> None:
-        """What waits is answered at once."""
+        """Answer delayed requests immediately."""
         self._ends.set()
 
 
 class WsgiServer:
-    """Serves a WSGI app on 127.0.0.1 until `stop`; `port` 0 is any."""
+    """Serves a WSGI app on 127.0.0.1 until `stop`; `port` 0 chooses a free one."""
 
     def __init__(self, app: MotoApp, port: int = 0) -> None:
-        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a long poll is no overload
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a long poll is not an overload
         self._sockets: dict[int, Any] = {}
         self._server = create_server(
             app, map=self._sockets, host="127.0.0.1", port=port, threads=_THREADS, ident=None, asyncore_use_poll=True
@@ -145,17 +146,17 @@ class WsgiServer:
 
     @property
     def url(self) -> str:
-        """Where AWS is."""
+        """The endpoint of AWS."""
         return f"http://127.0.0.1:{self._server.effective_port}"
 
     def stop(self) -> None:
-        """Take no more requests; those under way have a few seconds. Clients that keep connections lose them."""
-        # First the threads: they wake the server when they have answered.
+        """Stop accepting requests; open ones have a few seconds. Clients lose their kept connections."""
+        # First the threads, because they wake the server when they have answered.
         self._server.task_dispatcher.shutdown(timeout=_LONGEST_END_S)
         self._stopped.set()
         self._server.trigger.pull_trigger()
         self._thread.join(_LONGEST_END_S)
-        # Only now: the loop may have been awake already, and must not close the pipe by which it is being woken.
+        # Only after the loop has ended, because it must not close the pipe that wakes it.
         if not self._thread.is_alive():
             wasyncore.close_all(self._sockets, ignore_all=True)
 
@@ -165,13 +166,13 @@ class WsgiServer:
 
 
 class Patches:
-    """Attributes replaced in moto, which is one per process, and put back at the end."""
+    """Attributes replaced in moto, which is shared by the process, and restored at the end."""
 
     def __init__(self) -> None:
         self._back = ExitStack()
 
     def put(self, owner: Any, name: str, value: Any) -> Any:
-        """Replace an attribute (or the item of a dict); returns what was there."""
+        """Replace an attribute (or the item of a dict); return its former value."""
         if isinstance(owner, dict):
             missing = name not in owner
             before = owner.get(name)
@@ -185,25 +186,25 @@ class Patches:
         return before
 
     def undo(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         self._back.close()
 
 
 def reset() -> None:
-    """Forget all of moto's state, which belongs to the process."""
+    """Clear moto's state, which belongs to the process."""
     moto_api_backend.reset()
 
 
 def _service(environ: Environ) -> str:
-    """From the scope of the signature: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
+    """Return the service in the signature's scope: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
     scope = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split(",")[0].split("/")
     return scope[3] if len(scope) > 3 else ""
 
 
 def _request(environ: Environ, service: str) -> AwsRequest:
-    """What is asked; its body can be read once more."""
+    """Read the request; its body can be read once more."""
     body = b""
-    if service != "s3":  # what goes into a bucket may be large, and says nothing
+    if service != "s3":  # objects for a bucket may be large and do not matter here
         body = _body(environ)
         environ["wsgi.input"] = io.BytesIO(body)
     key_id = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
@@ -224,7 +225,7 @@ def _body(environ: Environ) -> bytes:
 def _fail(
     environ: Environ, service: str, start_response: StartResponse, status: int, code: str, message: str
 ) -> list[bytes]:
-    """An error in the protocol of the request."""
+    """Answer with an error in the protocol of the request."""
     message = " ".join(message.split())[:500]
     content = environ.get("CONTENT_TYPE", "")
     headers = [("x-amzn-ErrorType", code)]

@@ -1,4 +1,4 @@
-"""Lays the cloud over moto: what moto lacks or does wrong is replaced in it (see Patches), the rest is moto's."""
+"""Put the cloud over moto: moto's missing and wrong parts are replaced (see Patches), the others stay moto's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAGE = 1000
 
 
 class OverlaidCloud(InstanceLauncher, Protocol):
-    """The cloud, as moto's models see it."""
+    """The cloud, as moto's models use it."""
 
     lifecycle: InstanceLifecycle
     balancer: GatewaySupervisor | None
@@ -48,10 +48,10 @@ class OverlaidCloud(InstanceLauncher, Protocol):
 
 
 def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
-    """Make moto's EC2, target groups and events those of the cloud, until the patches are undone."""
+    """Replace moto's EC2, target groups and events by the cloud's, until the patches are undone."""
     launches = Launches(
         cloud, InstanceBackend.run_instances, InstanceResponse.run_instances, Fleets.create_fleet
-    )  # before they are replaced
+    )  # saved before they are replaced
     lifecycle = cloud.lifecycle
 
     def each(act: Callable[[str, float], State]) -> Callable[[Any, list[str]], list[Any]]:
@@ -91,7 +91,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     start_each = each(lifecycle.start)
 
     def offerings(backend: Any, location_type: str | None = None, filters: Any = None) -> list[Any]:
-        """Of what is sold, as launches are answered: of a region those of its zones."""
+        """Return the offerings that launches accept: sold ones, with the region's zones."""
         found: list[Any] = moto_offerings(backend, location_type, filters)
         sold, region = cloud.supply.sells, backend.region_name
         if not cloud.rules.account.enforces:
@@ -129,18 +129,18 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
         return ActionResult({"InstanceCreditSpecifications": said})
 
     def tags_of(resource: Any) -> list[dict[str, str]]:
-        # moto's own looks through the tags of everything for each: minutes for a thousand instances.
+        # moto itself searches the tags of all resources for each one: minutes for a thousand instances.
         kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
         tags = resource.ec2_backend.tags.get(resource.id) or {}
         return [{"resource_id": resource.id, "key": k, "value": v, "resource_type": kind} for k, v in tags.items()]
 
-    # moto keeps a copy from when the template was made: tags that came later are not described.
+    # moto keeps a copy from the template's creation, so later tags would be missing.
     patches.put(LaunchTemplate, "tags", property(tags_of, lambda template, made: None))
     patches.put(InstanceTypeOfferingBackend, "describe_instance_type_offerings", offerings)
     refreshes: dict[str, list[dict[str, Any]]] = {}
 
     def start_refresh(response: Any) -> ActionResult:
-        """Of a group of instances. What runs the cloud sees to what they become, and so it is done at once."""
+        """Refresh a group of instances. It succeeds immediately, because the cloud runs no instances for groups."""
         group = str(response._get_param("AutoScalingGroupName"))
         response.autoscaling_backend.describe_auto_scaling_groups([group])
         done = {
@@ -160,7 +160,10 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_delete_template = LaunchTemplateBackend.delete_launch_template
 
     def delete_template(backend: Any, name: str, tid: str | None) -> LaunchTemplate:
-        """moto speaks of a name where an id is asked for: a second deletion would not show that it is gone."""
+        """Delete a template, with an error for a missing id.
+
+        moto's own error names no id, so a caller that repeats a deletion would not see that the template is gone.
+        """
         if tid and tid not in backend.launch_templates:
             text = f"The specified launch template, with template ID {tid}, does not exist."
             raise EC2ClientError("InvalidLaunchTemplateId.NotFound", text)
@@ -169,7 +172,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_create_template = LaunchTemplates.create_launch_template
 
     def create_template(response: Any) -> ActionResult:
-        """Once for a token: a caller that lost the answer asks again."""
+        """Create a template once for each token, because a caller that lost the answer asks again."""
         return launches.once("CreateLaunchTemplate", response, lambda: moto_create_template(response))
 
     patches.put(LaunchTemplates, "create_launch_template", create_template)
@@ -177,7 +180,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_experiment = FISBackend.start_experiment
 
     def start_experiment(backend: Any, *args: Any, **what: Any) -> Any:
-        """Of fault injection: moto keeps it, and interrupts nothing. Its targets are those that are named."""
+        """Start an experiment of fault injection. moto stores it without interrupting its named targets."""
         made = moto_experiment(backend, *args, **what)
         for action in made["actions"].values():
             if action.get("actionId") == "aws:ec2:send-spot-instance-interruptions":
@@ -189,7 +192,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     moto_create_balancer = ELBv2Backend.create_load_balancer
 
     def create_balancer(backend: Any, **what: Any) -> Any:
-        """As AWS does: of one name there is one, and a caller that asks again has it. moto makes another."""
+        """Create a balancer, as AWS does: a repeated call returns the existing one, where moto would make another."""
         for one in backend.load_balancers.values():
             if one.name == what["name"]:
                 mappings = what["subnet_mappings"] or []
@@ -235,7 +238,7 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
 
 
 def _unix_s(time: Any) -> float | None:
-    """moto hands times as it got them: a text in ISO 8601, or a datetime in UTC."""
+    """Return the Unix time of moto's value: a text in ISO 8601, or a datetime in UTC."""
     if not time:
         return None
     at = datetime.fromisoformat(time.replace("Z", "+00:00")) if isinstance(time, str) else time

@@ -1,4 +1,4 @@
-"""The part of PromQL that `mark advise` asks for, over arrays in memory.
+"""The part of PromQL that `mark advise` uses, over arrays in memory.
 
 Selectors with matchers; `rate`, `increase` and `max_over_time` of a window; `sum`, `max`, `min`, `avg` and `count` with
 `by` or `without`. Rates are extrapolated to their window and counters may restart, as in Prometheus' own
@@ -20,7 +20,7 @@ LOOKBACK_S = 300.0
 NAME = "__name__"
 
 Labels = tuple[tuple[str, str], ...]
-Vector = dict[Labels, FloatArray]  # values at the evaluated times; NaN: none
+Vector = dict[Labels, FloatArray]  # values at the evaluated times; NaN: no value
 
 _TOKEN = re.compile(r'\s*(?:([A-Za-z_:][A-Za-z0-9_:]*)|("(?:[^"\\]|\\.)*")|(\[[0-9]+[smhd]\])|(=~|!~|!=|[(){},=]))')
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -34,12 +34,12 @@ _AGGREGATIONS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
 
 
 class PromqlError(Exception):
-    """A query that this part of PromQL does not have; the message is Prometheus' kind of reason."""
+    """A query that this part of PromQL does not support, with a message in Prometheus' style."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """A series as it was scraped: times ascend; NaN where the target was not there."""
+    """A scraped series: times ascend; NaN for scrapes without the target."""
 
     labels: Mapping[str, str]
     times_s: FloatArray
@@ -47,7 +47,7 @@ class Stored:
 
 
 def evaluate(query: str, series: Sequence[Stored], at_s: FloatArray) -> Vector:
-    """The value of every resulting series at each time. Raises PromqlError."""
+    """Return the value of every resulting series at each time. Raises PromqlError."""
     tokens = list(_tokens(query))
     parser = _Parser(tokens, series, at_s)
     found = parser.expression()
@@ -67,7 +67,7 @@ def _tokens(query: str) -> Iterator[str]:
 
 
 class _Parser:
-    """Parse and evaluate in one go."""
+    """Parses and evaluates in one pass."""
 
     def __init__(self, tokens: Sequence[str], series: Sequence[Stored], at_s: FloatArray) -> None:
         self.tokens, self.series, self.at_s, self.place = tokens, series, at_s, 0
@@ -101,7 +101,7 @@ class _Parser:
         return found
 
     def _grouping(self) -> tuple[str | None, tuple[str, ...]]:
-        """`by` or `without` with its labels, or nothing, which is by no label."""
+        """Read `by` or `without` with its labels; neither means by no label."""
         if self._peek() not in ("by", "without"):
             return None, ()
         how, labels = self._next(), []
@@ -176,14 +176,14 @@ def _holds(value: str, how: str, wanted: str) -> bool:
 
 
 def _instant(one: Stored, at_s: FloatArray) -> FloatArray:
-    """The last sample, unless it is too old; a target that went away has none at once."""
+    """Return the last sample, unless it is too old; a missing target ends its series immediately."""
     place = np.searchsorted(one.times_s, at_s, "right") - 1
     there = (place >= 0) & (at_s - one.times_s[np.maximum(place, 0)] < LOOKBACK_S)
     return np.where(there, one.values[np.maximum(place, 0)], np.nan)
 
 
 def _samples(one: Stored, at_s: FloatArray, window_s: float) -> tuple[FloatArray, FloatArray, _Places, _Places]:
-    """The samples that are there, and the places of the first and the last one in each window."""
+    """Return the existing samples, and the indices of the first and the last one in each window."""
     there = ~np.isnan(one.values)
     times, values = one.times_s[there], one.values[there]
     first = np.searchsorted(times, at_s - window_s, "right")
@@ -197,7 +197,7 @@ def _increase(one: Stored, at_s: FloatArray, window_s: float) -> FloatArray:
     if not able.any():
         return found
     first, last, at_s = first[able], last[able], at_s[able]
-    # What a counter had before each restart is added to all that comes after it.
+    # Add a counter's value before each restart to all later values.
     lost = np.concatenate(([0.0], np.cumsum(np.where(np.diff(values) < 0.0, values[:-1], 0.0))))
     rising = values + lost
     delta = rising[last] - rising[first]

@@ -1,4 +1,4 @@
-"""What Terraform makes for a site, made in the testbed through the same APIs: and the site that describes it."""
+"""Create a site's resources in the testbed through AWS's APIs, like Terraform, and the site that describes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mark_infra.store.dynamodb import create_table
 from mark_infra.testbed.instances import REBALANCE, STATE_CHANGE, WARNING
 
 _VPC = "10.90.0.0/16"
-# Any 64-bit Linux of Amazon that moto knows: no machine of the testbed boots it.
+# any 64-bit Linux image of Amazon in moto, because no machine of the testbed boots it
 _IMAGE = "ami-12c6146b"
 
 ClientOf = Callable[[str], Any]
@@ -22,7 +22,7 @@ ClientOf = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A service of the site to be made. `function` is the name of its Lambda function, made elsewhere.
+    """A service of the new site. `function` is the name of its Lambda function, made elsewhere.
 
     With several `target_groups` it has a load balancer, whose rule forwards to all of them.
     """
@@ -36,9 +36,9 @@ def provision(
     client: ClientOf, wishes: Sequence[Wish], *, region: str, zones: Sequence[str], store: str, name: str = "mark",
     bouncer_port: int = 8080, key_file: Path | None = None, time_scale: float = 1.0,
 ) -> Site:  # fmt: skip
-    """Make a site with everything its services need. `client` gives the boto3 client of an AWS service.
+    """Create a site with all resources of its services. `client` returns the boto3 client of an AWS service.
 
-    `store` is `dynamodb:TABLE`, which is made, or `sqlite:PATH`. For one empty account; not repeatable.
+    `store` is `dynamodb:TABLE`, which is created, or `sqlite:PATH`. For one empty account; not repeatable.
     """
     subnets, group = _network(client("ec2"), name, zones)
     queue_url = _events(client, name)
@@ -67,7 +67,7 @@ def provision(
 
 
 def _network(ec2: Any, name: str, zones: Sequence[str]) -> tuple[dict[str, str], str]:
-    """A subnet for each zone, and a security group."""
+    """Create a subnet for each zone, and a security group."""
     vpc = ec2.create_vpc(CidrBlock=_VPC, TagSpecifications=_tagged("vpc", name))["Vpc"]["VpcId"]
     subnets = {}
     for i, zone in enumerate(zones):
@@ -84,7 +84,7 @@ def _network(ec2: Any, name: str, zones: Sequence[str]) -> tuple[dict[str, str],
 
 
 def _events(client: ClientOf, name: str) -> str:
-    """What EC2 says of instances goes to a queue; its URL."""
+    """Create a queue with EC2's events about instances; return its URL."""
     sqs, events = client("sqs"), client("events")
     tags = {"mark:site": name}
     url: str = sqs.create_queue(QueueName=f"{name}-events", tags=tags, Attributes={"MessageRetentionPeriod": "3600"})[
@@ -126,7 +126,7 @@ def _launch_template(ec2: Any, name: str, service: str, group: str) -> str:
 
 
 def target_group_name(service: str, site: str = "mark", number: int = 0) -> str:
-    """Of 32 letters, digits and hyphens at most."""
+    """Return a name of at most 32 letters, digits and hyphens."""
     end = f"-{number}" if number else ""
     return "".join(c if c.isalnum() else "-" for c in f"{site}-{service}")[: 32 - len(end)].strip("-") + end
 
@@ -143,7 +143,7 @@ def _target_group(elbv2: Any, name: str, service: str, vpc: str, port: int, numb
 
 
 def _rule(elbv2: Any, name: str, service: str, subnets: Sequence[str], groups: Sequence[str]) -> str:
-    """A listener's rule that forwards everything, at first to the first group alone; its ARN."""
+    """Create a listener's rule that forwards everything, at first to the first group only; return its ARN."""
     tags = [{"Key": "mark:site", "Value": name}, {"Key": "mark:service", "Value": service}]
     made = elbv2.create_load_balancer(Name=target_group_name(service, name), Subnets=list(subnets), Tags=tags)
     nothing = {"Type": "fixed-response", "FixedResponseConfig": {"StatusCode": "404"}}

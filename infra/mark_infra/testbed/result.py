@@ -1,4 +1,4 @@
-"""What a load on the testbed has shown: the object of `mark simulate --json`, with `"world": "testbed"`."""
+"""The result of a load on the testbed: the object of `mark simulate --json`, with `"world": "testbed"`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mark.models.answer import RECONSTRUCTION
 from mark.serving.conductor.query import ANSWERED, BY_FUNCTION, STATES, states
 from mark_infra.testbed.load_generator import LoadReplay
 
-# As the rules have it: a request that is a microsecond late is in time.
+# As in `mark.domain.rules.admission`, a request that is a microsecond late is in time.
 _TOLERANCE_S = 1e-6
-# What became of the calls of a stage, as requests are counted; other states have their names.
+# Names of calls' states as in the counts of requests; other states keep their names.
 _NAMED = {ANSWERED: "instances", BY_FUNCTION: "functions"}
 
 
@@ -27,16 +27,17 @@ def result(
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
     stages: Mapping[str, str] | None = None, read: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Of the requests of one service or pipeline; bill and fleet are of the whole testbed between two looks.
+    """Return the result of one service's or pipeline's requests.
 
-    `stages` are those of a pipeline, with their names as services. `read` says what was read of the whole trace.
-    `duration_s` is of the trace, which passes `time_scale` times as fast as the clock of latencies and minutes here.
-    Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
-    of a bound here: compare with `mark bound`.
+    Bill and fleet are of the whole testbed between the statuses `before` and `after`. `stages` are a pipeline's stages
+    with their names as services. `read` describes how the trace was read. `duration_s` is in the trace's time, which
+    passes `time_scale` times as fast as the clock of latencies and minutes here. Like in the simulator, latency counts
+    from a request's due time to its answer, over answered requests. The bound is unknown here; compare with `mark
+    bound`.
     """
     shown = dict(stages or {})
     insured = MODEL in shown and any(stage.startswith(PARITY) for stage in shown)
-    if insured:  # parity models are called by groups of queries, so no query has a call of its own there
+    if insured:  # groups of queries call parity models, so no single query calls them
         shown = {MODEL: shown[MODEL]}
     due_s, answered_s = replay.column("due_s"), replay.column("answered_s")
     status = replay.column("status")
@@ -108,14 +109,14 @@ def result(
 
 
 def _reconstructed(count: int, total: int) -> dict[str, Any]:
-    """Answers by reconstruction, of a service with parity models."""
+    """Return the answers by reconstruction, for a service with parity models."""
     return {"reconstructed": count, "degraded_share": count / total if total else 0.0}
 
 
 def _stages(
     names: Mapping[str, str], replay: LoadReplay, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Of each stage the queries that called it, by what became of its calls, and what its function has cost."""
+    """Return for each stage the queries that called it, by the state of the calls, and the cost of its function."""
     said = Counter(part for one in replay.sent for part in states(one.stages))
 
     def grown(service: str, what: str) -> Any:
@@ -134,13 +135,13 @@ def _stages(
 
 
 def _of_function(service: str, what: str, status: Mapping[str, Any]) -> Any:
-    """A count of the account of the function of a service; 0 where it has none."""
+    """Return a count of the service's function; 0 if it has none."""
     name = status["function_of"].get(service)
     return 0 if name is None else status["functions"][name][what]
 
 
 def _minutes(due_s: np.ndarray, in_time: np.ndarray) -> np.ndarray:
-    """Share in time of each minute that had requests."""
+    """Return the share in time of each minute with requests."""
     if not len(due_s):
         return np.empty(0)
     minute = (due_s // MINUTE_S).astype(np.int64)
@@ -158,7 +159,7 @@ def _quantiles_ms(seconds: np.ndarray) -> dict[str, float | None]:
 
 
 def thinned(times_s: np.ndarray, scale: float) -> np.ndarray:
-    """Arrivals of `scale` control seconds within one wall second, at the same rate: every so-manieth of them."""
+    """Return arrivals of `scale` control seconds within one wall second at the same rate: one in `scale` of them."""
     if scale == 1.0:
         return times_s
     keep = np.unique(np.ceil(np.arange(math.ceil(len(times_s) / scale)) * scale).astype(np.int64))

@@ -1,10 +1,10 @@
 """One execution environment of a local function: AWS's own runtime in a process, driven over Lambda's Runtime API.
 
-    starting ─► idle ─► busy ─► idle ...        any of them ─► gone
+ starting ─► idle ─► busy ─► idle ...        any of them ─► gone
 
-The runtime asks for its next invocation and the question stays open until there is one, so nothing polls and nothing
-waits but sockets: an invocation is two requests and their answers. Each environment has a listener of its own, because
-`AWS_LAMBDA_RUNTIME_API` is only host:port.
+The runtime requests its next invocation, and the request stays open until there is one, so nothing polls. An invocation
+takes two requests with their answers. Each environment has its own listener, because `AWS_LAMBDA_RUNTIME_API` is only
+host:port.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NICER = 10
 
 @dataclass(frozen=True, slots=True)
 class InvocationOutcome:
-    """How an invocation ended. `failed`: the body is an error, of the function or of its environment."""
+    """The result of an invocation. `failed`: the body is an error, of the function or of its environment."""
 
     body: bytes
     duration_s: float
@@ -42,8 +42,8 @@ class InvocationOutcome:
 class Environment:
     """A process that runs a function's handler, one invocation at a time.
 
-    `on_idle` is called when it waits for an invocation, the first time after its init; `on_gone` when it has ended,
-    after the invocation it had has its outcome. `init_s` is what its init took, None before its end.
+    `on_idle` is called when it waits for an invocation, the first time after its init. `on_gone` is called when it has
+    ended, after its last invocation has got its outcome. `init_s` is the duration of its init, None before its end.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Environment:
         self._outcome: InvocationOutcome | None = None
         self._began_s = time.perf_counter()
         self._late: asyncio.TimerHandle | None = None
-        self._fault = b""  # why it ends, where that is known before it has ended
+        self._fault = b""  # why it ends, if known before its end
         self.init_s: float | None = None
 
     @property
@@ -75,7 +75,7 @@ class Environment:
         return self._process.pid if self._process is not None else None
 
     async def run(self) -> None:
-        """From the start of the process to its end. Raises BadInput or OSError where there is none to be had."""
+        """Run the process from its start to its end. Raises BadInput or OSError if it cannot be started."""
         try:
             port = await self._api.start("127.0.0.1", 0)
             self._began_s = time.perf_counter()
@@ -88,8 +88,8 @@ class Environment:
                     stdout=output,
                     stderr=output,
                 )
-            # On AWS they have processors of their own; here a cold start must not slow the bouncers down, nor with a
-            # real-time priority of all of a testbed.
+            # On AWS they have other processors. Here a cold start must not slow the bouncers down, so its priority is
+            # lower, even if the testbed runs with a real-time priority.
             os.sched_setscheduler(self._process.pid, os.SCHED_OTHER, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
             status = await self._process.wait()
@@ -107,7 +107,7 @@ class Environment:
     def invoke(
         self, request_id: str, arn: str, body: bytes, limit_s: float, done: Callable[[InvocationOutcome], None]
     ) -> None:
-        """Hand over an invocation while it is idle; `done` is called once. Raises RuntimeError when it is not idle."""
+        """Pass an invocation to the idle environment; `done` is called once. Raises RuntimeError if it is not idle."""
         waiting, self._next = self._next, None
         if waiting is None:
             raise RuntimeError("this environment waits for no invocation")
@@ -122,7 +122,7 @@ class Environment:
         waiting.answer(200, body, headers=headers.encode())
 
     def kill(self) -> None:
-        """End its process at once."""
+        """Kill its process immediately."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -157,12 +157,12 @@ class Environment:
         self.kill()
 
     def _ended(self, body: bytes, *, failed: bool) -> None:
-        """The invocation under way has this outcome, unless it has one, or there is none under way."""
+        """Set the outcome of the present invocation, if there is one without an outcome."""
         if self._done is not None and self._outcome is None:
             self._outcome = InvocationOutcome(body, time.perf_counter() - self._began_s, failed)
 
     def _tell(self) -> None:
-        """The caller gets the outcome once the environment is idle again, or gone: a call made then meets it."""
+        """Report the outcome once the environment is idle again or gone, so that the caller's next call finds it so."""
         if self._done is not None and self._outcome is not None:
             done, outcome = self._done, self._outcome
             self._done = self._outcome = None
@@ -172,7 +172,7 @@ class Environment:
 
     @property
     def fault(self) -> bytes:
-        """Why it has ended, as its function's caller sees it."""
+        """Return why it has ended, as its function's caller sees it."""
         return self._fault or _error("Runtime.ExitError", "Runtime exited without providing a reason")
 
 

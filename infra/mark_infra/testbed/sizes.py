@@ -1,4 +1,4 @@
-"""How large what a request brings may be, where moto takes anything. docs/testbed.md names the sources. Pure."""
+"""AWS's size limits of requests, which moto does not check. docs/testbed.md names the sources. Pure."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from mark_infra.testbed.aws_request import AwsRequest, user_data_size
 USER_DATA_BYTES = 16_384
 PARAMETER_CHARACTERS = {"Standard": 4096, "Intelligent-Tiering": 8192, "Advanced": 8192}
 FUNCTION_BYTES = 250 * 1024**2  # unzipped
-REQUEST_BYTES = 50 * 1024**2  # of a package that comes with the request
+REQUEST_BYTES = 50 * 1024**2  # of a package in the request
 RULES_PER_BALANCER = TARGET_GROUPS_PER_BALANCER = 100
 TARGETS_PER_BALANCER = 1000
 
 
 class Stock(Protocol):
-    """How much there is already."""
+    """The existing resources, as far as limits need them."""
 
     def unzipped_bytes(self, bucket: str, key: str) -> int | None:
-        """Of a package in a bucket; None where that is not known."""
+        """Return the unzipped size of a package in a bucket; None if unknown."""
 
     def rules(self, listener_arn: str) -> int:
-        """Of all listeners of its balancer, default ones aside."""
+        """Return the number of rules of all listeners of its balancer, without default rules."""
 
     def target_groups(self, listener_arn: str) -> frozenset[str]:
-        """That the balancer of this listener or rule forwards to."""
+        """Return the target groups to which the balancer of this listener or rule forwards."""
 
     def targets(self, group_arn: str) -> int:
-        """Of all target groups of the group's balancer."""
+        """Return the number of targets in all target groups of the group's balancer."""
 
 
 def too_large(request: AwsRequest, stock: Stock) -> AccountRefusal | None:
-    """Why AWS does not take what the request brings; None: it does."""
+    """Return why AWS refuses the request's size, or None."""
     of = _SIZES.get((request.service, request.action))
     return None if of is None else of(request, stock)
 

@@ -1,4 +1,4 @@
-"""What the testbed's cloud sells at which time: offers, capacity, spot shares and prices, and draws of chance.
+"""The supply of the testbed's cloud over time: offers, capacity, spot shares and prices, and random draws.
 
 Times are control seconds since the cloud's beginning. Nothing here reads a clock or has an effect outside.
 """
@@ -16,13 +16,13 @@ from mark.cloud.ec2.spot_series import SpotSeries
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
 
-_END_S = 1e15  # the steps below never start again
+_END_S = 1e15  # so late that the steps never repeat
 
 
 def once(name: str, steps: Sequence[tuple[float, float]]) -> SpotSeries:
-    """A series of pairs (t_s, share) that does not repeat: the first is at time 0, the last holds for ever.
+    """Return a series of pairs (t_s, share) that does not repeat: the first is at time 0, the last holds forever.
 
-    Raises BadInput where times do not begin at 0 and ascend, or a share is no number of zero or more.
+    Raises BadInput if times do not begin at 0 and ascend, or a share is not a number of zero or more.
     """
     times = [t_s for t_s, _ in steps]
     if not times or times[0] != 0.0 or any(not b > a for a, b in pairwise(times)) or not math.isfinite(times[-1]):
@@ -33,11 +33,11 @@ def once(name: str, steps: Sequence[tuple[float, float]]) -> SpotSeries:
 
 
 class Supply:
-    """The offers, and how many of each can be had.
+    """The offers, and the available number of each.
 
-    `capacity`: instances of an offer at a time (not named: any number). `shares` and `prices` by zone: of the spot
-    capacity that can be held, and of spot prices. Boots and interruptions of each of `services` are what the simulator
-    draws for it by its `service_seed`. Raises BadInput where a price series lacks its on-demand price.
+    `capacity`: instances of an offer at a time (missing: any number). `shares` of the spot capacity that can be held,
+    and `prices` of spot, by zone. Boots and interruptions of each of `services` are the same as the simulator draws for
+    its `service_seed`. Raises BadInput if a price series lacks its on-demand price.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Supply:
         prices: Mapping[str, SpotSeries] | None = None,
         services: Sequence[str] = (),
     ) -> None:
-        # SageMaker's endpoints are another service.
+        # SageMaker's endpoints belong to another service.
         self.offers = tuple(offer for offer in offers if offer.market is not Market.SAGEMAKER)
         self.index = {offer.name: i for i, offer in enumerate(self.offers)}
         self._places: dict[tuple[str, bool], dict[str, int]] = {}
         for i, offer in enumerate(self.offers):
             self._places.setdefault((offer.instance, offer.market is Market.SPOT), {})[offer.zone] = i
         self._seed, self._nth_service = seed, {name: i for i, name in enumerate(services)}
-        # Why instances of an offer end before they run: the code and message of EC2's StateReason.
+        # Reasons why instances of an offer end before they run: code and message of EC2's StateReason.
         self.ends_at_launch: dict[str, tuple[str, str]] = {}
         self.capacity: dict[str, int] = {}
         for name, count in (capacity or {}).items():
@@ -67,14 +67,14 @@ class Supply:
         self._has_series = frozenset(shares)
         self._prices = dict(prices or {})
         self._on_demand = {o.instance: o.usd_per_hour for o in self.offers if o.market is not Market.SPOT}
-        # For the meter: dollars that an instance costs up to a time, by offer.
+        # For the meter: an instance's cost in dollars up to a time, by offer.
         self.costs = [cost(offer, self._price_of(offer), self._on_demand) for offer in self.offers]
 
     def _price_of(self, offer: Offer) -> SpotSeries | None:
         return self._prices.get(offer.zone) if offer.market is Market.SPOT else None
 
     def set_capacity(self, offer: str, count: int) -> None:
-        """At most `count` instances of the offer at a time; those that run stay. Raises BadInput."""
+        """Limit the offer to `count` instances at a time; running ones stay. Raises BadInput."""
         if offer not in self.index:
             raise BadInput("the catalogue has no such offer", "capacity", offer)
         if count < 0:
@@ -82,16 +82,19 @@ class Supply:
         self.capacity[offer] = count
 
     def sells(self, instance: str) -> bool:
-        """Is the type sold at all?"""
+        """Return whether the type is sold in any zone."""
         return (instance, False) in self._places or (instance, True) in self._places
 
     def offer_index(self, instance: str, spot: bool, zone: str) -> int | None:
-        """The offer of a type in a zone; an offer without a zone is good for all of them."""
+        """Return the offer of a type in a zone; an offer without a zone fits all zones."""
         places = self._places.get((instance, spot), {})
         return places.get(zone, places.get(""))
 
     def room(self, index: int, count: int, *, of_offer: int, spot_in_zone: int) -> int:
-        """How many of `count` more can be had where `of_offer` run already, and `spot_in_zone` in the zone."""
+        """Return how many of `count` more instances are available.
+
+        `of_offer` of the offer run already, and `spot_in_zone` in the zone.
+        """
         offer = self.offers[index]
         if offer.market is Market.SPOT:
             count = self.zones[offer.zone].room(count, spot_in_zone)
@@ -100,21 +103,24 @@ class Supply:
         return max(0, count)
 
     def usd_per_hour(self, index: int, t_s: float) -> float:
-        """What the offer costs at that time."""
+        """Return the offer's price at that time."""
         offer = self.offers[index]
         series = self._price_of(offer)
         return offer.usd_per_hour if series is None else self._on_demand[offer.instance] * series.share_at(t_s)
 
     def price_changes(self, zone: str) -> tuple[float, ...]:
-        """When spot prices of the zone change, 0 included."""
+        """Return the times at which the zone's spot prices change, including 0."""
         series = self._prices.get(zone)
         return (0.0,) if series is None else series.times_s
 
     def start(self, service: str, number: int, nth: int) -> Start:
-        """What chance decides about the service's `number`-th launch (nth 0), or its nth resume."""
+        """Return the random draws for the service's `number`-th launch (nth 0), or its nth resume."""
         return Start(service_seed(self._seed, self._nth_service.get(service, 0)), number, nth)
 
     def until_interruption_s(self, index: int, start: Start) -> float:
-        """From the start to the notice of its interruption; inf where its zone has a series, or it is no spot."""
+        """Return the seconds from the start to the notice of its interruption.
+
+        inf if a series decides for its zone, or if the offer is not spot.
+        """
         offer = self.offers[index]
         return math.inf if offer.zone in self._has_series else start.until_interruption_s(offer)

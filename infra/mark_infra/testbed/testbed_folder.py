@@ -1,4 +1,4 @@
-"""What lies in the folder of a testbed, for its daemon and its clients."""
+"""The files in a testbed's folder, for its daemon and its clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOGS = "logs"
 class TestbedSettings:
     """The options of `mark testbed up`. Files are absolute paths; `capacity` is by offer.
 
-    `spot_shares` and `spot_prices`: steps (control second, share) by zone, as `LocalCloud` has them.
+    `spot_shares` and `spot_prices`: steps (control second, share) by zone, as in `LocalCloud`.
     """
 
     services: Sequence[str]

@@ -1,4 +1,4 @@
-"""How many calls of an account AWS answers in a second: token buckets by action, as EC2 and ELB document them.
+"""AWS's limits of an account's calls per second: token buckets by action, as EC2 and ELB document them.
 
 Pure: time comes in with every call. docs/testbed.md names the sources.
 """
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from mark_infra.testbed.account import AccountRefusal
 
-# (capacity, tokens a second)
+# (capacity, tokens per second)
 _Size = tuple[float, float]
 
 _EC2_READS, _EC2_WHOLE_READS, _EC2_WRITES = (100.0, 20.0), (50.0, 10.0), (50.0, 5.0)
-# A smaller bucket where they neither filter nor page.
+# Calls with a smaller bucket if they neither filter nor page.
 _WHOLE = frozenset((
     *("DescribeInstances", "DescribeInstanceStatus", "DescribeNetworkInterfaces", "DescribeSecurityGroups"),
     *("DescribeSnapshots", "DescribeSpotInstanceRequests", "DescribeVolumes"),
@@ -35,7 +35,7 @@ _EC2: dict[str, _Size] = {
     "DeleteVpcEndpoints": (4.0, 0.3),
     "ModifyVpcEndpoint": (4.0, 0.3),
 }
-# Of instances instead of requests. That a fleet's launches count as RunInstances' is assumed.
+# Buckets of instances instead of requests. It is assumed that a fleet's launches count like RunInstances.
 _INSTANCES: dict[str, tuple[str, _Size]] = {
     "RunInstances": ("RunInstances", (1000.0, 2.0)),
     "CreateFleet": ("RunInstances", (1000.0, 2.0)),
@@ -44,7 +44,7 @@ _INSTANCES: dict[str, tuple[str, _Size]] = {
     "StopInstances": ("StopInstances", (1000.0, 20.0)),
 }
 _ELB_ALL, _ELB_READS, _ELB_WRITES = (40.0, 10.0), (40.0, 10.0), (20.0, 3.0)
-# A category shares its bucket, and all of them another one.
+# The calls of a category share a bucket, and all categories share another.
 _ELB_CATEGORIES: dict[str, tuple[str, _Size]] = {
     "CreateLoadBalancer": ("intensive", (10.0, 0.2)),
     "SetSubnets": ("intensive", (10.0, 0.2)),
@@ -56,7 +56,7 @@ _READS = ("Describe", "Get", "List", "Search")
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Full at first, and filled at a steady rate."""
+    """A bucket that is full at first, and filled at a steady rate."""
 
     capacity: float
     per_s: float
@@ -64,7 +64,7 @@ class TokenBucket:
     at_s: float
 
     def filled(self, now_s: float) -> float:
-        """What is in it now."""
+        """Return the present tokens."""
         self.tokens = min(self.capacity, self.tokens + max(0.0, now_s - self.at_s) * self.per_s)
         self.at_s = max(self.at_s, now_s)
         return self.tokens
@@ -79,16 +79,16 @@ class Throttle:
     def refusal(
         self, service: str, action: str, now_s: float, *, whole: bool = False, instances: int = 0
     ) -> AccountRefusal | None:
-        """Why the call is not answered now; None: it is, and its tokens are gone.
+        """Return why the call is refused now, or take its tokens and return None.
 
-        `whole`: it neither filters nor pages. `instances`: how many it launches, starts, stops or ends. A call that is
-        refused takes nothing. Other services than EC2 and ELB are never throttled.
+        `whole`: it neither filters nor pages. `instances`: the number that it launches, starts, stops or terminates. A
+        refused call takes no tokens. Only EC2 and ELB are throttled.
         """
         wanted = _wanted(service, action, whole, instances)
         buckets = []
         for name, (capacity, per_s), tokens in wanted:
             bucket = self._buckets.setdefault(name, TokenBucket(capacity, per_s, capacity, now_s))
-            # What never fits needs a full bucket, and leaves a debt.
+            # a call that exceeds the capacity needs a full bucket, and leaves a debt
             if bucket.filled(now_s) < min(tokens, capacity):
                 return _THROTTLED[service]
             buckets.append((bucket, tokens))
