@@ -1,8 +1,8 @@
-"""What of RT_max each stage of a pipeline is planned with, so that all of them together cost least.
+"""The part of RT_max that each stage of a pipeline is planned with, so that all together cost least.
 
 A stage with more time buys cheaper: larger batches, slower types, functions. Time is split in units of RT_max / 40:
-each stage begins with the least that it can do with; then the unit goes where it saves most, and in the end units move
-between stages as long as that saves.
+each stage begins with its least time; then each unit goes where it saves most; finally units move between stages as
+long as that saves.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def split_latency(
     rt_max_s: float,
     units: int = UNITS,
 ) -> list[float]:
-    """Seconds of each stage; on no path that a query takes (`patterns`, calls by stage) more than RT_max together.
+    """Return the seconds of each stage; no path that a query takes (`patterns`, calls by stage) exceeds RT_max.
 
-    In place of a cost may stand the seconds that a stage has. What no stage saves anything by is handed out as well,
-    in proportion: it takes in bursts. Raises Infeasible where there is no split, and says what each stage needs.
+    A number in place of a cost fixes the stage's seconds. Time that saves no stage anything is handed out in
+    proportion, because it takes in bursts. Raises Infeasible if there is no split, and says how much each stage needs.
     """
     return _Split(pipeline, patterns, costs, rt_max_s, units).found()
 
@@ -51,12 +51,12 @@ class _Split:
         self._pipeline, self._units, self._unit_s = pipeline, units, rt_max_s / units
         self._visited = (patterns > 0).astype(np.int64)
         self._least_s = [_least_s(cost, rt_max_s) if callable(cost) else cost for cost in costs]
-        # In whole units where there is room for that: the very least leaves no call any time to wait.
+        # Whole units where there is room for them: the very least time leaves calls no time to wait.
         whole_s = [s if s == math.inf else math.ceil(s / self._unit_s - 1e-6) * self._unit_s for s in self._least_s]
         rounded_s = [s if callable(cost) else cost for s, cost in zip(whole_s, costs, strict=True)]
         if self._in_time(rounded_s):
             self._least_s = rounded_s
-        # Time that is not used costs nothing, so that none costs more than less of it.
+        # Unused time costs nothing, so more time never costs more than less.
         by_time = (
             [cost(min(least_s + n * self._unit_s, rt_max_s)) for n in range(units + 1)]
             if callable(cost)
@@ -81,7 +81,7 @@ class _Split:
             time_s * self._spare(stage, units) if self._fixed_s[stage] is None else time_s
             for stage, time_s in enumerate(times_s)
         ]
-        # A join that goes on without some of its stages may wait for those once they take longer.
+        # A join that goes on without some of its stages may wait for them once they take longer.
         return grown_s if self._in_time(grown_s) else times_s
 
     def _times_s(self, units: Sequence[int]) -> list[float]:
