@@ -96,7 +96,7 @@ class _Split:
         return bool(longest_s <= (self._units + 1e-6) * self._unit_s)
 
     def _raised(self, units: list[int]) -> list[int]:
-        """More units where each saves most, as long as any saves."""
+        """Give each stage more units where they save most, as long as any saves."""
         while True:
             best, saved = None, 0.0
             for stage, n in enumerate(units):
@@ -112,7 +112,7 @@ class _Split:
             units = best
 
     def _moved(self, units: list[int]) -> list[int] | None:
-        """The pair of stages between which time moves with the largest saving; None: nothing saves."""
+        """Move time between the pair of stages where it saves most; None if no move saves."""
         best, saved = None, 1e-9
         for giver, has in enumerate(units):
             for less in range(has):
@@ -134,12 +134,12 @@ class _Split:
         return best
 
     def _spare(self, stage: int, units: Sequence[int]) -> float:
-        """By what a stage's part may grow, when all on the longest path through it grow by as much."""
+        """Return the factor by which a stage's part may grow if all on the longest path through it grow by as much."""
         through = self._visited[self._visited[:, stage] > 0]
         if not len(through):
             return 1.0
         times_s = self._times_s(units)
-        # With a time that no other path reaches the longest path is one through the stage, unless none waits for it.
+        # With a time that no other path reaches, the longest path leads through the stage, unless no join waits for it.
         far_s = sum(times_s) + self._units * self._unit_s
         times_s[stage] += far_s
         longest_s = float(pattern_path_s(self._pipeline, through, times_s).max()) - far_s
@@ -147,7 +147,7 @@ class _Split:
 
 
 def _least_s(cost: StageCost, rt_max_s: float) -> float:
-    """The least time that is enough; infinite where all of RT_max is not."""
+    """Return the least time that is enough; infinite if all of RT_max is not."""
     if cost(rt_max_s) == math.inf:
         return math.inf
     low, high = 0.0, 1.0
