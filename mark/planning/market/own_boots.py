@@ -15,7 +15,7 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.offer import Delay
 
 PRIOR = 20.0
-MOST = 100.0  # boots that count: older ones fade, so that a new image or model is learned
+MOST = 100.0  # boots that count: older ones fade, so that the law follows a new image or model
 LEAST_RATIO, MOST_RATIO = 0.2, 5.0  # an instance that was rebooted by its cloud shows no boot time
 
 
@@ -29,11 +29,11 @@ class OwnBoots:
 
     @property
     def scale(self) -> float:
-        """Return what the catalogue's boot times are multiplied by."""
+        """Return the factor on the catalogue's boot times."""
         return (PRIOR + self.ratios) / (PRIOR + self.count)
 
     def seen(self, instances: Iterable[Instance], boots: Mapping[str, Delay], resumed: bool) -> OwnBoots:
-        """Return the memory with the boots that were over since, or with the resumes if `resumed`.
+        """Return the memory with the boots that ended since, or with the resumes if `resumed`.
 
         `boots` are the catalogue's, by offer. Certain ones are not measured, and instances of the first fleet, which
         were ready at once, have no boot time.
