@@ -34,7 +34,7 @@ from mark.planning.graphs.horizon_tuner import HorizonTuner
 from mark.planning.graphs.tuned_run import run_tuned
 from mark.planning.graphs.warm_start import led_in
 
-# # Share of a bill: functions that stand by may add this much, and any other role has to save this much.
+# Share of a bill: functions that stand by may add this much, and any other role has to save this much.
 WORTH = 0.01
 # The hour that is judged has one growth.
 _WITHIN_S = HOUR_S

@@ -239,7 +239,7 @@ class _Search:
                 return None
             best = min(tried)
             if best[0] >= 0.0:
-                # # If two stages are swamped, neither helps alone: grow the stage that lags most, if one lags.
+                # If two stages are swamped, neither helps alone: grow the stage that lags most, if one lags.
                 best = min(tried, key=lambda one: self._headroom(one[2], choices))
                 if self._headroom(best[2], choices) > _AMPLE:
                     return None
@@ -285,8 +285,7 @@ class _Search:
                 for moved in neighbours(self._best, self._needs, self._options)
             )
 
-    # # -- known results
-    # -------------------------------------------------------------------------------------------------
+    # -- known results -------------------------------------------------------------------------------------------------
 
     def _better(self, choices: Choices) -> bool:
         if usd_per_hour(choices) < self._best_usd() - 1e-12:

@@ -65,7 +65,7 @@ class SharedSplit:
             except Infeasible as error:
                 reason = reason or error
                 continue
-            # # Among equal splits prefer room for more load: the cheapest one if instances could be divided.
+            # Among equal splits prefer room for more load: the cheapest one if instances could be divided.
             usd = round(self.usd_per_hour(parts_s), 9), self._divided_usd(parts_s)
             if best is None or usd < least:
                 best, least = parts_s, usd

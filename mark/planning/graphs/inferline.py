@@ -76,8 +76,8 @@ class _Planner:
         if late > 1.0 - self._slo.attainment + 1e-9:
             raise Infeasible(f"{100.0 * late:.2f} % of the queries are late on the fastest hardware, if nothing waits")
         choices = tuple(StageChoice(option, 1, 1) for option in fastest)
-        # # One more at a time, as printed. Feasibility is checked after 1, 2, 4, 8, ... steps and then in between,
-        # because # checking each step would take forever for a burst of thousands.
+        # One more at a time, as printed. Feasibility is checked after 1, 2, 4, 8, ... steps and then in between,
+        # because checking each step would take forever for a burst of thousands.
         steps = [choices]
         while not self._feasible(steps[-1]):
             for _ in range(len(steps)):

@@ -133,16 +133,16 @@ def _fixed(context: PipelinePlanningContext) -> PolicyPlan:
 PIPELINE_POLICIES: Mapping[str, PipelinePolicy] = {
     # Each stage by the controller that buys for services, within its part of RT_max; the default.
     "mark": PipelinePolicy(None),
-    # # Our planner of pipelines, with an instance for each stage alone, and our tuner at the horizon of a boot, with
+    # Our planner of pipelines, with an instance for each stage alone, and our tuner at the horizon of a boot, with
     # functions.
     "tuned": PipelinePolicy(_tuned, uses_functions=True),
     # InferLine's planner and tuner as printed, which ours have to beat.
     "inferline": PipelinePolicy(_inferline),
-    # # The pipeline as one black box, enough of it for the mean rate of the last half minute, as autoscalers do.
+    # The pipeline as one black box, enough of it for the mean rate of the last half minute, as autoscalers do.
     "coarse-mean": PipelinePolicy(_coarse_mean),
-    # # The same black box for the highest peak, all the time, as careful operators do.
+    # The same black box for the highest peak, all the time, as careful operators do.
     "coarse-peak": PipelinePolicy(_coarse_peak, foresees=True),
-    # # The plan of `mark plan`, all the time: shows whether following the load pays.
+    # The plan of `mark plan`, all the time: shows whether following the load pays.
     "fixed": PipelinePolicy(_fixed, foresees=True),
 }
 

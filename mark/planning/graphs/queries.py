@@ -28,7 +28,7 @@ def read_queries(file: str) -> list[SampleQuery]:
     query.
     """
     found = []
-    # # Not splitlines: JSON's texts may hold characters that Unicode takes for the end of a line.
+    # Not splitlines: JSON's texts may hold characters that Unicode takes for the end of a line.
     for line, text in enumerate(read_text(Path(file)).split("\n"), 1):
         if not text.strip():
             continue

@@ -328,7 +328,7 @@ def _pile(
 def _worth_having(program: Program) -> IntArray:
     """Return the count of each offer above which more never pays, whatever the others: (J,)."""
     pays = _by_level(program, runs=True) > 0.0
-    # # The gain falls with the level. So many instances fit below the first level without a gain.
+    # The gain falls with the level. So many instances fit below the first level without a gain.
     levels = np.where(pays.all(axis=1), program.levels, np.argmin(pays, axis=1))
     fit = np.ceil(levels * program.spacing_rps / program.capacity_rps - _TINY).astype(np.int64)
     return np.minimum(program.most, fit)
