@@ -50,10 +50,10 @@ from mark.planning.demand.slo_budget import Answered, OverflowPrice, capped_rps
 # Multiples of usd_per_request / (1 - SL_min), the price at which misses cost as much as all instances. Beyond 5 the
 # rarest load that is believed is worth its instances, and a higher price only keeps instances for longer.
 GRID = np.geomspace(0.1, 5.0, 21)
-PRIOR_HOURS = 1.0  # weight of the forecast's own distribution
+PRIOR_HOURS = 1.0  # the forecast's own distribution counts like this many observed hours
 BIAS_HOURS = 1.0  # hours of a budget spent as promised, which count for a bias of 1
 LEAST_BIAS = 0.2
-SPREAD_HOURS = 2.0  # weight of the forecast's own spread beside the observed hours
+SPREAD_HOURS = 2.0  # the forecast's own spread counts like this many observed hours
 KEPT_HOURS = 24
 NEAR = 0.1  # deviations that count as equal
 _LEAST_RPS = 1.0 / STEP_S  # a load below a request a minute needs no instance
