@@ -1,4 +1,4 @@
-"""The price list: what one more request and one more miss cost now, as the planner prices them.
+"""The price list: the present cost of one more request and of one more miss, as the planner prices them.
 
 The load that ready capacity x has no room for costs the planner usd x E[overflow(D, x)] a second (`OverflowPrice`,
 mark/planning/demand/served_load.py), D being the believed load of the coming minute. So one more request costs

@@ -1,10 +1,10 @@
-"""The bill of the next day as an interval, and how likely the promise is kept: decided from the days that were seen.
+"""The bill of the next day as an interval, and how likely the promise is kept, by the days that were seen.
 
 Three forecasts of a day are planned in whole instances: yesterday, the day a week ago and the median of the last seven
-days. The dollars of these plans are multiplied by the ratio of past bills to their plans, and averaged in logarithms.
-A forecast whose errors were small counts more. The errors of this average on past days are the width of the interval;
-its level moves with the misses (adaptive conformal prediction, Gibbs and Candes 2021). The promise is judged by a
-logistic map of how far the late requests of the past days stayed below the share that the promise allows.
+days. The dollars of these plans are multiplied by the ratio of past bills to their plans, and averaged in logarithms. A
+forecast whose errors were small counts more. The errors of this average on past days are the width of the interval; its
+level moves with the misses (adaptive conformal prediction, Gibbs and Candes 2021). The promise is judged by a logistic
+map of how far the late requests of the past days stayed below the share that the promise allows.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BEYOND = 1.3  # factor on the largest error, if the level asks for more than wa
 _LEAST_USD = 1e-9
 _RECENT = 6  # number of past days that predict the late share of the next one
 _LEAST_LATE = 1e-4
-# Of the bills of `mark` on the demo and on ten days of five families (docs/results.md): 0.88 to 1.17 times their plans.
-BILL_OF_PLAN = 1.0  # where no bill is known
-BILL_SPREAD = 0.2  # logarithm of the error of that
+# Bills of `mark` on the demo and on ten days of five families (docs/results.md) were 0.88 to 1.17 times their plans.
+BILL_OF_PLAN = 1.0  # if no bill is known
+BILL_SPREAD = 0.2  # error of its logarithm
 # Measured over the shared traces, each trace with one vote (benchmarks/planner/next_day.py).
 UNREST_FACTOR = 2.3  # error of the logarithm of a bill over its forecast, in units of the day's unrest
 LEAST_UNREST = 0.02
-PROMISE_MAP = (0.0, 1.5)  # of the margin to the log odds
+PROMISE_MAP = (0.0, 1.5)  # from the margin to the log odds
 
 PlanUsd = Callable[[FloatArray], FloatArray]
 
@@ -75,7 +75,7 @@ class BillInterval:
 
 @dataclass(frozen=True, slots=True)
 class KeptProbability:
-    """How likely the promise is kept over the next day; `calibrated` by the days that kept or missed it."""
+    """The probability that the promise is kept over the next day; `calibrated` by the days that kept or missed it."""
 
     probability: float
     calibrated: bool
@@ -138,7 +138,10 @@ def _interval(seen: SeenHalfHours, rates_rps: FloatArray, starts: FloatArray, pl
 
 
 def _forecasts(rates_rps: FloatArray, at: int) -> FloatArray:
-    """Return the three forecasts of the day at half hour `at`, (3, DAY); a week that is too short uses yesterday."""
+    """Return the three forecasts of the day at half hour `at`, (3, DAY).
+
+    With less than a week of past, yesterday replaces the day a week ago.
+    """
     past = np.array([rates_rps[at - DAY * p : at - DAY * (p - 1)] for p in range(1, _WEEK + 1) if at >= DAY * p])
     return np.array([past[0], past[_WEEK - 1] if len(past) == _WEEK else past[0], np.median(past, axis=0)])
 

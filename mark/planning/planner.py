@@ -35,7 +35,7 @@ class PlanningContext:
     now_s: float
     resolved: ResolvedService
     fleet: Fleet
-    forecast: Forecast | None = None  # on 60 s steps, the first begins at now_s
+    forecast: Forecast | None = None  # on 60 s steps, the first of which begins at now_s
     last_minute_rps: float | None = None
     utilization: Mapping[str, float] = field(default_factory=dict)
     first: bool = False

@@ -210,7 +210,7 @@ def tail_advice(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str,
     """Return changes with which service times alone leave room for the promise; dollars are of one instance."""
     own: dict[str, tuple[float, Profile]] = {}
     others: dict[str, tuple[float, Profile]] = {}
-    for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type comes last
+    for offer in sorted(catalog.offers, key=lambda offer: -offer.usd_per_hour):  # the cheapest of a type last
         profile = profile_of(of_model, offer.instance)
         if profile is None or offer.retired:
             continue

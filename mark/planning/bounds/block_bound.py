@@ -16,7 +16,7 @@ from mark.kernel.compiled import compiled
 from mark.planning.bounds.late_price import LatePrice, best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem, mixes
 
-GRID = 20_000  # numbers of requests at which the cost of events is tabulated
+GRID = 20_000  # points of requests at which the cost of events is tabulated
 _SEARCH_GRID = 3_000
 _SEARCH_BINS = 100_000  # bins that the search looks at, approximately
 _WIDTHS = (2, 3, 5, 8, 12, 16, 20, 25, 30, 35, 40, 45, 50, 60, 75, 90, 120, 150, 240, 360, 600)  # bins of a block
@@ -24,7 +24,7 @@ _FINALISTS = 3
 _MOST_PATTERNS = 64
 # Varying prices are lowered to steps of these sizes, until few different ones are left.
 _PRICE_STEPS = (1.02, 1.1, 1.5)
-# Relative to a billed start. Without a function no request is worth more than this many starts.
+# Multiple of a billed start. Without a function no request is worth more.
 _WITHOUT_FUNCTION = 1e3
 _ROUNDING = 1e-9
 

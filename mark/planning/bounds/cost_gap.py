@@ -20,7 +20,7 @@ from mark.planning.demand.served_load import overflow_rps
 
 _LEVELS = 96  # levels of capacity at which the requests left over are worked out; linear between
 _SLOTS = 160  # slots that a fluid fleet is cut into if launches cost money
-_MOST = 4_000  # whole instances of a kind in a fleet
+_MOST = 4_000  # limit of the whole instances of a kind in a fleet
 # Three equally good points of a normal (Gauss-Hermite): deviations and weights.
 _POINTS, _WEIGHTS = np.array([-1.7320508, 0.0, 1.7320508]), np.array([1.0, 4.0, 1.0]) / 6.0
 
@@ -90,7 +90,7 @@ class _Steps:
         steps = max(1, -(-bins // width))
         flat = np.zeros(steps * width)
         flat[: bins - 1] = problem.counts[: bins - 1]
-        # A request may use the capacity of its own bin and the next.
+        # A request may use the capacity of its own bin and of the next one.
         pairs = (flat + np.append(flat[1:], 0.0)).reshape(steps, width) / (2.0 * problem.bin_s)
         counts = flat.reshape(steps, width)
         mean = counts.mean(axis=1) / problem.bin_s
@@ -178,7 +178,7 @@ def _launching(
     edges = np.linspace(0.0, top, _SLOTS + 1)
     size = edges[1]
     types = usd_per_rps.shape[1]
-    cost = np.full((types + 1, _SLOTS), math.inf)  # by state: off, or a type
+    cost = np.full((types + 1, _SLOTS), math.inf)  # for each state: off, or a type
     cost[0] = 0.0
     launched = np.zeros((types + 1, _SLOTS))
     start = size * starts_usd[:, None] * np.ones(_SLOTS)

@@ -27,7 +27,7 @@ def certify(
     a: FloatArray, c: FloatArray, available: BoolArray, o: FloatArray, r0: FloatArray, k: FloatArray, p: float,
     r: FloatArray,
 ) -> float:  # fmt: skip
-    """Move `r` (T, I) into the feasible set, in place, and return what it proves: a lower bound, whatever r was.
+    """Move `r` (T, I) into the feasible set, in place, and return the lower bound that it proves, for any initial r.
 
     Shapes: a (T - 1,); c and available (T, I); o, r0 and k (I,). A type that is not available may restart its r
     anywhere in [0, o].

@@ -22,7 +22,7 @@ WORK = 1_200_000
 # Bins solved in one piece, and how far beyond them to look: several times the time to earn a start back
 WINDOW = 16_384
 _BEYOND = 1_024
-# The smallest price that the interior-point method is given.
+# The smallest price in the interior-point method
 _TINY = 1e-6
 _STEPS = 80
 _AROUND = 60  # bins: roughly the time that a start takes to be earned back
@@ -39,17 +39,17 @@ class BoundProgram:
 
     usd: float
     requests: float
-    demand: FloatArray  # (T - 1,): the last bin's may be served after the end
+    demand: FloatArray  # (T - 1,): requests of the last bin may be served after the end
     price: FloatArray  # (T, I) of running capacity for one request
     available: BoolArray  # (T, I)
     start: FloatArray  # (I,) of starting capacity for one request per bin
-    function: float  # per request; infinite: no function
+    function: float  # price of a call; infinite: no function
     warm_start: bool
     credits: BoolArray  # (I,) whether the type needs credits
     earned: FloatArray  # (I,)
     launch: FloatArray  # (I,)
     surplus: FloatArray  # (I,) infinite: not sold
-    launches: float  # starts that bring credits, all types together
+    launches: float  # limit of the starts that bring credits, all types together
     free: float = 0.0  # per bin
 
     @property
@@ -322,7 +322,7 @@ def _propose(
 
 
 class _Columns:
-    """Columns of a linear program, all at least zero."""
+    """Collects columns of a linear program, all at least zero."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -337,7 +337,7 @@ class _Columns:
 
 
 class _Rows:
-    """Rows of a linear program, built in blocks."""
+    """Collects rows of a linear program, in blocks."""
 
     def __init__(self) -> None:
         self.count = 0

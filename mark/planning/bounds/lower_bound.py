@@ -254,8 +254,8 @@ class _Type:
     """An offer in the program; money in dollars, credits in requests at full speed."""
 
     name: str
-    price: float | FloatArray  # of running capacity for one request
-    start: float  # of starting capacity for one request per second
+    price: float | FloatArray  # price of running capacity for one request
+    start: float  # price of starting capacity for one request per second
     available: BoolArray | None
     credits: bool = False
     earned: float = 0.0

@@ -18,9 +18,9 @@ from mark.planning.bounds.late_price import best_late_price
 from mark.planning.bounds.whole_problem import SAFE, WholeProblem
 
 _WORK = 8_000_000  # fleets x bins x the cost of pairs in one evaluation: about a second
-_PAIRS_AT_ONCE = 16.0  # this many pairs of a fleet take as long as the other work for it in a bin
+_PAIRS_AT_ONCE = 16.0  # number of pairs of a fleet that take as long as the other work for it in a bin
 _PAIRS = 128  # pairs of requests carried and dollars, by fleet; beyond it they are merged, which lowers the bound
-# The price of a late request is sought on every few pieces of the part, which together have about this many bins.
+# The price of a late request is sought on every few pieces of the part, with about this number of bins together.
 _SEARCH_BINS = 10_000
 _PIECE = 600
 _EVALUATIONS = 10

@@ -30,7 +30,7 @@ from mark.planning.resolve import choose_function
 
 Ints = NDArray[np.int64]
 
-# Bins of a stage; a part that is longer than this many windows has wider ones.
+# Limit of a stage's bins, each at least a window long; a longer part has wider bins.
 MOST_BINS = 200_000
 # Number of times that prices are sought for the late queries of the prices before. Any prices are a proof.
 _ROUNDS = 3
@@ -283,7 +283,7 @@ class StageProblem:
 
     name: str
     calls_of: Ints  # (patterns,)
-    made_after_s: FloatArray  # (patterns,) from the arrival, at the earliest
+    made_after_s: FloatArray  # (patterns,) earliest time after the arrival
     place: NDArray[np.int32]  # (N,) the bin in which calls can be made
     bins: int
     bin_s: float
@@ -299,7 +299,7 @@ class StageProblem:
         name, resolved = problem.pipeline.names[stage], problem.stages[stage]
         window_s = float((until_s - ready_s)[visited].max(initial=0.0))
         made_after_s = np.where(visited, ready_s, 0.0)
-        # As many bins as fit, so that none is cut, because requests of the last one are not paid for.
+        # The most bins that fit whole, because requests of the last one are not paid for
         bins = max(1, min(MOST_BINS, int(problem.end_s / window_s))) if window_s > 0.0 else 1
         bin_s = max(problem.end_s / bins, window_s)
         made_s = problem.arrivals_s + made_after_s[problem.pattern]

@@ -171,6 +171,6 @@ def _thinned(of: Mixes, most: int) -> Mixes:
     size = -(-len(of.usd) // most)
     if size == 1:
         return of
-    first = np.concatenate(([0], np.arange(1, len(of.usd), size)))  # no instance stays no instance
+    first = np.concatenate(([0], np.arange(1, len(of.usd), size)))  # keeps the mix without instances
     last = np.append(first[1:], len(of.usd)) - 1
     return Mixes(of.usd[first], of.requests[last], of.numbers[last])

@@ -40,7 +40,7 @@ LOADS = 32  # columns
 # Requests counted for a cell; and for a cell near the promise, which must be as exact as with so many drawn times
 REQUESTS, CLOSE_REQUESTS = 20_000, 80_000
 _CLOSE = (0.4, 2.5)  # a cell is near the promise if its late share is between these multiples of the allowed one
-_BLOCK = 500  # late requests are counted in blocks of this many for the dispersion
+_BLOCK = 500  # block size in requests, by which late ones are counted for the dispersion
 _LONG = 5  # blocks that are joined to measure how long misses cluster
 _LEAST_LOAD, _MOST_LOAD = 0.02, 1.3  # of one worker without batches; of all workers with full batches
 _SETTLED = 5.0  # after this multiple of RT_max a fleet has forgotten that it began empty
@@ -147,7 +147,7 @@ class _Count:
     calls: float
     dispersion: float
     room_s: FloatArray  # left when its service began, for each settled request that an instance served; else NaN
-    mean_s: Callable[[], FloatArray]  # mean time of its batch
+    mean_s: Callable[[], FloatArray]  # mean time of each request's batch
     missed: FloatArray  # 1 for a request that was refused and got no answer in time
     sigma: float
     expected: FloatArray | None = None

@@ -254,7 +254,7 @@ class PromisePrice:
         seen_at = sum(hour.places for hour in law.hours) / max(float(requests.sum()), 1e-9)
         more = excess * np.interp(seen_at, np.arange(len(GRID)), GRID) / GRID * hourly
         off = late - share * requests[:, None]
-        # Errors of the forecast last for about two boots.
+        # A forecast's errors last for about two boots.
         alike = min(2.0 * self._boot_steps, HOUR_S / STEP_S)
         errors = foreseen.variance * (HOUR_S / max(foreseen.load_rps, 1e-9) * rate_rps) ** 2 * alike * STEP_S / HOUR_S
         variance = ((off**2).sum(axis=0) + SPREAD_HOURS * errors) / (len(requests) + SPREAD_HOURS)

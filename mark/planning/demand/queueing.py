@@ -8,9 +8,9 @@ generating function
     L(z) = (c - a) (z - 1) / (z^c - exp(a (z - 1))) prod over k = 1..c-1 of (z - z_k) / (1 - z_k),
 
 with z_k the roots of z^c = exp(a (z - 1)) inside the unit circle: z_k = -W(-rho exp(-rho + 2 pi i k / c)) / rho, W
-being Lambert's function, so nothing has to be searched for. The one real root tau > 1 is the pole that is nearest:
-beyond some services the queue is geometric, P(L > j) ~ tau^-j, and the difference dies out so quickly that a short
-Fourier transform covers it, however close to saturation.
+being Lambert's function, so no search is needed. The one real root tau > 1 is the pole that is nearest: beyond some
+services the queue is geometric, P(L > j) ~ tau^-j, and the difference dies out so quickly that a short Fourier
+transform covers it, however close to saturation.
 
 All values are scalar: seconds, requests/s, shares from 0 to 1. Every function raises BadInput for a number of servers
 below one, a service time or a share out of range, and a negative or infinite rate or wait.
@@ -30,7 +30,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 
 _MOST_TERMS = 1_000  # of Crommelin's series; beyond it, the wait is long and the roots are exact enough
-_HALVINGS = 48  # a rate is found to 4e-15 of saturation
+_HALVINGS = 48  # rates are exact to 4e-15 of saturation
 _NODES = tuple(0.5 * (side + 1.0 - k) for k, side in enumerate(np.polynomial.legendre.leggauss(48)))  # of 0 to 1
 
 

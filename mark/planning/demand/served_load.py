@@ -29,10 +29,10 @@ _ALL = np.ones(1)
 # lie.
 _EDGES = np.append(np.arange(10) / 10.0, (0.95, 0.98, 0.995, 1.0))
 _LEVELS, _LIKELY = (_EDGES[1:] + _EDGES[:-1]) / 2.0, np.diff(_EDGES)
-_EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
+_EXPECTED_MAX_OF_12 = 1.63  # standard deviations of the highest of the twelve 5 s windows of a minute above their mean
 _WINDOW_S = 5.0
 _GRID = 48  # levels of load at which savings are worked out; linear between
-_NEARLY_NONE = 1e-4  # a share of late requests that is not worth an instance
+_NEARLY_NONE = 1e-4  # share of late requests that justifies no instance
 _FAR = 40.0  # exponents beyond this are lost in rounding
 
 
@@ -278,11 +278,11 @@ def _tangent_slope(holds: float) -> float:
     queue that is (1 - sqrt(1 - m))^2. At the slope where the motion's tangent is as deep, both share it.
     """
     if holds > _FAR / 4.0:
-        return 1.0  # they meet beyond 22,000 times the capacity
+        return 1.0  # because they meet beyond 22,000 times the capacity
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        # The motion's slope is still below 1 at no more than its highest load.
+        # Bracket the load at which the motion's slope reaches `middle`.
         below, above = 0.0, 2.0
         while _motion_slope(above, holds) < middle:
             below, above = above, 2.0 * above

@@ -37,7 +37,9 @@ class Answered:
     window_late: int = 0
 
     def burnt(self, slo: Slo) -> float:
-        """Share of the window's budget that is spent, if the rest of the window brings as many requests: above 0."""
+        """Return the spent share of the window's budget, if the rest of the window brings requests at the same rate;
+        may exceed 1.
+        """
         if self.window_requests == 0:
             return 0.0
         passed = min(1.0, self.window_s / slo.window_s)

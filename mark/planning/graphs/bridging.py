@@ -42,7 +42,7 @@ _WITHIN_S = HOUR_S
 _LATE_SHARE = 0.5
 # The tuner runs this long before its replicas for the known load are read; everything it remembers is younger.
 _LEAD_S = 600.0
-# A growth is simulated with at most this many queries, unless the known load has more.
+# Limit of the simulated queries of a growth, unless the known load has more
 _MOST_QUERIES = 200_000
 
 
@@ -69,7 +69,7 @@ class Bridging:
 
     @property
     def alone(self) -> tuple[bool, ...]:
-        """For each stage: may it have no replica?"""
+        """For each stage, whether it may have no replica."""
         return tuple(role is FunctionRole.ALONE for role in self.roles)
 
 

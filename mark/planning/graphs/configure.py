@@ -39,7 +39,8 @@ from mark.planning.graphs.stage_slack import SamplePaths
 
 # A second or two on one core (benchmarks/planner/pipelines.py)
 MOST_CALLS = 40_000_000
-# Stop after this many combinations in a row whose own needs cost less than the best bill but whose bill does not.
+# Stop after this number of successive combinations whose own needs cost less than the best bill, but whose bills do
+# not.
 _PATIENCE = 32
 # Dollars of a step of growth at each stage, as a share of the price of the dearest replica
 _STEP = 0.25

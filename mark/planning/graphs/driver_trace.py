@@ -41,11 +41,11 @@ class PipelineTrace:
     pipeline: Pipeline
     lineage: Lineage  # columns in the order of the pipeline's stages
     repeated: Mapping[str, int]  # called again for their own answer, with the first line that shows it
-    items: Mapping[str, Sequence[Any]]  # by stage, the first items that it was called with, as many as the trace keeps
+    items: Mapping[str, Sequence[Any]]  # by stage, the first items that it was called with
 
     @property
     def unvisited(self) -> tuple[str, ...]:
-        """Stages that no query called."""
+        """Stages without a call by any query."""
         return tuple(name for name, share in zip(self.lineage.stages, self.lineage.shares, strict=True) if not share)
 
 

@@ -1,4 +1,4 @@
-"""A pipeline's configuration for one load, explained: what it costs, where the time goes, and what else it could cost.
+"""A pipeline's configuration for one load, explained: its cost, its use of time, and the cost of other choices.
 
 The configuration is fixed: it keeps the promise under the load of the sample, and does not follow another load.
 """
@@ -69,7 +69,7 @@ class PipelinePlan:
     headroom: float  # the largest multiple of this traffic that keeps the promise, MOST_HEADROOM at most
     one_more: tuple[float, ...]  # the same with one replica more
     other_slos: tuple[SloPrice, ...]  # a shorter RT_max (where there is one) and a longer one
-    inferline: SingleMovesPlan | None  # None: it finds none
+    inferline: SingleMovesPlan | None  # None: it finds no plan
     separate_usd_per_hour: float | None  # with an instance for each stage alone; None: not possible, or not requested
     complete: bool  # all searches ended by themselves, also for other promises and for separate instances
 

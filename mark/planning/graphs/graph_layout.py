@@ -14,7 +14,7 @@ from mark.domain.pipeline import Pipeline
 _GAPS = {False: (64, 22), True: (40, 12)}
 BEND = 12
 PADDING = 10
-END_WIDTH, END_HEIGHT = 70, 30  # of "query" and "answer"
+END_WIDTH, END_HEIGHT = 70, 30  # of the boxes "query" and "answer"
 _SWEEPS = 4
 
 Corner = tuple[float, float]
@@ -26,7 +26,7 @@ class GraphLayout:
 
     width: float
     height: float
-    query: Corner  # of ends, which are END_WIDTH x END_HEIGHT
+    query: Corner  # of the ends, which are END_WIDTH x END_HEIGHT
     answer: Corner
     boxes: tuple[Corner, ...]  # of the stages, in order
     lines: tuple[str, ...]  # each the `d` of an SVG path

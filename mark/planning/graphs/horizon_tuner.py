@@ -54,7 +54,7 @@ class HorizonTuner:
     activation_s: float
     margin: float = MARGIN
     bridged: tuple[bool, ...] = ()  # empty: none does
-    alone_below: tuple[float, ...] = ()  # 0: never; empty: none is
+    alone_below: tuple[float, ...] = ()  # 0: never; empty: never, for all stages
 
     def begin(self) -> HorizonState:
         return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())

@@ -1,4 +1,9 @@
-"""The replicas that a planned pipeline needs at other loads, and the traffic that they bear, from little to a lot."""
+"""The replicas that a planned pipeline needs at other loads, and the traffic that they bear, from little to a lot.
+
+Hardware and batches stay as planned. InferLine's tuner (SoCC '20, section 5) scales every stage in proportion to the
+rate, with the slack of the plan. Bursts grow slower than rates, whole replicas have slack of their own, and the stages
+share one promise: here each level is simulated instead.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +30,9 @@ EVEN_S = 30.0
 CALM_SHARE = 0.2
 # Enough queries to measure a miss share of 0.1 %
 MOST_QUERIES = 50_000
-# This multiple of the replicas that keep up, and as many again, leave no query waiting.
+# This multiple of the replicas that keep up, plus this number, leaves no query waiting.
 _MANY = 100
-# A level may need at most this many replicas more than the level below.
+# limit of the replicas that a level needs beyond the level below
 _MOST_STEPS = 400
 
 

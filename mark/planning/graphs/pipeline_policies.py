@@ -29,7 +29,7 @@ class PolicyPlan:
     choices: Choices
     tuner: Tuner | None
     functions: tuple[FunctionUse | None, ...] = ()  # by stage; empty: without functions
-    alone: tuple[bool, ...] = ()  # for each stage: may it have no replica? Empty: no stage may
+    alone: tuple[bool, ...] = ()  # for each stage: may it have no replica? Empty: never
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,7 +57,7 @@ class PipelinePlanningContext:
     shared: Sequence[Sequence[StageOption]] | None  # the same options by the worker, where stages may share instances
     known: LoadWindow  # before the part begins
     busiest: LoadWindow  # of the part
-    boot_s: Mapping[str, float]  # by instance type, in the mean
+    boot_s: Mapping[str, float]  # mean, by instance type
     seed: int = 0
     functions: Sequence[FunctionUse | None] = ()  # by stage, its function if that is in time; empty: without functions
     may_be_alone: bool = False  # may a stage have its function and no instance?

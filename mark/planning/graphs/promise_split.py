@@ -27,7 +27,7 @@ from mark.planning.promise_cost import EPSILON_S, PromiseSteps
 from mark.planning.solver.mixed_program import Constraint, solve_mixed
 
 _MOST_NODES = 2000  # search nodes; after these the best split found is the estimate
-_MS = 1e3  # seconds would be close to the solver's tolerance
+_MS = 1e3  # because seconds would be close to the solver's tolerance
 
 
 def split_usd_per_hour(

@@ -14,7 +14,8 @@ from mark.planning.graphs.resample import least_limit, miss_limit, new_traffic
 
 # Confidence that new traffic keeps the promise
 CONFIDENCE = 0.99
-# After this many resamples a configuration may be rejected, if it would miss this many times more than allowed.
+# After the first number of resamples a configuration is rejected if its miss limit is the second multiple of the
+# allowed share.
 _FEW, _HOPELESS = 4, 2.0
 
 

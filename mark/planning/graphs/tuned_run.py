@@ -34,16 +34,16 @@ class TunedRun:
     end_s: float
     arrivals_s: FloatArray  # (N,)
     latency_s: FloatArray  # (N,)
-    step_s: FloatArray  # (T,) when each step was made
+    step_s: FloatArray  # (T,) time of each step
     paid: IntArray  # (T, S) replicas from the step on, serving or being activated
     active: IntArray  # (T, S) replicas that serve from the step on
     usd: float  # of replicas from `begin_s` to `end_s`
     usd_per_hour: FloatArray  # (T,) of the paid replicas
     stage_usd: FloatArray  # (S,) sums to `usd`
-    paid_s: FloatArray  # (S,) seconds for which replicas are paid, all together
-    calls: IntArray  # (S,) that replicas answered
+    paid_s: FloatArray  # (S,) sum over replicas of their paid seconds
+    calls: IntArray  # (S,) answered by replicas
     wait_s: FloatArray  # (S,) sum over these calls, from ready to start
-    busy_s: FloatArray  # (S,) of all workers together
+    busy_s: FloatArray  # (S,) sum over all workers
     by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: without functions
     function_usd: float = 0.0
     stage_function_usd: tuple[float, ...] = ()  # sums to `function_usd`

@@ -29,16 +29,16 @@ _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0
 
 LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes its own
-# The prior counts as much as this many hours of watching: the catalogue has the mean of a month and a region, and
+# In the belief the catalogue counts as these hours of watching: it has the mean of a month and a region, and
 # interruptions come in clusters.
 PRIOR_H = 2.0
-HALF_LIFE_H = 6.0  # observations count half after this many hours
+HALF_LIFE_H = 6.0  # hours after which an observation counts half
 # Price of a stopped standby's disk, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since
 # 2020-12.
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 USUAL_LOSS = 4  # instances that are lost together, where the number is not known
 NEAR = 0.05  # offers whose price and capacity differ by less count as equal
-STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within this many hours
+STANDBY_PAYS_H = 24.0  # hours within which a standby must pay for being set up
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _order_statistics(first: int, count: int) -> FloatArray:
 class SpotTerms:
     """Believed prices and availability of offers; arrays are (offers,), then (pools,)."""
 
-    offer_usd_per_hour: FloatArray  # the chance of interruptions included
+    offer_usd_per_hour: FloatArray  # including the chance of interruptions
     interruptions_per_hour: FloatArray
     can_be_had: BoolArray
     usd_per_hour: FloatArray  # of the member that would be bought next

@@ -175,7 +175,7 @@ def worth_keeping(
         more = carried_rps([one], steps, levels)
         saved = shifted(overflow_usd, below)[:, 0] - shifted(overflow_usd, below + more)[:, 0]
         if np.cumsum(saved - usd_per_step)[: max(1, math.floor(one.ends_in))].max() <= 0.0:
-            break  # the next one lasts no longer and saves no more
+            break  # because the next one lasts no longer and saves no more
         kept.append(one)
     return tuple(kept)
 

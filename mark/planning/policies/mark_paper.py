@@ -26,7 +26,7 @@ from mark.planning.policies.paper_system import Choices, PaperSystem, Provisione
 # Costs that differ by less than this share are equal: rounding must not decide between equal prices per request.
 TIE = 1e-9
 NO_DEMAND_RPS = 1e-9
-_BLOCK = 64  # repeated picks of one candidate that are evaluated in one array operation
+_BLOCK = 64  # limit of the repeated picks of one candidate that one array operation evaluates
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ STATIC_MEAN = PolicyEntry(_static, forecasts=False, place=10)
 BEST_FIXED_FLEET = PolicyEntry(fixed_for_peak, forecasts=False, place=11)
 # Ours with perfect forecasts: how much better forecasts could still save.
 ORACLE_ENTRY = PolicyEntry(_expected_cost("auto"), forecasts=True, place=12)
-# Any fleet written down.
+# A fleet written down by the user
 FIXED_FLEET = PolicyEntry(lambda name, resolved, _: fixed(name, resolved), forecasts=False, place=13)
 # The user's present policy, to be checked against the invoice.
 AS_IS = PolicyEntry(lambda _, resolved, evaluated: as_is(resolved, evaluated), forecasts=False, place=14)

@@ -1,7 +1,7 @@
 """`reactive`: Kubernetes' Horizontal Pod Autoscaler (v2 defaults) on the cheapest type, with bouncers and functions.
 
-desired = ceil(n x utilisation / target) unless the ratio lies within 10 % of one; out at once, at most doubling or four
-more per decision; in to the highest desired count of the last five minutes.
+desired = ceil(n x utilisation / target) unless the ratio lies within 10 % of one; out immediately, at most doubling or
+four more per decision; in to the highest desired count of the last five minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TARGET = 0.5
 TOLERANCE = 0.1
 STABILISATION_S = 300.0
 GROWTH = 2
-MORE = 4  # small fleets may grow by this many in one decision
+MORE = 4  # growth that small fleets may always make in one decision
 
 History = tuple[tuple[float, int], ...]  # (time, desired), oldest first, within the stabilisation window
 

@@ -2,7 +2,7 @@
 
 One-minute points of a metric per in-service instance drive two alarms: out after 3 points above the target, in after 15
 below 0.9 x target; then desired = ceil(n x metric / target), with a cool-down of 300 s after each. The SageMaker metric
-is requests per instance and minute, its target half of what one instance can serve (over-provision factor 2).
+is requests per instance and minute, its target half of the rate that one instance can serve (over-provision factor 2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOW_SHARE = 0.9
 COOL_DOWN_S = 300.0
 IN_SERVICE_S = 300.0  # SageMaker: from scaling out to in service
 OVER_PROVISION = 2.0
-NO_LIMIT = 10**6  # instances; a SageMaker endpoint is not bound by the service's limits
+NO_LIMIT = 10**6  # instances; the service's limits do not bind a SageMaker endpoint
 NO_LIMIT_USD_PER_HOUR = 1e9
 
 # The paper names no type; its bills fit these (docs/semantics.md, 14).

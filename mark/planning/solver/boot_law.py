@@ -34,7 +34,7 @@ _SURE = 0.999  # a boot that is over with this probability counts as over
 
 def ready_by(boot: Delay, age_s: float) -> float:
     """Return the probability that a boot takes no longer than `age_s`."""
-    age_s += 1e-6 * STEP_S  # a boot of exactly n steps serves n steps later, whatever the rounding
+    age_s += 1e-6 * STEP_S  # so that a boot of exactly n steps serves n steps later despite rounding
     if age_s < boot.shortest_s:
         return 0.0
     if boot.sigma == 0.0:
@@ -82,7 +82,7 @@ def with_law(program: Program, law: FloatArray) -> Program:
 
     The program's `boot_steps` and `launch_usd` are those of the mean boot.
     """
-    leads = int((law < 1.0).sum(axis=1).max(initial=0)) + 1  # longer ones only cost more rent
+    leads = int((law < 1.0).sum(axis=1).max(initial=0)) + 1  # longer leads only cost more rent
     law = law[:, : min(leads, program.steps)]
     possible = law > 0.0
     if not (possible & (law < 1.0)).any():

@@ -26,7 +26,7 @@ from mark.planning.solver.program import ROUNDING, Program, price, violation
 
 STATES = 3_000  # combined counts of the large offers, at most
 ALONE = 30_000  # the same if all offers are large, so that one round is enough
-ROUNDS = 25  # schedules of the large offers that are tried
+ROUNDS = 25  # limit of the schedules of the large offers that are tried
 _PATIENCE = 6  # rounds in a row that each close less than a hundredth of the gap asked for
 _SMOOTHING = 0.9  # weight of the prices with the best proof in the next prices
 

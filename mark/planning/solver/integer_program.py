@@ -140,7 +140,7 @@ def solve_rows(rows: Rows, start: FloatArray, gap: float, time_budget_s: float, 
 
 
 def quiet_highs() -> highspy.Highs:
-    """HiGHS, silent and on one thread, so that the same program always gets the same answer."""
+    """Return HiGHS, silent and on one thread, so that the same program always gets the same answer."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, setting in (("output_flag", False), ("threads", 1)):
         solver.setOptionValue(option, setting)

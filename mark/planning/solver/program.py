@@ -24,7 +24,7 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.kernel.compiled import compiled
 
-GAP = 0.01  # a plan is proven where its bound is closer than that, relative to its price
+GAP = 0.01  # a plan is proven if its bound is closer than this, relative to its price
 ROUNDING = 1e-9  # relative, of sums of dollars or requests/s
 
 
@@ -98,7 +98,7 @@ class Program:
 
     @property
     def before(self) -> IntArray:
-        """n[j, -1]: (J,). A first fleet is as if everything ran already."""
+        """n[j, -1]: (J,). A first fleet counts as if all instances ran already."""
         return np.minimum(self.most, self.useful()) if self.first else self.running
 
     @property
@@ -113,12 +113,12 @@ class Program:
         return np.broadcast_to(leads, (self.offers, self.steps))
 
     def launches_usd(self) -> FloatArray:
-        """Dollars of a launch by its first step: (J, T), infinite where it cannot serve by then."""
+        """Return the dollars of a launch by its first step: (J, T), infinite if it cannot serve by then."""
         usd = self.launch_usd[:, None] if self.late_usd is None else self.launch_usd[:, None] + self.late_usd
         return np.where(self.can_launch, usd, np.inf)
 
     def only(self, offers: IntArray) -> Program:
-        """The program with some of the offers."""
+        """Return the program with some of the offers."""
         return replace(
             self,
             usd_per_step=self.usd_per_step[offers],
@@ -237,7 +237,7 @@ def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
     """
     usd, launch, size, boot = program.usd_per_step, program.launch_usd, program.capacity_rps, program.boot_steps
     useful = program.useful()
-    copies = np.ceil(size / size[:, None] * (1.0 - ROUNDING))  # of i for one of j
+    copies = np.ceil(size / size[:, None] * (1.0 - ROUNDING))  # number of i for one of j
     rounded = 1.0 + 1e-12
     stands_in = (copies * usd[:, None] <= usd * rounded) & (copies * launch[:, None] <= launch * rounded)
     stands_in &= (boot[:, None] <= boot) & (program.most >= useful)[:, None] & (scaled | (copies <= 1.0))
