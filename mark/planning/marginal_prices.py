@@ -56,7 +56,7 @@ def price_list(
     """Return prices while `ready` instances serve, by offer; marginal ones are of the first step of `forecast`.
 
     `usd_per_miss` is the price of the plan in force, if it has one. Without a forecast only prices that do not depend
-    on the load are known. Offers that are not the service's have no capacity.
+    on the load are known. Offers of other services count as without capacity.
     """
     marginal = _marginal(resolved, ready, forecast, usd_per_miss)
     served = resolved.offers or resolved.function is not None
@@ -92,7 +92,7 @@ def planned_usd(resolved: ResolvedService, held: Mapping[str, int]) -> float:
     """Return the price of a request on instances that carry their planned load; `held` counts them by offer.
 
     It does not use today's load, because one idle instance would then price its model out of every selection. Without
-    instances the cheapest lasting offer counts, and the function if there is no offer.
+    instances the cheapest lasting offer counts, and without offers the function.
     """
     pairs = list(zip(resolved.offers, resolved.candidates, strict=True))
     capacity_rps = sum(held.get(offer.name, 0) * one.capacity_rps for offer, one in pairs)

@@ -86,7 +86,7 @@ class KeptProbability:
 
 @dataclass(frozen=True, slots=True)
 class NextDay:
-    """The day after now. `promise` is None if no late request is known and no planner states a confidence."""
+    """The day after now. `promise` is None if neither late shares nor a planner's confidence are known."""
 
     usd: BillInterval
     promise: KeptProbability | None

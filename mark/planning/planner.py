@@ -23,7 +23,7 @@ class PlanningContext:
     """The input of a policy. Rates in requests/s; offers by name.
 
     `first` is true for the plan of the first fleet (warm start): no instance runs yet, and all planned instances are
-    ready immediately, so lead times do not count. `last_minute_rps` is None if nothing was observed yet (or in a gap),
+    ready immediately, so lead times do not count. `last_minute_rps` is None before the first observation (or in a gap),
     `windows_rps` are the rates of that minute's 5 s windows, the newest last, NaN where nothing was observed.
     `in_flight` requests wait or are served now; None: not known.
 

@@ -202,7 +202,7 @@ class _Outlook:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def limits(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Allow as many instances as the promise takes."""
+        """Yield the change to allow as many instances as the promise takes."""
         free = self.reached(self._resolved, limited=False)
         if (free.deviations <= own.deviations).all():
             return
@@ -211,7 +211,7 @@ class _Outlook:
         yield PromiseHelp(HelpKind.LIMITS, confidence, usd, instances=math.ceil(free.capacity_rps[:, place].max()))
 
     def warm_pool(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Resume instead of boot, if that is quicker; as many as are launched within one boot."""
+        """Yield the change to resume instead of boot, if that is quicker; as many as are launched within one boot."""
         offer, service = self._offer, self._resolved.service
         steps = math.ceil(offer.boot.mean_s / STEP_S)
         if offer.market is not Market.ON_DEMAND or offer.resume is None:
@@ -229,7 +229,7 @@ class _Outlook:
             yield PromiseHelp(HelpKind.WARM_POOL, confidence, usd + disks_usd, instances=size)
 
     def more_instances(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Always hold more than the plan: the fewest instances that suffice, or the fewest with the highest
+        """Yield the change to hold more than the plan: the fewest that suffice, or that reach the highest
         confidence.
         """
         asked = self._resolved.slo.confidence
@@ -247,7 +247,7 @@ class _Outlook:
         yield PromiseHelp(HelpKind.MORE_INSTANCES, confidence, usd, instances=more)
 
     def types(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Try other types with a profile, each alone, that serve one request more quickly than the service's own."""
+        """Yield changes to other types with a profile, each alone, that serve one request more quickly."""
         sold: dict[str, tuple[float, Profile]] = {}
         for offer in self._resolved.catalog.offers:
             profile = None if is_function(offer.instance) else profile_of(self._resolved.profiles, offer.instance)
@@ -269,7 +269,7 @@ class _Outlook:
                 yield PromiseHelp(HelpKind.TYPE, confidence, usd, instance=instance)
 
     def functions(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Add a function that answers in time, if the service has none."""
+        """Yield the change to add a function that answers in time, if the service lacks one."""
         if self._resolved.functions_in_time:
             return
         changed = replace(self._service(), functions=(EVERY_FUNCTION,))
@@ -281,7 +281,7 @@ class _Outlook:
             yield PromiseHelp(HelpKind.FUNCTION, confidence, usd, instance=use.offer.name)
 
     def rt_max(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Lengthen RT_max to the least, in whole milliseconds, of those tried that suffices."""
+        """Yield the change to the least sufficient RT_max, in whole milliseconds, of those tried."""
         slo, function = self._resolved.slo, self._resolved.function
         tried = [slo.rt_max_s * factor for factor in _RT_MAX]
         if function is not None and function.warm_s > slo.rt_max_s:
@@ -308,7 +308,7 @@ class _Outlook:
             yield best
 
     def attainment(self, own: _Reached) -> Iterator[PromiseHelp]:
-        """Lower the promise to the highest share that the present service keeps at the confidence."""
+        """Yield the change to the highest share that the present service keeps at the confidence."""
         confidence = self._resolved.slo.confidence
         late = own.most_late(NormalDist().inv_cdf(confidence))
         place = int(np.argmax(late <= late.min() * (1.0 + _BETTER)))

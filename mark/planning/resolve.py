@@ -23,8 +23,8 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     """Return the offers that the service wants, that the model has a profile for, and that can keep the SLO, by name.
 
     `skipped` has all others, by instance type, with the reason, and also the functions that are not chosen. A function
-    that is slower than RT_max stays if none is in time, because a late answer is better than none. If no offer is left
-    but the function keeps RT_max, functions alone serve.
+    that is slower than RT_max stays if none answers in time, because a late answer is better than a refusal. If no
+    offer is left but the function keeps RT_max, functions alone serve.
 
     Raises BadInput for a model without a profile, a function or a committed type that the catalogue lacks, or a type of
     the SLO monitor that is not among the offers; Infeasible if nothing can keep the SLO.

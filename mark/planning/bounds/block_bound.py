@@ -119,7 +119,7 @@ def prove_blocks(problem: WholeProblem, late_allowed: float, block_bins: int, la
 def _skipped(problem: WholeProblem, bins: int) -> int:
     """Return the number of blocks that cost nothing.
 
-    The first fleet of a warm start has no boot to pay for, so its payments are moved on by half of the longest boot.
+    The first fleet of a warm start pays for no boot, so its payments are moved on by half of the longest boot.
     """
     if not problem.warm_start:
         return 0

@@ -42,7 +42,7 @@ class CostGap:
 
 
 def cost_gap(problem: BoundProblem, late: float) -> CostGap | None:
-    """Return the plans' dollars; None if there are no requests or no offers, or burstables alone are sold."""
+    """Return the plans' dollars; None without requests or offers, or if burstables alone are sold."""
     program = program_of(problem)
     if program is None or not (~program.credits).any():
         return None

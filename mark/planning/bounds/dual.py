@@ -6,7 +6,7 @@ docs/bound.md has the derivation. T bins; the first T - 1 have counted demand a_
 
     c_ji   price of one request's worth of running capacity of type i in bin j
     o_i    price of starting capacity for one request per bin
-    k_i    price of the CPU credits that one request takes (0: the type has none)
+    k_i    price of the CPU credits that one request takes (0: a type without credits)
     p      the most a request can be worth: the price of leaving it to a function, or of letting it be late
     r_ji   in [0, o_i], the most of a start's price that can have been earned back by then; r_-1,i = r0_i is given
     m_j    worth of a request of bin j = min(p, cap_j, cap_j+1), cap_j = min over i of k_i + c_ji + r_ji - r_j-1,i

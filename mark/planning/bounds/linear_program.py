@@ -307,7 +307,7 @@ def _propose(
         end = min(begin + window, program.bins)
         seen = min(end + _BEYOND, program.bins)
         if not program.demand[begin : seen - 1].any():
-            # Without demand nothing is earned: an instance that stays loses its earnings.
+            # Without demand an instance earns nothing, and one that stays loses its earnings.
             r[begin:end] = last = np.zeros_like(o)
             continue
         part, left, _, missing = dual.solve(

@@ -286,7 +286,7 @@ def bins_within(problem: BoundProblem) -> int:
 def program_of(problem: BoundProblem) -> BoundProgram | None:
     """Return the linear program over the bins that lie within the part, without the types that are not needed.
 
-    None if there are no requests to serve.
+    None without requests to serve.
     """
     function_usd = problem.resolved.in_time_usd
     bins = bins_within(problem)

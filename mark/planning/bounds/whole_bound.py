@@ -62,7 +62,7 @@ class WholeProof:
 
 
 def whole_proof(problem: BoundProblem, late_allowed: float) -> WholeProof | None:
-    """Return the bound in whole instances; None if there are no requests or an instance may cost nothing."""
+    """Return the bound in whole instances; None without requests, or if an instance may cost nothing."""
     whole = whole_problem(problem)
     if whole is None or float(np.sum(whole.counts)) <= late_allowed:
         return None

@@ -51,8 +51,7 @@ _VERSION = 3  # version of the way of counting: a new one invalidates kept table
 def count_late_shares(candidate: Candidate, service: ServiceConfig, function: FunctionUse | None) -> LateShares:
     """Return the table of one instance type under a service's promise; equal arguments, equal tables.
 
-    `function` answers the requests that are passed on to it, always warm and without a limit; None: there is no
-    function.
+    `function` answers the requests that are passed on to it, always warm and without a limit; None: without a function.
     """
     warm_s = None if function is None else function.warm_s
     return _counted(_Question(candidate, service, warm_s))

@@ -85,8 +85,8 @@ class Law:
     coming: tuple[tuple[float, tuple[float, ...], int], ...] = ()
 
     def due(self, now_s: float) -> tuple[FloatArray, int] | None:
-        """Return capacity by price, and the price in use, of the minute that ended now; None if nothing was asked
-        for.
+        """Return capacity by price, and the price in use, of the minute that ended now; None without a choice for
+        it.
         """
         asked = [one for one in self.coming if one[0] < now_s - 0.5 * STEP_S]
         return (np.array(asked[-1][1]), asked[-1][2]) if asked else None

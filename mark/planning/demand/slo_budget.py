@@ -127,7 +127,7 @@ class OverflowPrice:
     """Dollars per shed request, as a plan counts them.
 
     Functions that answer in time take at most `capped_rps`, which their budget allows; requests shed beyond that are
-    refused, and each of these costs `refused_usd`, which is no less.
+    refused, and each of these costs `refused_usd`, at least as much.
     """
 
     usd: float

@@ -3,9 +3,9 @@
 A function has one of three roles. It *stands by*: the stage has as many replicas as without it, and the function
 answers the calls that these do not begin in time. It *bridges*: the stage has replicas for the mean rate only
 (`mark.planning.graphs.horizon_tuner`), and the function answers bursts and growth until another replica is active. Or
-it is *alone*: the stage has no replica while so few queries come that a replica would cost more than their calls. The
-first role keeps promises when the load outgrows all forecasts and costs next to nothing until then; the others save
-replicas and pay for calls.
+it is *alone*: the stage has 0 replicas while so few queries come that one would cost more than their calls. The first
+role keeps promises when the load outgrows all forecasts and costs next to nothing until then; the others save replicas
+and pay for calls.
 
 No role is right for every stage: a call may cost more than the replica that would have been idle, and where RT_max is
 short against full batches, functions get calls that replicas would have answered. So each role is judged by an hour:
@@ -69,7 +69,7 @@ class Bridging:
 
     @property
     def alone(self) -> tuple[bool, ...]:
-        """For each stage, whether it may have no replica."""
+        """For each stage, whether it may be without replicas."""
         return tuple(role is FunctionRole.ALONE for role in self.roles)
 
 
@@ -89,7 +89,7 @@ def bridging(
     `tuner` follows the load with replicas alone, and `functions` are the functions that answer in time. The bill of an
     hour is at most `WORTH` above the bill of replicas alone. At most half as many queries are late as the promise
     allows, and in the second half of the growth at most as many as it allows; or as many as with replicas alone, if
-    that is more. `may_be_alone`: may a stage have no replica? `known` has to span some time.
+    that is more. `may_be_alone`: may a stage be without replicas? `known` has to span some time.
     """
     return _Search(pipeline, known, choices, tuner, slo, tuple(functions), may_be_alone, seed).run()
 

@@ -44,7 +44,7 @@ MOST_CALLS = 40_000_000
 _PATIENCE = 32
 # Dollars of a step of growth at each stage, as a share of the price of the dearest replica
 _STEP = 0.25
-# Number of combinations searched for a fast one, where there is no time for the full search
+# Number of combinations searched for a fast one, if there is too little time for the full search
 _EARLY = 1_000
 # Number of the best by the sample that grow until they keep the promise for new traffic
 _KEPT = 6

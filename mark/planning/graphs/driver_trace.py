@@ -64,7 +64,7 @@ def trace(
     `file` is the name of the queries' file in messages. A stage's model is asked once for equal items of a query,
     whatever the number of trials, so that it need not answer the same each time. Raises BadInput for a driver that
     raises, calls a name that is not a stage, waits for something other than a model, or calls stages in an order that
-    is no graph.
+    is not a graph's.
     """
     edges: dict[tuple[str, str], int] = {}
     repeated: dict[str, int] = {}
@@ -271,7 +271,7 @@ class _Models:
             raise BadInput("the driver calls a name that is no stage", self._where, name, known=self._stages)
 
         def call(item: Any) -> asyncio.Future[Any]:
-            # A driver that retries after every answer is stopped by an answer that never comes. One that does not even
+            # A driver that retries after every error is stopped by an answer that never comes. One that does not even
             # wait for answers is stopped by an exception that `except Exception` lets through.
             self._asked += 1
             if self._asked > 2 * MOST_CALLS:

@@ -77,7 +77,7 @@ class StageChoice:
     """The configuration of a stage: its hardware, the largest `batch` and the number of replicas.
 
     `beside` are more replicas that pull from the same queue on other hardware, in the free room of instances that are
-    bought for other stages. Raises BadInput for a batch that the option has no time for, and for less than one replica.
+    bought for other stages. Raises BadInput for a batch without a time in the option, and for less than one replica.
     """
 
     option: StageOption

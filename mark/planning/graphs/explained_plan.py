@@ -176,7 +176,7 @@ class _Planner:
     def cheaper(self, found: Configuration, shorter: Configuration | None) -> Configuration:
         """Return the plan of the shorter promise if it is cheaper, because it keeps this promise too.
 
-        The search is no proof, and may have found less for the longer promise.
+        The search is heuristic, and may have found a dearer plan for the longer promise.
         """
         if shorter is None or shorter.usd_per_hour >= found.usd_per_hour:
             return found

@@ -17,8 +17,9 @@ WORTH = 0.03
 def chosen_groups(alone: SharedSplit) -> list[tuple[int, ...]]:
     """Return the groups of stages that are bought together; empty if that saves less than 3 % of stages by themselves.
 
-    A group holds places of stages. `alone` has no groups. Dollars are those by which RT_max is split among stages and
-    groups (`SharedSplit`). Stages with functions stay by themselves. Raises Infeasible if there is no split at all.
+    A group holds places of stages. `alone` is the split without groups. Dollars are those by which RT_max is split
+    among stages and groups (`SharedSplit`). Stages with functions stay by themselves. Raises Infeasible if no grouping
+    has a split.
     """
     best: list[tuple[int, ...]] = []
     least = math.inf

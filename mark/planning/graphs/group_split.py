@@ -55,7 +55,7 @@ class SharedSplit:
     rps: float
 
     def found(self) -> list[float]:
-        """Return the seconds of each stage, as `split_latency` does. Raises Infeasible if there is no split."""
+        """Return the seconds of each stage, as `split_latency` does. Raises Infeasible without a split."""
         best: list[float] | None = None
         least = (math.inf, math.inf)
         reason: Infeasible | None = None

@@ -11,8 +11,8 @@ replica serves 5 s later. An instance of a cloud takes 60 to 180 s. So this tune
 - removes a replica once it was not needed for as long as a new one would take, a minute at least: by then keeping it
   has cost as much as asking for it again;
 - gives a stage with a function the replicas for the mean rate, without a margin: the function answers bursts, and
-  growth until a replica is active. Where its calls cost less than one replica would, the function may be alone: the
-  stage has no replica.
+  growth until a replica is active. Where its calls cost less than one replica would, the function may be alone, without
+  a replica.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _BUSY_ROUNDS = 10_000
 
 
 class IdleLoop(asyncio.SelectorEventLoop):
-    """Run callbacks until none is ready; timers run out only by `advance`.
+    """Run all ready callbacks; timers run out only by `advance`.
 
     Nothing depends on the wall clock: time is virtual, and work given to a thread is done immediately, before the code
     goes on. Code that waits for the network waits forever.
@@ -33,7 +33,7 @@ class IdleLoop(asyncio.SelectorEventLoop):
         self.run_forever()
 
     def advance(self) -> bool:
-        """Move the clock to the next timer, as of the last `run_until_idle`; False if there is no timer."""
+        """Move the clock to the next timer, as of the last `run_until_idle`; False without a timer."""
         if self._next_timer_s is None:
             return False
         self._now_s += self._next_timer_s

@@ -47,7 +47,7 @@ def with_free(choices: Choices, stage: int) -> Choices:
 
 
 def with_free_beside(choices: Choices, stage: int, option: StageOption) -> Choices | None:
-    """Add the replicas of another option that cost nothing beside the present ones; None if there is no room."""
+    """Add the replicas of another option that cost nothing beside the present ones; None without room."""
     usd, found, count = usd_per_hour(choices), None, 1
     choice = choices[stage]
     while usd_per_hour(more := with_choice(choices, stage, _with_beside(choice, option, count))) <= usd:

@@ -86,7 +86,7 @@ def _tuned(context: PipelinePlanningContext) -> PolicyPlan:
         lasting_calls_per_s=known.calls_per_s,
     ).choices  # fmt: skip
     if not np.ptp(known.whole.arrivals_s) > 0.0:
-        return PolicyPlan(choices, None)  # without a time span there is no rate that others could be compared with
+        return PolicyPlan(choices, None)  # because rates need a time span
     levels = load_levels(pipeline, known.whole, choices, slo)
     tuner = HorizonTuner(levels, context.activation_s(choices))
     if not any(context.functions):

@@ -8,7 +8,7 @@ queries of pattern k,
     e[k, s] >= e[k, p] + sum over l of t[s, l] x[s, l]   for each predecessor p of s,   and   e[k, s] <= RT_max;
 
 a stage that the pattern does not visit takes no time. This holds if all joins wait for all their stages; pipelines with
-other joins have no such linear program, and are split by mark/planning/graphs/latency_split.py.
+other joins are split by mark/planning/graphs/latency_split.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def split_usd_per_hour(
 ) -> float:
     """Return the $/h of the cheapest split with no path of `patterns` (calls by stage) longer than RT_max.
 
-    Infinite if there is no split. `steps` are of each stage at its own load.
+    Infinite without a split. `steps` are of each stage at its own load.
     """
     visits = _longest(pipeline, patterns > 0)
     in_time = [

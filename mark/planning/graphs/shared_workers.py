@@ -17,7 +17,7 @@ _EXACT = 1e-9
 def workers_together(
     placements: Sequence[Placement], alone: Sequence[Candidate], calls: Sequence[float]
 ) -> tuple[int, ...] | None:
-    """Return the workers of each stage; None if there is no room for one of each.
+    """Return the workers of each stage; None if one of each does not fit.
 
     `alone` are the stages on such an instance by themselves, `calls` the calls of a query.
     """
@@ -32,9 +32,9 @@ def workers_on_one(placements: Sequence[Placement], worker_rps: Sequence[float])
     """Return the workers of each stage on one instance that give the most queries/s.
 
     `worker_rps` (queries/s) is the rate of one worker of each stage, infinite if no query calls it; `placements` are
-    the workers' shares. None if there is no room for one of each. The stage with the lowest rate gets one more as long
-    as there is room; then the others get the rest in the same way. That is the best: for a rate all stages need at
-    least ceil(rate / worker_rps) workers, and the steps on the way to it give exactly these.
+    the workers' shares. None if one of each does not fit. The stage with the lowest rate gets one more as long as there
+    is room; then the others get the rest in the same way. That is the best: for a rate all stages need at least
+    ceil(rate / worker_rps) workers, and the steps on the way to it give exactly these.
     """
     host = placements[0].host
     vcpus = host.vcpus + _EXACT - sum(one.vcpus for one in placements)

@@ -14,8 +14,8 @@ from mark.planning.graphs.resample import least_limit, miss_limit, new_traffic
 
 # Confidence that new traffic keeps the promise
 CONFIDENCE = 0.99
-# After the first number of resamples a configuration is rejected if its miss limit is the second multiple of the
-# allowed share.
+# After the first number of resamples a configuration is rejected if their mean exceeds the allowed share, or its miss
+# limit exceeds the second multiple of that.
 _FEW, _HOPELESS = 4, 2.0
 
 

@@ -4,7 +4,7 @@ It counts as the planner of a stage does (mark/planning/policies/expected_cost.p
 not fit while they wait, by a queueing formula. If the stage's function is in time it gets these calls, and an instance
 more is held only if it is cheaper; otherwise the share turned away is at most the share that the promise allows. So a
 stage without time for its function pays all the time for the capacity that its surges need, and so does a stage whose
-calls have no time to wait.
+calls cannot wait.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Fleets:
         return np.asarray(overflow_rps(self._loads_rps, capacity_rps, self._wait_s).mean(axis=1))
 
     def _enough(self, count: IntArray) -> BoolArray:
-        """Would one more cost more than the function calls it saves, or are no more late than allowed?"""
+        """Would one more cost more than the function calls it saves, or are at most as many late as allowed?"""
         over_rps = self._over_rps(count)
         if math.isinf(self._call_usd):
             return np.asarray(over_rps <= self._late_rps)

@@ -23,7 +23,7 @@ from mark.planning.resolve import choose_function
 def functions_in_time(
     pipeline: Pipeline, stages: Sequence[ResolvedService], least_s: Sequence[float]
 ) -> tuple[tuple[FunctionUse | None, ...], dict[str, str]]:
-    """Return for each stage the function with the cheapest call of those in time, or None; and why stages have none.
+    """Return for each stage the function with the cheapest call of those in time, or None; and the reasons for None.
 
     `stages[s]` is stage s as a service of its own, with the pipeline's RT_max. A function is in time if it fits the
     time that a query through all stages has left when each other stage takes `least_s`, the least time of its calls.
@@ -55,11 +55,11 @@ def stage_functions(
 ) -> dict[int, StageFunction]:
     """Return the functions of the stages that have one, by stage.
 
-    A stage behind takes at least the time of a single call on a replica if it has no function, and else the function's
-    time or a full batch, whichever is longer. So a call that goes to the function at its last moment can do the same at
-    all later stages that have one. If the function is `alone`, calls go there immediately unless a replica is free.
-    Raises BadInput unless there is one choice and one function, or None, for each stage, and for a stage that is alone
-    without a function.
+    A stage behind takes at least the time of a single call on a replica, or with a function the function's time or a
+    full batch, whichever is longer. So a call that goes to the function at its last moment can do the same at all later
+    stages that have one. If the function is `alone`, calls go there immediately unless a replica is free. Raises
+    BadInput unless there is one choice and one function, or None, for each stage, and for a stage that is alone without
+    a function.
     """
     if not len(pipeline.stages) == len(choices) == len(functions):
         raise BadInput(f"one for each of {len(pipeline.stages)} stages", "functions", len(functions))

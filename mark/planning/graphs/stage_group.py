@@ -91,7 +91,7 @@ def lead_of(calls: Sequence[float], by_all: Sequence[bool]) -> int:
 
 
 def stage_group(service: ServiceConfig, stages: Sequence[GroupedStage], lead: int | None) -> StageGroup:
-    """Return the stages as this service, whose RT_max is no shorter than the part of any of them.
+    """Return the stages as this service, whose RT_max is at least the longest of their parts.
 
     Its requests are the calls of the stage at `lead`; None: they are queries. Raises Infeasible if no instance type has
     room for all stages and is fast enough for each.
@@ -180,7 +180,7 @@ def _shared(stages: Sequence[GroupedStage]) -> Iterator[_Shared]:
         if workers is None:
             continue
         candidates = tuple(_with_workers(one, n) for one, n in zip(alone, workers, strict=True))
-        # If queries call none of these stages, count as if each query called all.
+        # If queries never call these stages, count as if each query called all.
         calls = [stage.calls for stage in stages] if any(stage.calls for stage in stages) else [1.0] * len(stages)
         bears = [
             load_for(on.capacity_rps, stage.late_share, stage.wait_s(on)) / each if each > 0.0 else math.inf

@@ -40,7 +40,7 @@ def reduced(edges: Iterable[tuple[str, str]], visited: Iterable[frozenset[str]])
     """Return the fewest edges that give the order within each visited set: the union of their transitive reductions.
 
     The reduction of the whole graph would be too small: where some queries skip the middle of a -> b -> c, only a -> c
-    shows that c waits for a. `edges` have no circle.
+    shows that c waits for a. `edges` are acyclic.
     """
     found = set(edges)
     kept: set[tuple[str, str]] = set()
@@ -52,7 +52,7 @@ def reduced(edges: Iterable[tuple[str, str]], visited: Iterable[frozenset[str]])
 
 
 def ancestors(edges: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """Return by stage all stages that it waits for, directly or through others. `edges` have no circle."""
+    """Return by stage all stages that it waits for, directly or through others. `edges` are acyclic."""
     before = _predecessors(edges)
     found: dict[str, set[str]] = {}
     for stage in TopologicalSorter(before).static_order():

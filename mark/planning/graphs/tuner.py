@@ -85,7 +85,7 @@ class InferLineTuner:
             calls_per_query,
             calls_per_s,
             # 2018 has k mu, the thesis mu "in its current configuration": the same. A short sample hides a queue that
-            # grows, so that the planned load may exceed the capacity; that is no slack, hence the limit of 1.
+            # grows, so that the planned load may exceed the capacity; hence the limit of 1.
             np.minimum(1.0, rate * calls_per_query / (np.array(planned) * calls_per_s)),
             windows_s,
             most_within(arrivals_s, windows_s),
@@ -131,6 +131,6 @@ def _busiest_rate(arrivals_s: FloatArray, now_s: float) -> float:
 
 
 def _least_positive(shares: FloatArray) -> float:
-    """Return the least positive share, because a stage that the sample never calls has no slack to go by."""
+    """Return the least positive share, because the share of a stage that the sample never calls says nothing."""
     positive = shares[shares > 0.0]
     return float(positive.min()) if len(positive) else 1.0

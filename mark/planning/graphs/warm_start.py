@@ -50,7 +50,7 @@ def led_in(
 ) -> tuple[Choices, Tuner]:
     """Return the choices with the tuner's replicas at `begin_s`, had it run since `from_s`, and the tuner from then on.
 
-    `arrivals_s` ascend. Nothing is simulated: tuners see arrivals alone.
+    `arrivals_s` ascend. This runs without simulation, because tuners see arrivals alone.
     """
     state = tuner.begin()
     replicas: Replicas = tuple(choice.replicas for choice in choices)

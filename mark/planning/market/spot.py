@@ -242,7 +242,7 @@ class Pools:
 
 
 def without_spares(plan: Plan, ready: Mapping[str, int], capacity_rps: Mapping[str, float]) -> Plan:
-    """Return the plan without spares that are no longer needed, now that `ready` instances are ready, by offer.
+    """Return the plan without surplus spares, now that `ready` instances are ready, by offer.
 
     Spares of an offer that still has wanted instances booting stay, because they may be ready first; other spares stay
     as far as they replace capacity that is not ready elsewhere.

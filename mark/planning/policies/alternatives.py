@@ -145,7 +145,7 @@ class _Scales:
         terms = pools.terms(context.beliefs, context.now_s, shed_usd(resolved, neutral_usd(resolved, steady)))
         self._functions_in_time = resolved.functions_in_time
         self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
-        # Only the planner knows how many burstables may be started, so they are no alternative.
+        # Only the planner knows how many burstables may be started, so they are left out.
         self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
         self._boot_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
@@ -284,7 +284,8 @@ class _Scales:
         usd_per_step = np.where(paid, self._usd_per_step[offer], 0.0)
         kept = steps - ready[:, None]
         worth = STEP_S * worth_usd * served - usd_per_step[:, None] * kept
-        # Running instances stay at least for a minute, leaving ones until they are replaced; new ones have no minimum.
+        # Running instances stay at least for a minute, leaving ones until they are replaced; new ones may leave as soon
+        # as they are ready.
         least = np.where(kind == _NEW, ready, np.where(kind == _LEAVES, swapped, 1))[:, None]
         most = np.where(kind == _LEAVES, swapped, self._steps)[:, None]
         last = np.argmax(np.where((steps >= least) & (steps <= most), worth, -np.inf), axis=1)

@@ -23,7 +23,7 @@ RAY_ONGOING = 2.0  # AutoscalingConfig: target_ongoing_requests
 
 
 def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
-    """Return the user's own policy; raises BadInput if the service file has none or it cannot be simulated."""
+    """Return the user's own policy; raises BadInput if the service file lacks it or it cannot be simulated."""
     own = resolved.service.as_is
     if own is None:
         where = resolved.service.source or resolved.service.name

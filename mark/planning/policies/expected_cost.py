@@ -10,9 +10,8 @@ So load that comes with probability q is covered when q x (functions saved) exce
 with the launch as its set-up cost; and a running instance is swapped for a cheaper one if that pays for the launch. It
 stays until its replacement serves, because booting capacity counts only from when it is expected.
 
-If functions cannot answer within RT_max, or there are none, the overflow is late or refused. Such a miss costs the
-price that keeps the promise at its confidence (mark/planning/demand/promise_price.py), and a function call if one is
-made.
+Without functions that answer within RT_max, the overflow is late or refused. Such a miss costs the price that keeps the
+promise at its confidence (mark/planning/demand/promise_price.py), and a function call if one is made.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class ExpectedCostPolicy:
             self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
         self._usd_per_overflow = shed_usd(resolved, neutral_usd(resolved, self._steady))
         # Compare with fixed fleets unless functions answer in time, where a forecast's error costs a call and no
-        # promise, or burstables stay beside the plan, which none of these fleets has.
+        # promise, or burstables stay beside the plan, which these fleets lack.
         compares = not resolved.functions_in_time and self._offers and self._burst is None
         self._fixed = self._fixed_fleets() if compares else None
         self._overflow = "function calls" if resolved.functions_in_time else "misses of the SLO"
@@ -160,7 +159,7 @@ class ExpectedCostPolicy:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
             own = counts
             if memory.past is not None and self._fixed.best(memory.past) is not None:
-                # Held capacity is not the plans': plans that found it running would be spared its launches.
+                # Held capacity is not part of the plans: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
                 own, _, _ = self._wanted(saved, usable_rps, theirs, terms, context, price, those, memory)
             past = self._fixed.seen(

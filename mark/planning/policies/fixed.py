@@ -54,7 +54,7 @@ def fixed_fleet(
 def fixed_for_peak(name: str, resolved: ResolvedService, evaluated: Load, notes: tuple[str, ...] = ()) -> Policy:
     """Return the fixed fleet of one type with the smallest bill that has the capacity of the highest minute.
 
-    This is `best-fixed` before any simulation. Raises Infeasible if there is no instance to buy.
+    This is `best-fixed` before any simulation. Raises Infeasible without an instance to buy.
     """
     peak_rps = float(np.nan_to_num(evaluated.mean_rps).max(initial=0.0))
     offer, count = cheapest_fleet(resolved, peak_rps)

@@ -76,7 +76,7 @@ class PodAutoscaler:
 
 
 def reactive(resolved: ResolvedService, evaluated: Load) -> PodAutoscaler:
-    """Return the autoscaler on the resolved service's cheapest type; raises Infeasible if there is none."""
+    """Return the autoscaler on the resolved service's cheapest type; raises Infeasible without a type."""
     i = cheapest(resolved)
     return PodAutoscaler(
         "reactive",

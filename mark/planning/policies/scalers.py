@@ -1,7 +1,7 @@
 """The replicas that Kubernetes' HPA, Knative and Ray Serve want: their documented rules as functions of numbers.
 
 Measurements and earlier decisions go in; a count and a memory come out. `mark.domain.scaler` names the documents and
-holds their defaults. KEDA has no rule of its own: it hands its metrics to an HPA.
+holds their defaults. KEDA hands its metrics to an HPA.
 """
 
 from __future__ import annotations

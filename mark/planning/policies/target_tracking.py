@@ -178,8 +178,8 @@ def sagemaker_policy(
 ) -> Policy:
     """Return an endpoint on one ml.* type: first in, first out, without bouncer, functions or a limit on instances.
 
-    A named type need not be able to keep the SLO. Raises BadInput if the catalogue does not sell it or the model has no
-    profile on it.
+    A named type need not be able to keep the SLO. Raises BadInput if the catalogue does not sell it or the model lacks
+    a profile on it.
     """
     offer = next((o for o in resolved.catalog.offers if o.market is Market.SAGEMAKER and o.instance == instance), None)
     profile = profile_of(resolved.profiles, instance)

@@ -121,7 +121,7 @@ class _Prices:
         usd, size, most = program.usd_per_step[small], program.capacity_rps[small], program.most[small]
         launch = np.minimum(self.launch, program.launches_usd()[small])
         launch = np.concatenate([launch, np.zeros((len(small), 1))], axis=1)
-        for t in range(program.steps):  # a rent below zero would have no end
+        for t in range(program.steps):  # a rent below zero would be taken without end
             np.minimum(launch[:, t + 1], launch[:, t] + usd, out=launch[:, t + 1])
         rent = usd[:, None] + launch[:, :-1] - launch[:, 1:]
         # Scarce offers rent at up to their capacity's price; the surplus comes back once for each instance that can be

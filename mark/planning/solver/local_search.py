@@ -95,7 +95,7 @@ def _settle(
         counts = answer
         if asked.size == 1:
             break
-        # Other offers have no better answer, as a rule.
+        # As a rule, only these can answer better.
         asked = np.union1d(could, np.flatnonzero(counts.any(axis=1) | (program.running > 0)))
     return counts
 
