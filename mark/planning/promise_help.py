@@ -121,7 +121,7 @@ class _Reached:
 
 
 class _Outlook:
-    """Judges a service and changes of it on the same past."""
+    """Judgements of a service and of changes to it, on the same past."""
 
     def __init__(self, resolved: ResolvedService, past: Sequence[PastMinute], coming: Forecast) -> None:
         self._resolved, self._past, self._coming = resolved, past, coming

@@ -322,7 +322,7 @@ def _propose(
 
 
 class _Columns:
-    """Collects columns of a linear program, all at least zero."""
+    """Columns of a linear program, all at least zero."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -337,7 +337,7 @@ class _Columns:
 
 
 class _Rows:
-    """Collects rows of a linear program, in blocks."""
+    """Rows of a linear program, built in blocks."""
 
     def __init__(self) -> None:
         self.count = 0

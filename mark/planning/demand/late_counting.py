@@ -1,4 +1,4 @@
-"""Counts late shares (`LateShares`) of an instance type with the kernel, by the service's own rules.
+"""The late shares (`LateShares`) of an instance type, counted with the kernel by the service's own rules.
 
 A formula of capacity promises 1,258 requests/s of an instance that keeps its promise at 3/s, because it knows the mean
 of a service time and not its tail. So fleets of 1 to 64 instances are simulated at loads from next to nothing to more

@@ -117,7 +117,7 @@ class Law:
 
 
 class PromisePrice:
-    """Prices a late request, given the `offers` that may be bought, by index of `resolved`."""
+    """The price of a late request, given the `offers` that may be bought, by index of `resolved`."""
 
     def __init__(self, resolved: ResolvedService, offers: Sequence[int]) -> None:
         self._slo = resolved.slo

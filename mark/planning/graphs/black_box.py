@@ -50,7 +50,7 @@ def coarse_plan(
 
 @dataclass(frozen=True, slots=True)
 class CoarseTuner:
-    """Scale all stages in the same proportion, so that they can serve the mean rate of the last half minute.
+    """A tuner that scales all stages alike, so that they can serve the mean rate of the last half minute.
 
     It stands for "the scaling algorithm introduced in AutoScale", which InferLine's section 6 takes for its baseline
     and does not print. It reacts to a load only after the load has come, and keeps replicas for two minutes after they

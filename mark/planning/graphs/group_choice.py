@@ -18,8 +18,8 @@ def chosen_groups(alone: SharedSplit) -> list[tuple[int, ...]]:
     """Return the groups of stages that are bought together; empty if that saves less than 3 % of stages by themselves.
 
     A group holds places of stages. `alone` is the split without groups. Dollars are those by which RT_max is split
-    among stages and groups (`SharedSplit`). Stages with functions stay by themselves. Raises Infeasible if no grouping
-    has a split.
+    among stages and groups (`SharedSplit`). Stages with functions stay by themselves. Raises Infeasible if the stages
+    by themselves have no split.
     """
     best: list[tuple[int, ...]] = []
     least = math.inf

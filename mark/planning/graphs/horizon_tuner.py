@@ -44,7 +44,7 @@ class HorizonState:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HorizonTuner:
-    """Ask for the replicas for the load at the activation horizon: see the module.
+    """A tuner that asks for the replicas for the load at the activation horizon: see the module.
 
     `bridged` says for each stage whether its function bridges. `alone_below` is the mean rate (queries/s) below which
     its function is alone, without a replica.

@@ -12,7 +12,7 @@ _BUSY_ROUNDS = 10_000
 
 
 class IdleLoop(asyncio.SelectorEventLoop):
-    """Run all ready callbacks; timers run out only by `advance`.
+    """A loop that runs all ready callbacks; timers run out only by `advance`.
 
     Nothing depends on the wall clock: time is virtual, and work given to a thread is done immediately, before the code
     goes on. Code that waits for the network waits forever.

@@ -71,7 +71,7 @@ class PipelinePlanningContext:
 class PipelinePolicy:
     """A policy. `plan` raises Infeasible if it finds no plan that keeps the promise, and BadInput.
 
-    None: each stage is bought by a controller, as a service is.
+    Without `plan` each stage is bought by a controller, as a service is.
     """
 
     plan: Callable[[PipelinePlanningContext], PolicyPlan] | None

@@ -48,7 +48,7 @@ def miss_limits(
 
 
 class PromiseJudge:
-    """Judges the configurations of a search, remembers the judgements, and bounds the calls simulated for them.
+    """The judge of a search's configurations. It remembers its judgements and bounds the calls simulated for them.
 
     It trusts the sample, as if new traffic were the same, until `ask_resamples`. A configuration that keeps the promise
     can also serve `lasting_calls_per_s` at each stage.

@@ -52,7 +52,8 @@ class InferLineState:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InferLineTuner:
-    """Scales up immediately if the load outgrows its sample at any time scale, and down after a stable time.
+    """A tuner that scales up immediately if the load outgrows its sample at any time scale, and down after a stable
+    time.
 
     Up: k = ceil(r s / (mu rho)), where r is the highest of the rates that exceed the sample's. Down, after `stable_s`
     without a change: the same with the highest rate of the last 30 s in windows of 5 s, and the least rho of all

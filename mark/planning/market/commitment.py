@@ -16,7 +16,7 @@ from mark.domain.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Commit to `count` instances of an offer for that term; prices are of one instance."""
+    """The advice to commit to `count` instances of an offer for that term; prices are of one instance."""
 
     offer: str
     term: str

@@ -116,7 +116,7 @@ def weigh(plan: Plan, context: PlanningContext) -> Weighed | None:
 
 
 class _Scales:
-    """Prices fleets in one situation. An offer is a place in `self._names`."""
+    """The prices of fleets in one situation. An offer is a place in `self._names`."""
 
     def __init__(self, context: PlanningContext, plan: Plan) -> None:
         assert context.forecast is not None
