@@ -16,8 +16,8 @@ window, N requests in H hours, the late ones then have
 s(p) being the spread of the hours, the excess spread as much as its mean; the error of the counted shares, which is the
 same in all hours, comes on top. The price is the least one with m + z sqrt(v) within the rest of this window's budget,
 1 - SL_min of its requests, and within the whole budget of a window that begins now: a quiet morning is no licence for
-the evening. z is the normal quantile of the confidence. If no price does, the window cannot be kept at that confidence,
-and the least of the prices that come nearest is taken: a budget that is spent cannot be bought back.
+the evening. z is the normal quantile of the confidence. If no price keeps within both, the window cannot be kept at
+that confidence, and the least of the prices that come nearest is taken: a budget that is spent cannot be bought back.
 """
 
 from __future__ import annotations

@@ -203,7 +203,10 @@ class _Trials:
         return _Run(Counter(stages), Counter(stages[:early]), list(zip(stages, items, strict=True)))
 
     def _until_idle(self) -> None:
-        """Run until idle. Raises BadInput for `sys.exit`, which a loop lets through and which would end our process."""
+        """Run until idle.
+
+        Raises BadInput for `sys.exit`, which a loop lets through and which would end our process as if it had finished.
+        """
         try:
             self._loop.run_until_idle()
         except SystemExit as error:

@@ -141,7 +141,10 @@ def replacing(need: int, boot: Delay, usd_per_s: float, missing_usd_per_s: float
 
 
 def _order_statistics(first: int, count: int) -> FloatArray:
-    """Return the chance of each quantile for the first to the `first`-th of `count` draws: (first, quantiles)."""
+    """Return the chance of each quantile for the first to the `first`-th of `count` draws: (first, quantiles).
+
+    The i-th of n uniform draws has the density n x (chance of i - 1 successes in n - 1 trials).
+    """
     successes = np.arange(first, dtype=np.float64)[:, None]
     ways = np.concatenate([[0.0], np.cumsum(np.log((count - successes[1:, 0]) / successes[1:, 0]))])[:, None]
     chance = np.exp(ways + successes * np.log(_QUANTILES) + (count - 1.0 - successes) * np.log1p(-_QUANTILES))

@@ -1,4 +1,4 @@
-"""The notation of policies on the command line, without importing any."""
+"""The notation of policies on the command line; this file imports no policy."""
 
 from __future__ import annotations
 
